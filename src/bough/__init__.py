@@ -1,0 +1,1 @@
+"""bough: an agent runtime whose conversations fork like git branches."""

@@ -1,0 +1,177 @@
+"""The event store: one protocol, implemented by memory, SQLite and Postgres alike.
+
+A conversation's log is the shared prefix of its ancestors followed by its own events. A fork writes one row: the
+conversation that owns the last shared event (`parent`) and how many events are shared (`base`). Its own events start
+at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi)` ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.events.model import Event
+
+Cut: TypeAlias = int | UUID
+"""Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
+
+DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
+
+
+class EventStore(Protocol):
+    """Conversations and their events. Safe for concurrent use; every method may raise `StoreError`."""
+
+    url: str
+
+    async def create(self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()) -> ConversationRecord:
+        """Create a root conversation with its first events, durable on return. Writes 1 + len(events) rows.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        ...
+
+    async def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record. One row.
+
+        Raises:
+            NotFound: There is no such conversation, or it was deleted.
+        """
+        ...
+
+    async def resolve(self, name: str) -> UUID:
+        """Return the conversation that `name` stands for: an id, a unique part at its start or end (at least 4
+        hexadecimal digits), or `-` for the most recently updated one.
+
+        Raises:
+            NotFound: Nothing matches.
+            InvalidInput: It is no such name, or several match (`details["matches"]`).
+        """
+        ...
+
+    async def append(
+        self,
+        cid: UUID,
+        events: Sequence[Event],
+        *,
+        generation: int | None = None,
+        expected_head: int | None = None,
+    ) -> int:
+        """Append all events or none, durable on return, and return the new head. O(len(events)).
+
+        `StateChanged` events update the record's `status`, `title` and `tags` in the same transaction.
+
+        Raises:
+            NotFound: No such conversation, or it was deleted.
+            Conflict: `generation` is fenced off, or the head is not `expected_head`, or an event id exists already.
+        """
+        ...
+
+    def read(
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+    ) -> AsyncIterator[StoredEvent]:
+        """Iterate the events with `start <= seq < stop`, shared ones included, in bounded memory.
+
+        Raises:
+            NotFound: There is no such conversation.
+        """
+        ...
+
+    async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
+        """Return the last n events, oldest first. O(n + depth of forks)."""
+        ...
+
+    async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
+        """Return (owner, seq) of an event; with `cid`, only if that conversation's log has it.
+
+        Raises:
+            NotFound: No such event, or not in that conversation's log.
+        """
+        ...
+
+    async def fork(
+        self,
+        cid: UUID,
+        *,
+        at: Cut | None = None,
+        id: UUID | None = None,
+        events: Sequence[Event] = (),
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        config: JsonObject | None = None,
+        owner: str | None = None,
+        lineage: JsonObject | None = None,
+    ) -> ConversationRecord:
+        """Fork in one transaction and return the new record: one row, plus one for each of `events` (the fork's first
+        own ones). Its cost does not depend on the length of the log. `None` inherits nothing: title, tags and config
+        are what is given.
+
+        The same `id` with the same source, cut and lineage returns the fork that exists.
+
+        Raises:
+            NotFound: No such conversation, or it was deleted, or `at` names an event that its log does not have.
+            InvalidInput: The cut is negative or beyond the head.
+            Conflict: `id` is taken by something else.
+        """
+        ...
+
+    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
+        """Iterate the events with `seq > after`, then live ones as they are appended, by whichever process; none lost,
+        none twice. Ends when the conversation is deleted or the store is closed.
+        """
+        ...
+
+    async def list(
+        self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """Return a page of conversations, most recently updated first."""
+        ...
+
+    async def children(self, cid: UUID) -> list[ConversationRecord]:
+        """Return the forks whose `forked_from` is this conversation, oldest first."""
+        ...
+
+    async def lineage(self, cid: UUID) -> list[tuple[UUID, int, int]]:
+        """Return the disjoint ranges `(owner, lo, hi)` that make up the log, oldest first. O(depth)."""
+        ...
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return (owner of the last shared event, number of shared events), or None where nothing is shared. O(depth)."""
+        ...
+
+    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        """Take the lease for `ttl` seconds, raising the generation; the same owner renews its own.
+
+        Raises:
+            Conflict: Another owner holds an unexpired lease.
+        """
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease back; nothing happens if it was lost meanwhile."""
+        ...
+
+    async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
+        """Delete a conversation.
+
+        `tombstone`: it is gone from lists; events that live forks reach stay, the rest is removed. `erase`: shared
+        payloads are scrubbed too, for every branch, typed stubs stay. `cascade`: all its forks go too.
+        """
+        ...
+
+    async def export(self, cid: UUID, file: IO[bytes]) -> None:
+        """Write the conversation and its lineage to a bundle."""
+        ...
+
+    async def import_(self, file: IO[bytes]) -> ConversationRecord:
+        """Read a bundle; importing twice adds nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what is being written and close; subscribers end."""
+        ...

@@ -1,0 +1,175 @@
+"""The contract of everything that runs code: what goes in, what comes out, what is promised.
+
+Source: seed 003 (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts, `healthy`, `reinitialize`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Literal, Protocol
+
+
+class Isolation(IntEnum):
+    """How well code is kept away from the machine; a higher one is stronger."""
+
+    NONE = 0
+    """A child process with the caller's rights."""
+    LANDLOCK = 1
+    """Landlock and seccomp: files, network and system calls are confined; processes of the user are visible."""
+    NAMESPACES = 2
+    """Own user, process, network, mount and IPC namespaces, plus seccomp."""
+    CONTAINER = 3
+    """A container of an engine, without network and capabilities."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file that goes in or comes out.
+
+    Attributes:
+        path: Relative, forward slashes; never absolute, never with `..`.
+        mode: Permission bits.
+    """
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A host folder shown inside at `target`; read-only unless said otherwise."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionLimits:
+    """Bounds of one run, in bytes, seconds and counts."""
+
+    memory_bytes: int = 512 << 20
+    processes: int = 64
+    open_files: int = 256
+    file_size_bytes: int = 64 << 20
+    work_bytes: int = 128 << 20
+    tmp_bytes: int = 64 << 20
+    stdout_bytes: int = 256 << 10
+    stderr_bytes: int = 256 << 10
+    output_files: int = 256
+    output_bytes: int = 32 << 20
+    output_depth: int = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What may be reached: nothing, unless domains are named (through a proxy on the host)."""
+
+    domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeExecutionInput:
+    """One thing to run.
+
+    Exactly one of `code` (source text in `language`) and `script` (a path, relative to `/work` or absolute inside the
+    sandbox, for example `/skill/scripts/count.py`) is set. `script` runs by its own means: `argv` is what comes after
+    it, verbatim and never through a shell.
+
+    Attributes:
+        command: The interpreter that runs `script`, for example `("python3",)`; None: by `language`, or the script itself.
+        mounts: Host folders to show inside; a skill's folder goes read-only to `/skill`.
+        workspace: A host folder to use as `/work` itself; None: a fresh one, removed afterwards.
+        working_dir: Relative to `/work`.
+        timeout_seconds: None means the executor's default; 0 is legal and means at once.
+        output_globs: Which new or changed files come back (patterns relative to `/work`); None means all.
+    """
+
+    code: str | None = None
+    script: str | None = None
+    argv: tuple[str, ...] = ()
+    command: tuple[str, ...] | None = None
+    language: Literal["python", "bash", "sh", "node"] = "python"
+    input_files: tuple[File, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    workspace: str | None = None
+    working_dir: str = "."
+    timeout_seconds: float | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    execution_id: str | None = None
+    output_globs: tuple[str, ...] | None = None
+    limits: ExecutionLimits = ExecutionLimits()
+    network: Network = Network()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeExecutionResult:
+    """What happened. `exit_code` is None exactly when the run was ended by a signal or a bound.
+
+    Attributes:
+        stdout: Head and tail where it was longer than the bound; `stdout_bytes` counts all of it.
+        signal: The signal that ended it, where one did.
+        timed_out: Whether the timeout ended it; a script's own exit code 124 is no timeout.
+        killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … when bough ended it.
+        output_skipped: (path, reason) of what did not come back.
+        state_lost: A stateful executor had to start afresh.
+        isolation: What was really reached in this run.
+    """
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    killed_by: str | None = None
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+    output_files: tuple[File, ...] = ()
+    output_skipped: tuple[tuple[str, str], ...] = ()
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    max_rss_bytes: int = 0
+    execution_id: str | None = None
+    state_lost: bool = False
+    isolation: Isolation = Isolation.NONE
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.exit_code == 0
+
+
+class CodeExecutor(Protocol):
+    """Something that runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""
+
+    name: str
+    default_timeout_seconds: float
+    stateful: bool
+    isolation: Isolation
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run and return what happened; a script that fails is a result, not an error.
+
+        Raises:
+            InvalidInput: A path, name or number in the request is refused; nothing was run.
+            SandboxUnavailable: The wanted isolation does not work here; nothing was run.
+            ExecutorError: It could not be started.
+        """
+        ...
+
+    async def healthy(self) -> bool:
+        """Whether the next `execute` can be expected to work."""
+        ...
+
+    async def reinitialize(self) -> None:
+        """Throw away what is held (interpreters, containers) and start afresh."""
+        ...
+
+    async def aclose(self) -> None:
+        """End everything it holds; closing twice is fine."""
+        ...

@@ -1,0 +1,53 @@
+"""Ids, JSON aliases, and the protocols for time and ids, which are injected wherever they are needed."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeAlias
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list of Json, or dict of str to Json."""
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> datetime:
+        """The present moment in UTC, with a time zone."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for durations and deadlines."""
+        ...
+
+
+class IdFactory(Protocol):
+    """Where ids come from: a fresh, time-ordered UUID (version 7) a call."""
+
+    def __call__(self) -> UUID:
+        """Return a new id, greater than every id it returned before."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> datetime:
+        """The present moment in UTC, with a time zone."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+
+def new_id() -> UUID:
+    """Return a fresh uuid7: 48 bits of milliseconds, then a counter and randomness; ordered within a process."""
+    return uuid7()
