@@ -64,7 +64,12 @@ class BoughError(Exception):
     code: str = "internal"
 
     def __init__(
-        self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None, code: str | None = None
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        details: Mapping[str, Any] | None = None,
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

@@ -97,7 +97,6 @@ class BaseEvent(BaseModel):
     id: UUID = Field(default_factory=new_id)
     ts: AwareDatetime = Field(default_factory=_now)
     schema_version: int = 1
-    kind: str
 
 
 class ConversationStarted(BaseEvent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from bough.types import JsonObject
@@ -48,9 +48,9 @@ class ConversationRecord:
     status: Status = "idle"
     owner: str | None = None
     title: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-    config: JsonObject = field(default_factory=dict)
-    lineage: JsonObject = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    config: JsonObject = field(default_factory=dict[str, Any])
+    lineage: JsonObject = field(default_factory=dict[str, Any])
     created: datetime
     updated: datetime
 
@@ -104,7 +104,7 @@ class ConversationFilter:
     """
 
     status: Status | None = None
-    tags: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict[str, str])
     text: str | None = None
     agent: str | None = None
     root: UUID | None = None

@@ -28,7 +28,9 @@ class EventStore(Protocol):
 
     url: str
 
-    async def create(self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()) -> ConversationRecord:
+    async def create(
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+    ) -> ConversationRecord:
         """Create a root conversation with its first events, durable on return. Writes 1 + len(events) rows.
 
         Raises:
@@ -45,8 +47,10 @@ class EventStore(Protocol):
         ...
 
     async def resolve(self, name: str) -> UUID:
-        """Return the conversation that `name` stands for: an id, a unique part at its start or end (at least 4
-        hexadecimal digits), or `-` for the most recently updated one.
+        """Return the conversation that `name` stands for.
+
+        An id, a unique part at its start or end (at least 4 hexadecimal digits), or `-` for the most recently
+        updated one.
 
         Raises:
             NotFound: Nothing matches.
@@ -107,9 +111,10 @@ class EventStore(Protocol):
         owner: str | None = None,
         lineage: JsonObject | None = None,
     ) -> ConversationRecord:
-        """Fork in one transaction and return the new record: one row, plus one for each of `events` (the fork's first
-        own ones). Its cost does not depend on the length of the log. `None` inherits nothing: title, tags and config
-        are what is given.
+        """Fork in one transaction and return the new record.
+
+        Writes one row, plus one for each of `events` (the fork's first own ones); the cost does not depend on the
+        length of the log. `None` inherits nothing: title, tags and config are what is given.
 
         The same `id` with the same source, cut and lineage returns the fork that exists.
 
@@ -121,14 +126,13 @@ class EventStore(Protocol):
         ...
 
     def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate the events with `seq > after`, then live ones as they are appended, by whichever process; none lost,
-        none twice. Ends when the conversation is deleted or the store is closed.
+        """Iterate the events with `seq > after`, then live ones as they are appended, by whichever process.
+
+        None is lost, none comes twice. Ends when the conversation is deleted or the store is closed.
         """
         ...
 
-    async def list(
-        self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50
-    ) -> Page:
+    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations, most recently updated first."""
         ...
 
@@ -141,7 +145,7 @@ class EventStore(Protocol):
         ...
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return (owner of the last shared event, number of shared events), or None where nothing is shared. O(depth)."""
+        """Return (owner of the last shared event, number of shared events), or None for nothing. O(depth)."""
         ...
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:

@@ -79,7 +79,7 @@ class CodeExecutionInput:
     it, verbatim and never through a shell.
 
     Attributes:
-        command: The interpreter that runs `script`, for example `("python3",)`; None: by `language`, or the script itself.
+        command: The interpreter that runs `script`, for example `("python3",)`; None: by `language`, or itself.
         mounts: Host folders to show inside; a skill's folder goes read-only to `/skill`.
         workspace: A host folder to use as `/work` itself; None: a fresh one, removed afterwards.
         working_dir: Relative to `/work`.
@@ -97,7 +97,7 @@ class CodeExecutionInput:
     workspace: str | None = None
     working_dir: str = "."
     timeout_seconds: float | None = None
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict[str, str])
     stdin: bytes = b""
     execution_id: str | None = None
     output_globs: tuple[str, ...] | None = None

@@ -1,0 +1,168 @@
+"""One frozen `Settings`, read once from arguments, the environment and `bough.yaml`.
+
+Stdlib dataclass on purpose: a settings library would cost a read-only command half a second of imports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from bough.errors import InvalidInput
+
+PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
+"""What a `bough.yaml` in a working folder may set. Whatever could widen what may happen (executor, policy, base URL,
+store, skill roots) is read from the home folder, the environment and arguments only: 
+a cloned repository is no friend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Where things are and what is used by default.
+
+    Attributes:
+        home: bough's own folder: store, trust, user settings.
+        store: URL of the event store.
+        model: A model string; None chooses by the keys that are set, else the offline planner.
+        base_url: Address of an OpenAI-format server for `openai:` models.
+        skill_roots: Folders of skills to use besides the usual places; these come first.
+        executor: `sandbox`, or `unsafe` by explicit wish.
+        policy: Confirmation policy: `allow`, `ask` or `rules`.
+        timeout_seconds: Wall time of a script; None takes the executor's default.
+    """
+
+    home: Path
+    store: str
+    model: str | None = None
+    base_url: str | None = None
+    skill_roots: tuple[Path, ...] = ()
+    executor: str = "sandbox"
+    policy: str = "allow"
+    timeout_seconds: float | None = None
+
+    @classmethod
+    def load(
+        cls,
+        home: str | Path | None = None,
+        store: str | None = None,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        **overrides: Any,
+    ) -> Settings:
+        """Return the settings: arguments over `BOUGH_*` over `./bough.yaml` over `<home>/bough.yaml` over defaults.
+
+        Raises:
+            InvalidInput: A file is no YAML mapping, a key is unknown, or a value has the wrong shape.
+        """
+        env = os.environ if env is None else env
+        chosen = _from_env(env)
+        chosen |= {k: v for k, v in {"home": home, "store": store, **overrides}.items() if v is not None}
+        where = Path(chosen.get("home") or Path(env.get("HOME") or Path.home()) / ".bough").expanduser().absolute()
+        values = (
+            _from_file(where / "bough.yaml", _KEYS - {"home"})
+            | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
+            | chosen
+            | {"home": where}
+        )
+        values.setdefault("store", f"sqlite:///{where / 'bough.db'}")
+        return cls(**{key: _SHAPES[key](key, value) for key, value in values.items()})
+
+
+_KEYS = frozenset(field.name for field in fields(Settings))
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    found = {key: env[f"BOUGH_{key.upper()}"] for key in _KEYS if env.get(f"BOUGH_{key.upper()}")}
+    if "skill_roots" in found:
+        return found | {"skill_roots": [root for root in found["skill_roots"].split(os.pathsep) if root]}
+    return dict(found)
+
+
+def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}", hint="mend the file or its permissions") from error
+    import yaml
+
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInput(f"{path} is not valid YAML: {error}", hint="mend the line it names") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise InvalidInput(f"{path} must hold `key: value` lines", hint=f"known keys: {', '.join(sorted(allowed))}")
+    return {_known(str(key), allowed, path): value for key, value in data.items()}  # pyright: ignore
+
+
+def _known(key: str, allowed: frozenset[str], path: Path) -> str:
+    if key in allowed:
+        return key
+    if key in _KEYS:
+        raise InvalidInput(
+            f"{path} may not set `{key}`",
+            hint="put it into bough.yaml in bough's home folder, or give it as an option",
+        )
+    near = get_close_matches(key, allowed, 1)
+    raise InvalidInput(
+        f"{path}: unknown key `{key}`",
+        hint=f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(sorted(allowed))}",
+    )
+
+
+def _text(key: str, value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise InvalidInput(f"setting `{key}` must be text, not {value!r}")
+
+
+def _path(key: str, value: Any) -> Path:
+    if isinstance(value, (str, Path)) and str(value):
+        return Path(value).expanduser().absolute()
+    raise InvalidInput(f"setting `{key}` must be a path, not {value!r}")
+
+
+def _paths(key: str, value: Any) -> tuple[Path, ...]:
+    items = [value] if isinstance(value, (str, Path)) else value
+    if not isinstance(items, (list, tuple)):
+        raise InvalidInput(f"setting `{key}` must be a list of paths, not {value!r}")
+    return tuple(_path(key, item) for item in items)  # pyright: ignore
+
+
+def _seconds(key: str, value: Any) -> float | None:
+    try:
+        seconds = None if value is None else float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise InvalidInput(f"setting `{key}` must be a number of seconds, 0 or more, not {value!r}")
+    return seconds
+
+
+def _choice(*choices: str) -> Any:
+    def check(key: str, value: Any) -> str:
+        if value in choices:
+            return value
+        raise InvalidInput(f"setting `{key}` is {value!r}", hint=f"choose one of: {', '.join(choices)}")
+
+    return check
+
+
+_SHAPES: Mapping[str, Any] = {
+    "home": _path,
+    "store": _text,
+    "model": _text,
+    "base_url": _text,
+    "skill_roots": _paths,
+    "executor": _choice("sandbox", "unsafe"),
+    "policy": _choice("allow", "ask", "rules"),
+    "timeout_seconds": _seconds,
+}
