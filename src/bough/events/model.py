@@ -174,6 +174,7 @@ class ModelResponded(BaseEvent):
     Attributes:
         response: PydanticAI's `ModelResponse` as JSON: text, tool calls, thinking parts and provider signatures.
         latency_seconds: From the request to the end of the response.
+        seen: Events before this seq were in the request; messages that came later are still unanswered.
     """
 
     kind: Literal["ModelResponded"] = "ModelResponded"
@@ -181,6 +182,7 @@ class ModelResponded(BaseEvent):
     model: str | None = None
     usage: Usage = Usage()
     latency_seconds: float | None = None
+    seen: int | None = None
 
 
 class ToolCalled(BaseEvent):

@@ -149,10 +149,18 @@ class EventStore(Protocol):
         ...
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
-        """Take the lease for `ttl` seconds, raising the generation; the same owner renews its own.
+        """Take the lease for `ttl` seconds, always raising the generation (also for the owner that holds it already).
 
         Raises:
-            Conflict: Another owner holds an unexpired lease.
+            Conflict: Another owner holds an unexpired lease; `details["owner"]` names it.
+        """
+        ...
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease by `ttl` seconds from now, its generation unchanged.
+
+        Raises:
+            Conflict: It was lost meanwhile.
         """
         ...
 

@@ -1,0 +1,68 @@
+"""From a spec to a PydanticAI agent: its instructions, its skills, its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai import Agent
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
+
+from bough.agents.context import ToolContext
+from bough.agents.skill_tools import SkillToolset
+from bough.agents.spec import AgentSpec
+from bough.skills import SkillRegistry
+
+
+def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> SkillRegistry:
+    """Return the skills that `spec` asks for; `roots` are configured folders, used where it discovers."""
+    if spec.skills is not None:
+        return SkillRegistry.of(spec.skills)
+    if spec.discover_skills:
+        return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
+    registry = SkillRegistry()
+    registry.discover(list(spec.skill_roots))
+    return registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blueprint:
+    """Everything that follows from a spec and a registry, before a model is chosen.
+
+    Attributes:
+        instructions: The system prompt, then the skill catalogue; recorded once, so that it stays byte-identical.
+    """
+
+    spec: AgentSpec
+    registry: SkillRegistry
+    toolset: SkillToolset | None
+    instructions: str
+
+    @classmethod
+    def of(cls, spec: AgentSpec, registry: SkillRegistry) -> Blueprint:
+        """Draw the blueprint. No skills: no catalogue and no skill tools."""
+        if not registry.list_all():
+            return cls(spec=spec, registry=registry, toolset=None, instructions=spec.prompt())
+        toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
+        return cls(
+            spec=spec,
+            registry=registry,
+            toolset=toolset,
+            instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions))),
+        )
+
+    def agent(self, model: Model, *, instructions: str | None = None) -> Agent[ToolContext, str]:
+        """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
+        toolsets: list[AbstractToolset[Any]] = [] if self.toolset is None else [self.toolset.toolset()]
+        return Agent(
+            model,
+            deps_type=ToolContext,
+            name=self.spec.name,
+            instructions=self.instructions if instructions is None else instructions,
+            tools=self.spec.tools,
+            toolsets=toolsets,
+            retries=3,
+        )

@@ -1,0 +1,33 @@
+"""What a tool may use while it runs: handed to every tool as PydanticAI's `deps`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bough.events.model import Event
+from bough.execution.base import CodeExecutor
+
+
+async def _drop(_: Event) -> None:
+    """Record nothing: a tool that runs outside a conversation has no log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """The surroundings of one run.
+
+    Attributes:
+        workspace: The working folder; None gives scripts a fresh one each time.
+        executor: What runs scripts where the toolset has none of its own.
+        emit: Appends an event to the conversation's log, durable on return.
+        active_skills: Names of the skills whose text is in the conversation, with their content hashes.
+        timeout_seconds: Wall time of a script; None takes the executor's default.
+    """
+
+    workspace: Path | None = None
+    executor: CodeExecutor | None = None
+    emit: Callable[[Event], Awaitable[None]] = _drop
+    active_skills: Mapping[str, str] = field(default_factory=dict[str, str])
+    timeout_seconds: float | None = None

@@ -1,0 +1,101 @@
+"""What an agent is, as data. A conversation records it at its start and builds its agent from it.
+
+Source: seed 004, `AgentSpec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+
+from bough.errors import InvalidInput
+from bough.execution.base import CodeExecutor
+from bough.skills import Skill
+from bough.types import JsonObject
+
+DEFAULT_PROMPT = (
+    "You help with the files in the current working folder. Prefer a skill that fits over doing the work by hand: "
+    "load it, follow its instructions, run its scripts. Say plainly when nothing fits; never invent a result."
+)
+
+
+class AgentSpec(BaseModel):
+    """A declarative agent.
+
+    Attributes:
+        name: How people and other agents call it.
+        model: A model string, for example `openai:gpt-5`; None takes the configured or offline one.
+        base_url: Address of an OpenAI-format server for `openai:` models.
+        system_prompt: What it is told first. Its own text stays as it is, braces included.
+        system_prompt_path: A file to read it from; not together with `system_prompt`.
+        tools: Functions as PydanticAI takes them.
+        skills: Exactly these; None names none, `[]` means none.
+        skill_roots: Folders to discover skills in.
+        discover_skills: Look in the usual places too (project, user, installed); False never reads a folder
+            behind the caller's back.
+        executor: Runs scripts; None takes the conversation's.
+        catalog_tokens: How much of the prompt the skill catalogue may take, in tokens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    name: str = Field(default="default", min_length=1, max_length=64, pattern=r"^[\w.-]+$")
+    description: str = ""
+    model: str | None = None
+    base_url: str | None = None
+    system_prompt: str = DEFAULT_PROMPT
+    system_prompt_path: Path | None = None
+    tools: tuple[Callable[..., Any], ...] = ()
+    skills: tuple[Skill, ...] | None = None
+    skill_roots: tuple[Path, ...] = ()
+    discover_skills: bool = False
+    executor: CodeExecutor | None = None
+    catalog_tokens: int = 2000
+
+    @field_validator("executor", mode="before")
+    @classmethod
+    def _runs_code(cls, value: object) -> object:
+        if value is None or hasattr(value, "execute"):
+            return value
+        raise ValueError("an executor has an `execute` method")
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> AgentSpec:
+        if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
+            raise ValueError("give system_prompt or system_prompt_path, not both")
+        return self
+
+    @field_serializer("tools")
+    def _tool_names(self, tools: tuple[Callable[..., Any], ...]) -> list[str]:
+        return [f"{tool.__module__}:{tool.__qualname__}" for tool in tools]
+
+    @field_serializer("skills")
+    def _skill_names(self, skills: tuple[Skill, ...] | None) -> list[str] | None:
+        return None if skills is None else [skill.name for skill in skills]
+
+    @field_serializer("executor")
+    def _executor_name(self, executor: CodeExecutor | None) -> str | None:
+        return None if executor is None else executor.name
+
+    def prompt(self) -> str:
+        """Return the system prompt's text.
+
+        Raises:
+            InvalidInput: `system_prompt_path` cannot be read.
+        """
+        if self.system_prompt_path is None:
+            return self.system_prompt
+        try:
+            return self.system_prompt_path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"the system prompt of agent {self.name!r} cannot be read: {error}",
+                hint=f"check system_prompt_path: {self.system_prompt_path}",
+            ) from error
+
+    def snapshot(self) -> JsonObject:
+        """Return the spec as JSON for the log: tools, skills and executor by name; never a secret."""
+        return self.model_dump(mode="json")

@@ -1,0 +1,562 @@
+"""A conversation: send messages, run the agent, fork. `AsyncConversation` is the core, `Conversation` its twin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bough.agents.build import Blueprint, registry_of
+from bough.agents.context import ToolContext
+from bough.agents.models.resolve import resolve_model
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.fork import Pending, find_cut
+from bough.conversation.journal import Journal, Update
+from bough.conversation.lease import held_lease
+from bough.conversation.loop import run_to_end
+from bough.conversation.result import RunResult
+from bough.conversation.state import State
+from bough.errors import BoughError, Conflict, InvalidInput
+from bough.events import open_store
+from bough.events.model import (
+    ConversationStarted,
+    ErrorRaised,
+    Event,
+    ForkedFrom,
+    SkillActivated,
+    StateChanged,
+    Usage,
+    UserMessage,
+)
+from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
+from bough.events.store import Cut, EventStore
+from bough.execution.base import CodeExecutor
+from bough.execution.named import executor_named
+from bough.skills import SkillRegistry
+from bough.skills.activation import activate
+from bough.skills.triggers import TriggerIndex
+from bough.types import new_id
+
+_TITLE_LENGTH = 60
+
+
+class AsyncConversation:
+    """A conversation in use. Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
+
+    Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        record: ConversationRecord,
+        blueprint: Blueprint,
+        *,
+        settings: Settings,
+        executor: CodeExecutor,
+        owns_store: bool = False,
+    ) -> None:
+        self._journal = journal
+        self._record = record
+        self._blueprint = blueprint
+        self._settings = settings
+        self._executor = executor
+        self._owns_store = owns_store
+        self._triggers = TriggerIndex([blueprint.registry.get(skill.name) for skill in blueprint.registry.list_all()])
+        self._run: asyncio.Task[RunResult] | None = None
+        self._interrupting = False
+
+    @classmethod
+    async def create(
+        cls,
+        agent: AgentSpec | str | None = None,
+        *,
+        workspace: str | Path = ".",
+        store: EventStore | str | None = None,
+        id: UUID | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+    ) -> AsyncConversation:
+        """Start a conversation; its first event is durable on return.
+
+        Args:
+            agent: A spec; a model string for the default agent with that model; None for the default agent.
+            workspace: The working folder of its tools and scripts.
+            store: A store, or the URL of one; None takes the settings' store.
+            executor: Runs scripts; None takes the agent's, then the settings' one.
+
+        Raises:
+            InvalidInput: The workspace is no folder, or the agent's model, prompt or skills are not right.
+            Conflict: `id` is taken.
+            StoreError: The store cannot be opened or written.
+        """
+        settings = settings or Settings.load()
+        folder = _workspace(workspace)
+        spec = _spec(agent, settings)
+        blueprint = _blueprint(spec, folder, settings)
+        executor = executor or spec.executor or executor_named(settings.executor)
+        opened, owned = await _opened(store, settings)
+        cid = id or new_id()
+        started = ConversationStarted(
+            agent=spec.snapshot(),
+            workspace=str(folder),
+            instructions=blueprint.instructions,
+            policies={"executor": executor.name},
+            title=title,
+            tags=dict(tags or {}),
+        )
+        record = await opened.create(
+            ConversationRecord(
+                id=cid,
+                root=cid,
+                title=title,
+                tags=dict(tags or {}),
+                config={"agent": spec.name, "model": spec.model, "workspace": str(folder)},
+                created=started.ts,
+                updated=started.ts,
+            ),
+            events=[started],
+        )
+        return await cls._of(record, opened, blueprint, settings=settings, executor=executor, owns_store=owned)
+
+    @classmethod
+    async def open(
+        cls,
+        id: UUID | str,
+        *,
+        store: EventStore | str | None = None,
+        agent: AgentSpec | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+    ) -> AsyncConversation:
+        """Open a conversation that exists, to go on with it. Reads its log once: O(events).
+
+        Args:
+            id: Its id, a unique start or end of it, or `-` for the most recent one.
+            agent: The agent to go on with; None takes the recorded one. Needed where that one has Python tools or
+                skills of its own, since a log holds their names and not their code.
+            executor: As in `create`; a conversation that was started in the sandbox stays in it.
+
+        Raises:
+            NotFound: There is no such conversation.
+            InvalidInput: The recorded agent cannot be rebuilt from its record alone.
+        """
+        settings = settings or Settings.load()
+        opened, owned = await _opened(store, settings)
+        cid = id if isinstance(id, UUID) else await opened.resolve(id)
+        record = await opened.get(cid)
+        journal = Journal(opened, cid)
+        await journal.catch_up()
+        state = journal.state
+        spec = agent or _recorded_spec(state)
+        blueprint = _blueprint(spec, _workspace(state.workspace), settings)
+        executor = executor or spec.executor or executor_named(_narrower(state, settings))
+        conversation = cls(
+            journal, record, blueprint, settings=settings, executor=executor, owns_store=owned
+        )
+        if agent is not None and agent.snapshot() != state.agent:
+            await conversation._replace_agent(blueprint)
+        return conversation
+
+    @classmethod
+    async def list(
+        cls,
+        store: EventStore | str | None = None,
+        *,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        settings: Settings | None = None,
+    ) -> Page:
+        """Return a page of the store's conversations, most recently updated first."""
+        opened, owned = await _opened(store, settings or Settings.load())
+        try:
+            return await opened.list(filter, cursor, limit)
+        finally:
+            if owned:
+                await opened.aclose()
+
+    @classmethod
+    async def _of(
+        cls, record: ConversationRecord, store: EventStore, blueprint: Blueprint, **parts: Any
+    ) -> AsyncConversation:
+        journal = Journal(store, record.id)
+        await journal.catch_up()
+        return cls(journal, record, blueprint, **parts)
+
+    # What it is.
+
+    @property
+    def id(self) -> UUID:
+        """Its id."""
+        return self._record.id
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hexadecimal digits of its id, which are enough to name it."""
+        return self.id.hex[-8:]
+
+    @property
+    def state(self) -> State:
+        """The fold of what this object has seen of the log."""
+        return self._journal.state
+
+    @property
+    def status(self) -> Status:
+        """Where it stands."""
+        return self.state.status
+
+    @property
+    def title(self) -> str | None:
+        """Its title: given, or taken from the first message."""
+        return self.state.title
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags."""
+        return dict(self.state.tags)
+
+    @property
+    def usage(self) -> Usage:
+        """What it used since it was started or forked."""
+        return self.state.own
+
+    @property
+    def workspace(self) -> Path:
+        """The working folder."""
+        return self.state.workspace
+
+    @property
+    def agent(self) -> AgentSpec:
+        """The agent in use."""
+        return self._blueprint.spec
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The skills the agent may use."""
+        return self._blueprint.registry
+
+    @property
+    def executor(self) -> CodeExecutor:
+        """What runs its scripts."""
+        return self._executor
+
+    @property
+    def store(self) -> EventStore:
+        """Where its log is."""
+        return self._journal.store
+
+    def events(self, start: int = 0, stop: int | None = None) -> AsyncIterator[StoredEvent]:
+        """Iterate its events, shared ones included, from the store."""
+        return self.store.read(self.id, start, stop)
+
+    # What it does.
+
+    async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
+        """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
+
+        Raises:
+            InvalidInput: The message is empty, or starts with `/name` and there is no such skill.
+        """
+        message = UserMessage.text(message, sender=sender) if isinstance(message, str) else message
+        if not any(getattr(part, "text", "?").strip() for part in message.content):
+            raise InvalidInput("the message is empty", hint="say what should be done")
+        activated = self._activate(message.plain)
+        events: list[Event] = [message.model_copy(update={"skills": tuple(event.name for event in activated)})]
+        events += activated
+        if self.state.title is None and (title := _title(message.plain)):
+            events.append(StateChanged(changes={"title": title}))
+        await self._journal.append(*events)
+
+    async def run(self) -> RunResult:
+        """Run until the model has answered everything, and return how it ended.
+
+        Nothing to do: returns at once with 0 steps. After a crash it goes on where the log ends: recorded responses
+        are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
+
+        Raises:
+            Conflict: It is being run elsewhere.
+            ModelError: The model failed; the conversation is in `error` and can be run again.
+            StoreError: An event could not be written.
+        """
+        if self._run is not None:
+            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+        self._run = asyncio.create_task(self._run_once(), name=f"run {self.id}")
+        try:
+            return await self._run
+        except asyncio.CancelledError:
+            if not self._interrupting:
+                raise
+            return self._result(0, self.state.head)
+        finally:
+            self._run.cancel()
+            self._run, self._interrupting = None, False
+
+    async def run_stream(self) -> AsyncIterator[Update]:
+        """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run."""
+        updates: asyncio.Queue[Update | None] = asyncio.Queue()
+        self._journal.listeners.append(updates.put_nowait)
+        run = asyncio.create_task(self.run())
+        run.add_done_callback(lambda _: updates.put_nowait(None))
+        try:
+            while (update := await updates.get()) is not None:
+                yield update
+            await run
+        finally:
+            self._journal.listeners.remove(updates.put_nowait)
+            if not run.done():
+                await self.interrupt()
+            await asyncio.gather(run, return_exceptions=True)
+
+    async def interrupt(self) -> None:
+        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed."""
+        if (run := self._run) is None:
+            return
+        self._interrupting = True
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+    async def fork(
+        self,
+        *,
+        id: UUID | None = None,
+        agent: AgentSpec | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        reset_metrics: bool = True,
+        at: Cut | None = None,
+        pending: Pending = "close",
+        inherit_tags: bool = True,
+        reason: str | None = None,
+    ) -> AsyncConversation:
+        """Branch off and return the new conversation; this one is not changed, blocked or stopped.
+
+        The shared events are the same rows, so the cost does not depend on how many they are. No call issued before
+        the cut ever runs in the fork.
+
+        Args:
+            agent: Replaces the agent.
+            reset_metrics: The fork's own usage starts at 0; what was used before the cut stays as inherited.
+            at: How many events to keep, or the id of the last one to keep; None keeps all.
+            pending: Calls that are open at the cut are closed in the fork (`close`), or the cut moves before the
+                response that made them (`drop`).
+
+        Raises:
+            InvalidInput: The cut is negative or beyond the head.
+            NotFound: `at` names an event that this log does not have.
+            Conflict: `id` is taken by something else.
+
+        Source: seed 001, `Conversation.fork()`.
+        """
+        source_head = (await self.store.get(self.id)).head
+        cut = await find_cut(self.store, self.id, at, head=source_head, pending=pending)
+        blueprint = self._blueprint if agent is None else _blueprint(agent, self.workspace, self._settings)
+        title = title if title is not None else self.title
+        tags = (self.tags if inherit_tags else {}) | dict(tags or {})
+        overrides: dict[str, Any] = {} if agent is None else {"agent": agent.snapshot()}
+        forked = ForkedFrom(
+            source=self.id,
+            at=cut.at,
+            event_id=cut.last,
+            source_head=source_head,
+            reason=reason,
+            overrides=overrides,
+            pending=pending,
+            reset_metrics=reset_metrics,
+        )
+        changes = {"title": title, "tags": tags} | _agent_changes(blueprint if agent else None)
+        record = await self.store.fork(
+            self.id,
+            at=cut.at,
+            id=id,
+            events=[forked, *cut.closing, StateChanged(changes=changes)],
+            title=title,
+            tags=tags,
+            config=self._record.config | ({} if agent is None else {"agent": agent.name, "model": agent.model}),
+            lineage={"reason": reason, "overrides": sorted(overrides), "pending": pending},
+        )
+        return await self._of(
+            record, self.store, blueprint, settings=self._settings, executor=self._executor
+        )
+
+    async def set_model(self, model: str) -> None:
+        """Go on with another model from the next step.
+
+        Raises:
+            InvalidInput: There is no such model.
+        """
+        spec = self.agent.model_copy(update={"model": model})
+        self._resolved(spec)
+        await self._replace_agent(_blueprint(spec, self.workspace, self._settings))
+
+    async def aclose(self) -> None:
+        """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
+        await self.interrupt()
+        await self._executor.aclose()
+        if self._owns_store:
+            await self.store.aclose()
+
+    async def __aenter__(self) -> AsyncConversation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # How it does it.
+
+    async def _run_once(self) -> RunResult:
+        journal = self._journal
+        await journal.catch_up()
+        start = journal.state.head
+        if not journal.state.has_work:
+            return self._result(0, start)
+        model = self._resolved(self.agent)
+        async with held_lease(self.store, self.id) as lease:
+            journal.generation = lease.generation
+            try:
+                await journal.append(StateChanged(changes={"status": "running"}))
+                steps = await self._steps(self._blueprint.agent(model, instructions=journal.state.instructions))
+                await journal.append(StateChanged(changes={"status": "finished"}))
+            except asyncio.CancelledError:
+                await asyncio.shield(journal.append(StateChanged(changes={"status": "paused"}, reason="interrupted")))
+                raise
+            except BoughError as error:
+                await self._record_error(error)
+                raise
+            except Exception as error:
+                await self._record_error(BoughError(f"{type(error).__name__}: {error}"))
+                raise
+            finally:
+                journal.generation = None
+        return self._result(steps, start)
+
+    async def _steps(self, agent: Any) -> int:
+        deps = ToolContext(
+            workspace=self.workspace,
+            executor=self._executor,
+            emit=self._journal.append,
+            active_skills=_LiveSkills(lambda: self.state),
+            timeout_seconds=self._settings.timeout_seconds,
+        )
+        async with agent:
+            return await run_to_end(agent, self._journal, deps)
+
+    async def _record_error(self, error: BoughError) -> None:
+        """Write the error into the log, unless the log itself is what failed."""
+        try:
+            await self._journal.append(
+                ErrorRaised(code=error.code, message=error.message, hint=error.hint),
+                StateChanged(changes={"status": "error"}),
+            )
+        except BoughError as unrecorded:
+            error.details["unrecorded"] = unrecorded.message
+
+    async def _replace_agent(self, blueprint: Blueprint) -> None:
+        await self._journal.append(StateChanged(changes=_agent_changes(blueprint)))
+        self._blueprint = blueprint
+
+    def _resolved(self, spec: AgentSpec) -> Any:
+        base_url = spec.base_url or self._settings.base_url
+        return resolve_model(spec.model or self._settings.model, base_url=base_url).model
+
+    def _activate(self, text: str) -> list[SkillActivated]:
+        events: list[SkillActivated] = []
+        for match in self._triggers.match(text, active=()):
+            activation = activate(self.skills.get(match.skill), match.inputs)
+            if match.kind == "keyword" and self.state.active_skills.get(match.skill) == activation.content_hash:
+                continue
+            events.append(
+                SkillActivated(
+                    name=activation.name,
+                    content_hash=activation.content_hash,
+                    trigger=match.kind,
+                    keyword=match.keyword,
+                    rendered=activation.rendered,
+                    inputs=match.inputs,
+                )
+            )
+        return events
+
+    def _result(self, steps: int, start: int) -> RunResult:
+        state = self.state
+        return RunResult(
+            status=state.status, output=state.output, steps=steps, start=start, stop=state.head, usage=state.own
+        )
+
+
+class _LiveSkills(Mapping[str, str]):
+    """The active skills as they are now, not as they were when the run began."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._state = state
+
+    def __getitem__(self, name: str) -> str:
+        return self._state().active_skills[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._state().active_skills)
+
+    def __len__(self) -> int:
+        return len(self._state().active_skills)
+
+
+def _agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
+    if blueprint is None:
+        return {}
+    return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
+
+
+def _spec(agent: AgentSpec | str | None, settings: Settings) -> AgentSpec:
+    """Return the spec with its model settled, so that the log says which one it was started with."""
+    if isinstance(agent, AgentSpec):
+        spec = agent
+    else:
+        spec = AgentSpec(model=agent, discover_skills=True)
+    base_url = spec.base_url or settings.base_url
+    resolved = resolve_model(spec.model or settings.model, base_url=base_url)
+    return spec.model_copy(update={"model": resolved.name, "base_url": base_url})
+
+
+def _recorded_spec(state: State) -> AgentSpec:
+    recorded = {key: value for key, value in state.agent.items() if value is not None}
+    for key in ("tools", "skills", "executor"):
+        if recorded.pop(key, None):
+            raise InvalidInput(
+                f"the agent of this conversation has {key} of its own, which its record only names",
+                hint="open it with agent=, giving the spec it was made with",
+            )
+    return AgentSpec.model_validate(recorded)
+
+
+def _blueprint(spec: AgentSpec, workspace: Path, settings: Settings) -> Blueprint:
+    registry = registry_of(spec, workspace=workspace, home=settings.home, roots=settings.skill_roots)
+    return Blueprint.of(spec, registry)
+
+
+def _narrower(state: State, settings: Settings) -> str:
+    """Return the executor that both the record and the settings allow: a resume never widens what may happen."""
+    return settings.executor if state.policies.get("executor") == settings.executor else "sandbox"
+
+
+def _workspace(path: str | Path) -> Path:
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
+    return folder
+
+
+def _title(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"
+
+
+async def _opened(store: EventStore | str | None, settings: Settings) -> tuple[EventStore, bool]:
+    """Return the store, and whether it was opened here and so is to be closed here."""
+    if store is None or isinstance(store, str):
+        return await open_store(store or settings.store), True
+    return store, False

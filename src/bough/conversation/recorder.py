@@ -1,0 +1,204 @@
+"""The capability that writes down what a run does, before and after each thing it does.
+
+Order: a response is durable before any of its tools starts; a call before its tool runs; its outcome before the model
+hears of it. Results reach PydanticAI in the form they have in the log, so a resumed run sees what the live one saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import Any, cast
+
+import pydantic_core
+from pydantic import TypeAdapter
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, ToolFailed as ModelToldFailure, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnContent,
+    ToolReturnPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import ToolDefinition
+
+from bough.agents.context import ToolContext
+from bough.conversation.journal import Delta, Journal
+from bough.conversation.state import ToolOutcome
+from bough.conversation.view import outcome_part, response_json
+from bough.errors import BoughError
+from bough.events.model import ModelResponded, ToolCalled, ToolFailed, ToolInterrupted, ToolReturned, Usage
+from bough.types import Json
+
+_CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
+
+
+class Recorder(AbstractCapability[ToolContext]):
+    """Writes a run into its journal, and answers from it what it already holds."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Ask the model, and record its response before anyone acts on it."""
+        seen = self._journal.state.head
+        started = time.monotonic()
+        response = await handler(request_context)
+        await self._journal.append(
+            ModelResponded(
+                response=response_json(response),
+                model=response.model_name,
+                usage=usage_of(response),
+                latency_seconds=round(time.monotonic() - started, 6),
+                seen=seen,
+            )
+        )
+        return response
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
+        known = self._journal.state.calls.get(call.tool_call_id)
+        if known is not None and known.outcome is not None:
+            return _answer(known.outcome)
+        await self._journal.append(
+            ToolCalled(tool_call_id=call.tool_call_id, tool=call.tool_name, arguments=_jsonable(args))
+        )
+        started = time.monotonic()
+        try:
+            result = _jsonable(await handler(args))
+        except asyncio.CancelledError:
+            interrupted = ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name)
+            await asyncio.shield(self._journal.append(interrupted))
+            raise
+        except Exception as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
+            outcome = _failure(call, error, started)
+        else:
+            outcome = ToolReturned(
+                tool_call_id=call.tool_call_id,
+                tool=call.tool_name,
+                result=result,
+                duration_seconds=round(time.monotonic() - started, 6),
+            )
+        await self._journal.append(outcome)
+        return _answer(outcome)
+
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[ToolContext], *, stream: AsyncIterable[AgentStreamEvent]
+    ) -> AsyncIterable[AgentStreamEvent]:
+        """Pass the stream on, and publish the text in it."""
+        async for event in stream:
+            if (delta := _delta(event)) is not None:
+                self._journal.publish(delta)
+            yield event
+
+    async def record_unseen(self, parts: list[ToolReturnPart]) -> None:
+        """Record outcomes of calls that never reached their tool: unknown names, arguments that do not fit."""
+        for part in parts:
+            call = self._journal.state.calls.get(part.tool_call_id)
+            if call is not None and call.outcome is None:
+                await self._journal.append(
+                    ToolFailed(
+                        tool_call_id=part.tool_call_id,
+                        tool=part.tool_name,
+                        error=part.model_response_str(wrap_if_error=False),
+                        retry=part.outcome == "retried",
+                    )
+                )
+
+
+def usage_of(response: ModelResponse) -> Usage:
+    """Return what a response consumed; the cost where the prices of the model are known."""
+    used = response.usage
+    return Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        cost_usd=_cost(response),
+    )
+
+
+def _cost(response: ModelResponse) -> float | None:
+    if not response.model_name or not response.usage.has_values():
+        return None
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, AssertionError):  # prices unknown to the price list
+        return None
+
+
+def _failure(call: ToolCallPart, error: Exception, started: float) -> ToolFailed:
+    match error:
+        case ToolRetryError():
+            part, retry = error.tool_retry, True
+            text = part.model_response_str(wrap_if_error=False) if isinstance(part, ToolReturnPart) else str(part.content)
+        case ModelRetry():
+            text, retry = error.message, True
+        case ToolFailedError() | ModelToldFailure():
+            text, retry = str(error), False
+        case BoughError():
+            text, retry = f"{error.message}; {error.hint}" if error.hint else error.message, False
+        case _:
+            text, retry = f"{type(error).__name__}: {error}", False
+    return ToolFailed(
+        tool_call_id=call.tool_call_id,
+        tool=call.tool_name,
+        error=text,
+        retry=retry,
+        duration_seconds=round(time.monotonic() - started, 6),
+    )
+
+
+def _answer(outcome: ToolOutcome) -> Any:
+    """Return the result as the log has it, or raise what tells the model of a failure."""
+    if isinstance(outcome, ToolReturned):
+        return outcome.result
+    if isinstance(outcome, ToolFailed) and outcome.retry:
+        raise ModelRetry(outcome.error)
+    raise ModelToldFailure(str(outcome_part(outcome).content))
+
+
+def _jsonable(value: Any) -> Json:
+    """Return a tool's arguments or result as JSON; what has no JSON form is described by its `repr`."""
+    try:
+        return _CONTENT.dump_python(value, mode="json")
+    except (pydantic_core.PydanticSerializationError, ValueError):
+        return pydantic_core.to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings")
+
+
+def _delta(event: AgentStreamEvent) -> Delta | None:
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) if text:
+            return Delta(text=text)
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+            return Delta(text=text)
+        case PartStartEvent(part=ThinkingPart(content=text)) if text:
+            return Delta(text=text, kind="thinking")
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
+            return Delta(text=cast(str, text), kind="thinking")
+        case _:
+            return None

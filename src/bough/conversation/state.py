@@ -1,0 +1,151 @@
+"""What a conversation is at some point: a fold of its events, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bough.events.model import (
+    ConversationStarted,
+    Event,
+    ForkedFrom,
+    ModelResponded,
+    SkillActivated,
+    StateChanged,
+    ToolCalled,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    Usage,
+    UserMessage,
+)
+from bough.events.record import Status
+from bough.types import JsonObject
+
+ToolOutcome = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
+"""How a tool call ended."""
+
+
+@dataclass(kw_only=True)
+class ToolCall:
+    """A call of the latest model response.
+
+    Attributes:
+        started: Whether it was recorded as called, so that it may have had effects.
+        outcome: How it ended; None while it is open.
+    """
+
+    id: str
+    tool: str
+    started: bool = False
+    idempotent: bool = False
+    outcome: ToolOutcome | None = None
+
+
+@dataclass(kw_only=True)
+class State:
+    """The fold. `apply` is its only way to change, and depends on nothing but the event.
+
+    Attributes:
+        base: Events before this seq are shared with the source of the fork.
+        head: How many events have been folded; the next one has this seq.
+        calls: Tool calls of the latest model response by id, in its order.
+        unanswered: Whether something was said or returned that the model has not answered.
+        own: Usage since the fork; `inherited`: usage before it.
+        active_skills: Content hash by name, of every skill whose text is in the log.
+        output: Text of the latest model response without tool calls.
+    """
+
+    base: int = 0
+    head: int = 0
+    status: Status = "idle"
+    title: str | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    agent: JsonObject = field(default_factory=dict[str, Any])
+    workspace: Path = Path()
+    instructions: str = ""
+    policies: JsonObject = field(default_factory=dict[str, Any])
+    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    unanswered: bool = False
+    own: Usage = Usage(requests=0)
+    inherited: Usage = Usage(requests=0)
+    active_skills: dict[str, str] = field(default_factory=dict[str, str])
+    output: str = ""
+    _last_message: int = -1
+
+    @property
+    def open_calls(self) -> list[ToolCall]:
+        """Calls of the latest response that have no outcome yet, in its order."""
+        return [call for call in self.calls.values() if call.outcome is None]
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run would do something: a message to answer, a result to look at, a call to finish."""
+        return self.unanswered or bool(self.open_calls)
+
+    def apply(self, seq: int, event: Event) -> None:
+        """Fold one event. O(1) but for the calls of one response."""
+        match event:
+            case ConversationStarted():
+                self.agent, self.workspace = event.agent, Path(event.workspace)
+                self.instructions, self.policies = event.instructions, event.policies
+                self.title, self.tags = event.title, dict(event.tags)
+            case ForkedFrom():
+                self._fork(event)
+            case StateChanged():
+                self._change(event.changes)
+            case UserMessage():
+                self.unanswered, self._last_message = True, seq
+            case ModelResponded():
+                self._respond(seq, event)
+            case ToolCalled():
+                if call := self.calls.get(event.tool_call_id):
+                    call.started, call.idempotent = True, event.idempotent
+            case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
+                if call := self.calls.get(event.tool_call_id):
+                    call.outcome, self.unanswered = event, True
+            case SkillActivated():
+                self.active_skills = self.active_skills | {event.name: event.content_hash}
+            case _:
+                pass
+        self.head = seq + 1
+
+    def _change(self, changes: JsonObject) -> None:
+        self.status = changes.get("status", self.status)
+        self.title = changes.get("title", self.title)
+        self.tags = changes.get("tags", self.tags)
+        self.workspace = Path(changes["workspace"]) if "workspace" in changes else self.workspace
+        self.agent = changes.get("agent", self.agent)
+        self.instructions = changes.get("instructions", self.instructions)
+
+    def _fork(self, event: ForkedFrom) -> None:
+        self.base, self.status = event.at, "idle"
+        if event.reset_metrics:
+            self.own, self.inherited = Usage(requests=0), add_usage(self.inherited, self.own)
+
+    def _respond(self, seq: int, event: ModelResponded) -> None:
+        parts = event.response.get("parts", [])
+        self.calls = {
+            part["tool_call_id"]: ToolCall(id=part["tool_call_id"], tool=part["tool_name"])
+            for part in parts
+            if part.get("part_kind") == "tool-call"
+        }
+        text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
+        self.output = text if not self.calls else self.output
+        self.unanswered = self._last_message >= (seq if event.seen is None else event.seen)
+        self.own = add_usage(self.own, event.usage)
+
+
+def add_usage(a: Usage, b: Usage) -> Usage:
+    """Return the sum; the cost is unknown only where both are."""
+    costs = [usage.cost_usd for usage in (a, b) if usage.cost_usd is not None]
+    return Usage(
+        requests=a.requests + b.requests,
+        input_tokens=a.input_tokens + b.input_tokens,
+        output_tokens=a.output_tokens + b.output_tokens,
+        cache_read_tokens=a.cache_read_tokens + b.cache_read_tokens,
+        cache_write_tokens=a.cache_write_tokens + b.cache_write_tokens,
+        cost_usd=sum(costs) if costs else None,
+    )

@@ -1,0 +1,261 @@
+"""The same conversation without `await`: an event loop in a thread of its own does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.conversation import AsyncConversation
+from bough.conversation.fork import Pending
+from bough.conversation.journal import Update
+from bough.conversation.result import RunResult
+from bough.conversation.state import State
+from bough.events.model import Usage, UserMessage
+from bough.events.record import ConversationFilter, Page, Status, StoredEvent
+from bough.events.store import Cut, EventStore
+from bough.execution.base import CodeExecutor
+from bough.skills import SkillRegistry
+
+T = TypeVar("T")
+
+
+class _Loop:
+    """An event loop in a thread, shared by a conversation and its forks; it ends with the last of them."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal())
+        self._users = 0
+
+    def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        async def run() -> T:
+            return await function(*args, **kwargs)
+
+        return self._portal.call(run)
+
+    def iterate(self, iterator: Any) -> Iterator[Any]:
+        """Iterate an async iterator from here, and close it when left early."""
+        end = object()
+
+        async def step() -> Any:
+            return await anext(iterator, end)
+
+        try:
+            while (item := self._portal.call(step)) is not end:
+                yield item
+        finally:
+            self._portal.call(iterator.aclose)
+
+    def retain(self) -> None:
+        self._users += 1
+
+    def release(self) -> None:
+        self._users -= 1
+        if self._users <= 0:
+            self._stack.close()
+
+
+class Conversation:
+    """A conversation in use, for code without `await`. Names and meaning are those of `AsyncConversation`.
+
+    Making one starts a conversation; `Conversation.open` goes on with one that exists. Not to be used from within a
+    running event loop. Close it with `close` or `with`.
+    """
+
+    def __init__(
+        self,
+        agent: AgentSpec | str | None = None,
+        *,
+        workspace: str | Path = ".",
+        store: EventStore | str | None = None,
+        id: UUID | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._start(
+            AsyncConversation.create,
+            agent,
+            workspace=workspace,
+            store=store,
+            id=id,
+            title=title,
+            tags=tags,
+            executor=executor,
+            settings=settings,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        id: UUID | str,
+        *,
+        store: EventStore | str | None = None,
+        agent: AgentSpec | None = None,
+        executor: CodeExecutor | None = None,
+        settings: Settings | None = None,
+    ) -> Conversation:
+        """Open a conversation that exists; see `AsyncConversation.open`."""
+        new = cls.__new__(cls)
+        new._start(AsyncConversation.open, id, store=store, agent=agent, executor=executor, settings=settings)
+        return new
+
+    @classmethod
+    def list(
+        cls,
+        store: EventStore | str | None = None,
+        *,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        settings: Settings | None = None,
+    ) -> Page:
+        """Return a page of the store's conversations; see `AsyncConversation.list`."""
+        loop = _Loop()
+        try:
+            return loop.call(
+                AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, settings=settings
+            )
+        finally:
+            loop.release()
+
+    def _start(self, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any) -> None:
+        loop = _Loop()
+        try:
+            core = loop.call(factory, *args, **kwargs)
+        except BaseException:
+            loop.release()
+            raise
+        self._adopt(core, loop)
+
+    def _adopt(self, core: AsyncConversation, loop: _Loop) -> None:
+        loop.retain()
+        self._core, self._loop, self._closed = core, loop, False
+
+    @property
+    def id(self) -> UUID:
+        """Its id."""
+        return self._core.id
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hexadecimal digits of its id."""
+        return self._core.short_id
+
+    @property
+    def state(self) -> State:
+        """The fold of what this object has seen of the log."""
+        return self._core.state
+
+    @property
+    def status(self) -> Status:
+        """Where it stands."""
+        return self._core.status
+
+    @property
+    def title(self) -> str | None:
+        """Its title."""
+        return self._core.title
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags."""
+        return self._core.tags
+
+    @property
+    def usage(self) -> Usage:
+        """What it used since it was started or forked."""
+        return self._core.usage
+
+    @property
+    def workspace(self) -> Path:
+        """The working folder."""
+        return self._core.workspace
+
+    @property
+    def agent(self) -> AgentSpec:
+        """The agent in use."""
+        return self._core.agent
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The skills the agent may use."""
+        return self._core.skills
+
+    @property
+    def events(self) -> Iterator[StoredEvent]:
+        """Iterate its events, shared ones included, from the store."""
+        return self._loop.iterate(self._core.events())
+
+    def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
+        """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
+        self._loop.call(self._core.send_message, message, sender=sender)
+
+    def run(self) -> RunResult:
+        """Run until the model has answered everything; see `AsyncConversation.run`."""
+        return self._loop.call(self._core.run)
+
+    def run_stream(self) -> Iterator[Update]:
+        """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""
+        return self._loop.iterate(self._core.run_stream())
+
+    def interrupt(self) -> None:
+        """Stop a run that another thread started; see `AsyncConversation.interrupt`."""
+        self._loop.call(self._core.interrupt)
+
+    def fork(
+        self,
+        *,
+        id: UUID | None = None,
+        agent: AgentSpec | None = None,
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        reset_metrics: bool = True,
+        at: Cut | None = None,
+        pending: Pending = "close",
+        inherit_tags: bool = True,
+        reason: str | None = None,
+    ) -> Conversation:
+        """Branch off and return the new conversation; see `AsyncConversation.fork`."""
+        core = self._loop.call(
+            self._core.fork,
+            id=id,
+            agent=agent,
+            title=title,
+            tags=tags,
+            reset_metrics=reset_metrics,
+            at=at,
+            pending=pending,
+            inherit_tags=inherit_tags,
+            reason=reason,
+        )
+        new = type(self).__new__(type(self))
+        new._adopt(core, self._loop)
+        return new
+
+    def set_model(self, model: str) -> None:
+        """Go on with another model; see `AsyncConversation.set_model`."""
+        self._loop.call(self._core.set_model, model)
+
+    def close(self) -> None:
+        """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._loop.call(self._core.aclose)
+            finally:
+                self._loop.release()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,131 @@
+"""Events as the model sees them: the one place where a log becomes messages.
+
+The view grows with the log (k new events cost O(k)) and depends on nothing but the events, so that a shared prefix
+renders byte-identically in every fork. Nothing in it names the conversation, the date or a path.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from bough.conversation.state import ToolOutcome
+from bough.events.model import (
+    ContentPart,
+    Event,
+    FilePart,
+    ImagePart,
+    ModelResponded,
+    SkillActivated,
+    TextPart,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    UserMessage,
+)
+
+
+class View:
+    """Model messages, built event by event."""
+
+    def __init__(self) -> None:
+        self._sealed: list[ModelMessage] = []
+        self._calls: list[str] = []
+        self._outcomes: dict[str, ToolReturnPart] = {}
+        self._prompts: list[tuple[int, UserPromptPart]] = []
+
+    def apply(self, seq: int, event: Event) -> None:
+        """Take one event in."""
+        match event:
+            case UserMessage():
+                self._prompts.append((seq, UserPromptPart(_content(event.content), timestamp=event.ts)))
+            case SkillActivated() if event.rendered:
+                self._prompts.append((seq, UserPromptPart(event.rendered, timestamp=event.ts)))
+            case ModelResponded():
+                self._seal(seq if event.seen is None else event.seen)
+                response = response_of(event)
+                self._sealed.append(response)
+                self._calls = [part.tool_call_id for part in response.tool_calls]
+                self._outcomes = {}
+            case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
+                self._outcomes[event.tool_call_id] = outcome_part(event)
+            case _:
+                pass
+
+    def messages(self) -> list[ModelMessage]:
+        """Return the messages, oldest first. While a call is open they end with the response that made it."""
+        if any(call not in self._outcomes for call in self._calls):
+            return list(self._sealed)
+        tail = self._request([prompt for _, prompt in self._prompts])
+        return [*self._sealed, *tail]
+
+    def _request(self, prompts: list[UserPromptPart]) -> list[ModelRequest]:
+        results: list[ModelRequestPart] = [self._outcomes[call] for call in self._calls if call in self._outcomes]
+        parts = [*results, *prompts]
+        return [ModelRequest(parts=parts, timestamp=parts[-1].timestamp)] if parts else []
+
+    def _seal(self, seen: int) -> None:
+        self._sealed += self._request([prompt for seq, prompt in self._prompts if seq < seen])
+        self._prompts = [(seq, prompt) for seq, prompt in self._prompts if seq >= seen]
+
+
+def response_of(event: ModelResponded) -> ModelResponse:
+    """Return the PydanticAI response that was recorded."""
+    (message,) = ModelMessagesTypeAdapter.validate_python([event.response])
+    assert isinstance(message, ModelResponse)
+    return message
+
+
+def response_json(response: ModelResponse) -> dict[str, Any]:
+    """Return a response as JSON, thinking parts and provider signatures included."""
+    (message,) = ModelMessagesTypeAdapter.dump_python([response], mode="json")
+    return message
+
+
+def outcome_part(event: ToolOutcome) -> ToolReturnPart:
+    """Return what the model is told about how its call ended."""
+    match event:
+        case ToolReturned():
+            return _part(event.tool, event.tool_call_id, event.result, "success", event.ts)
+        case ToolFailed():
+            return _part(event.tool, event.tool_call_id, event.error, "retried" if event.retry else "failed", event.ts)
+        case ToolRejected():
+            text = f"The call was rejected: {event.reason}" if event.reason else "The call was rejected."
+            return _part(event.tool, event.tool_call_id, text, "denied", event.ts)
+        case ToolInterrupted():
+            text = f"The call did not finish ({event.reason}); its effects are unknown."
+            return _part(event.tool, event.tool_call_id, text, "interrupted", event.ts)
+
+
+def _part(tool: str, call: str, content: Any, outcome: Any, ts: datetime) -> ToolReturnPart:
+    return ToolReturnPart(tool_name=tool, content=content, tool_call_id=call, outcome=outcome, timestamp=ts)
+
+
+def _content(parts: tuple[ContentPart, ...]) -> str | list[UserContent]:
+    if len(parts) == 1 and isinstance(parts[0], TextPart):
+        return parts[0].text
+    return [_user_content(part) for part in parts]
+
+
+def _user_content(part: ContentPart) -> UserContent:
+    match part:
+        case TextPart():
+            return part.text
+        case ImagePart():
+            return BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type)
+        case FilePart():
+            return f"[file in the workspace: {part.path}]"
