@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from bough.events.model import Event
@@ -22,12 +22,12 @@ class ToolContext:
         workspace: The working folder; None gives scripts a fresh one each time.
         executor: What runs scripts where the toolset has none of its own.
         emit: Appends an event to the conversation's log, durable on return.
-        active_skills: Names of the skills whose text is in the conversation, with their content hashes.
+        active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
         timeout_seconds: Wall time of a script; None takes the executor's default.
     """
 
     workspace: Path | None = None
     executor: CodeExecutor | None = None
     emit: Callable[[Event], Awaitable[None]] = _drop
-    active_skills: Mapping[str, str] = field(default_factory=dict[str, str])
+    active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
     timeout_seconds: float | None = None

@@ -118,10 +118,8 @@ class SkillToolset:
         if not isinstance(skill, Skill):
             return skill
         activation = activate(skill)
-        if ctx.deps is not None and ctx.deps.active_skills.get(skill.name) != activation.content_hash:
-            await ctx.deps.emit(
-                SkillActivated(name=skill.name, content_hash=activation.content_hash, trigger="tool")
-            )
+        if ctx.deps is not None and ctx.deps.active_skills().get(skill.name) != activation.content_hash:
+            await ctx.deps.emit(SkillActivated(name=skill.name, content_hash=activation.content_hash, trigger="tool"))
         return activation.rendered
 
     async def load_skill_resource(self, _: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:
@@ -144,9 +142,7 @@ class SkillToolset:
         deps = ctx.deps or ToolContext()
         executor = self.code_executor or deps.executor
         timeout = self.script_timeout if self.script_timeout is not None else deps.timeout_seconds
-        result = await run_script(
-            skill, executor, script_path, args, workspace=deps.workspace, timeout_seconds=timeout
-        )
+        result = await run_script(skill, executor, script_path, args, workspace=deps.workspace, timeout_seconds=timeout)
         await deps.emit(_script_ran(skill.name, str(script_path or ""), result, tool_call_id=ctx.tool_call_id))
         return result.as_dict()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic_ai.models import Model
 
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
@@ -22,12 +23,17 @@ DEFAULT_PROMPT = (
 )
 
 
+MODEL_OBJECT = "object:"
+"""How a snapshot marks a model that was given as an object and cannot be made again from its name."""
+
+
 class AgentSpec(BaseModel):
     """A declarative agent.
 
     Attributes:
         name: How people and other agents call it.
-        model: A model string, for example `openai:gpt-5`; None takes the configured or offline one.
+        model: A model string, for example `openai:gpt-5`, or a PydanticAI model; None takes the configured or
+            offline one.
         base_url: Address of an OpenAI-format server for `openai:` models.
         system_prompt: What it is told first. Its own text stays as it is, braces included.
         system_prompt_path: A file to read it from; not together with `system_prompt`.
@@ -44,7 +50,7 @@ class AgentSpec(BaseModel):
 
     name: str = Field(default="default", min_length=1, max_length=64, pattern=r"^[\w.-]+$")
     description: str = ""
-    model: str | None = None
+    model: str | Model | None = None
     base_url: str | None = None
     system_prompt: str = DEFAULT_PROMPT
     system_prompt_path: Path | None = None
@@ -68,6 +74,10 @@ class AgentSpec(BaseModel):
             raise ValueError("give system_prompt or system_prompt_path, not both")
         return self
 
+    @field_serializer("model")
+    def _model_name(self, model: str | Model | None) -> str | None:
+        return f"{MODEL_OBJECT}{model.model_name}" if isinstance(model, Model) else model
+
     @field_serializer("tools")
     def _tool_names(self, tools: tuple[Callable[..., Any], ...]) -> list[str]:
         return [f"{tool.__module__}:{tool.__qualname__}" for tool in tools]
@@ -79,6 +89,11 @@ class AgentSpec(BaseModel):
     @field_serializer("executor")
     def _executor_name(self, executor: CodeExecutor | None) -> str | None:
         return None if executor is None else executor.name
+
+    @property
+    def model_name(self) -> str | None:
+        """The model's name, whether it was given by name or as an object."""
+        return self.model.model_name if isinstance(self.model, Model) else self.model
 
     def prompt(self) -> str:
         """Return the system prompt's text.

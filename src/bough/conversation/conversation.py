@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from bough.agents.build import Blueprint, registry_of
+from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
-from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.fork import Pending, find_cut
@@ -18,7 +17,17 @@ from bough.conversation.journal import Journal, Update
 from bough.conversation.lease import held_lease
 from bough.conversation.loop import run_to_end
 from bough.conversation.result import RunResult
+from bough.conversation.setup import (
+    agent_changes,
+    blueprint_of,
+    recorded_spec,
+    resolved_model,
+    settled_spec,
+    title_of,
+    workspace_folder,
+)
 from bough.conversation.state import State
+from bough.conversation.surroundings import Surroundings
 from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events import open_store
 from bough.events.model import (
@@ -34,13 +43,10 @@ from bough.events.model import (
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.execution.named import executor_named
 from bough.skills import SkillRegistry
 from bough.skills.activation import activate
 from bough.skills.triggers import TriggerIndex
 from bough.types import new_id
-
-_TITLE_LENGTH = 60
 
 
 class AsyncConversation:
@@ -55,16 +61,13 @@ class AsyncConversation:
         record: ConversationRecord,
         blueprint: Blueprint,
         *,
-        settings: Settings,
-        executor: CodeExecutor,
-        owns_store: bool = False,
+        surroundings: Surroundings,
     ) -> None:
         self._journal = journal
         self._record = record
         self._blueprint = blueprint
-        self._settings = settings
-        self._executor = executor
-        self._owns_store = owns_store
+        self._surroundings = surroundings.retain()
+        self._closed = False
         self._triggers = TriggerIndex([blueprint.registry.get(skill.name) for skill in blueprint.registry.list_all()])
         self._run: asyncio.Task[RunResult] | None = None
         self._interrupting = False
@@ -96,33 +99,33 @@ class AsyncConversation:
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
-        folder = _workspace(workspace)
-        spec = _spec(agent, settings)
-        blueprint = _blueprint(spec, folder, settings)
-        executor = executor or spec.executor or executor_named(settings.executor)
-        opened, owned = await _opened(store, settings)
+        folder = workspace_folder(workspace)
+        spec = settled_spec(agent, settings)
+        blueprint = blueprint_of(spec, folder, settings)
+        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
         cid = id or new_id()
         started = ConversationStarted(
             agent=spec.snapshot(),
             workspace=str(folder),
             instructions=blueprint.instructions,
-            policies={"executor": executor.name},
+            policies={"executor": surroundings.executor.name},
             title=title,
             tags=dict(tags or {}),
         )
-        record = await opened.create(
-            ConversationRecord(
-                id=cid,
-                root=cid,
-                title=title,
-                tags=dict(tags or {}),
-                config={"agent": spec.name, "model": spec.model, "workspace": str(folder)},
-                created=started.ts,
-                updated=started.ts,
-            ),
-            events=[started],
+        new = ConversationRecord(
+            id=cid,
+            root=cid,
+            title=title,
+            tags=dict(tags or {}),
+            config={"agent": spec.name, "model": spec.model_name, "workspace": str(folder)},
+            created=started.ts,
+            updated=started.ts,
         )
-        return await cls._of(record, opened, blueprint, settings=settings, executor=executor, owns_store=owned)
+        async with surroundings.kept_on_success():
+            record = await surroundings.store.create(new, events=[started])
+            journal = Journal(surroundings.store, record.id)
+            await journal.catch_up()
+            return cls(journal, record, blueprint, surroundings=surroundings)
 
     @classmethod
     async def open(
@@ -147,21 +150,19 @@ class AsyncConversation:
             InvalidInput: The recorded agent cannot be rebuilt from its record alone.
         """
         settings = settings or Settings.load()
-        opened, owned = await _opened(store, settings)
-        cid = id if isinstance(id, UUID) else await opened.resolve(id)
-        record = await opened.get(cid)
-        journal = Journal(opened, cid)
-        await journal.catch_up()
-        state = journal.state
-        spec = agent or _recorded_spec(state)
-        blueprint = _blueprint(spec, _workspace(state.workspace), settings)
-        executor = executor or spec.executor or executor_named(_narrower(state, settings))
-        conversation = cls(
-            journal, record, blueprint, settings=settings, executor=executor, owns_store=owned
-        )
-        if agent is not None and agent.snapshot() != state.agent:
-            await conversation._replace_agent(blueprint)
-        return conversation
+        surroundings = await Surroundings.of(settings, store, executor, settings.executor)
+        async with surroundings.kept_on_success():
+            cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
+            record = await surroundings.store.get(cid)
+            journal = Journal(surroundings.store, cid)
+            await journal.catch_up()
+            spec = agent or recorded_spec(journal.state)
+            surroundings.narrow(str(journal.state.policies.get("executor", "")), given=executor or spec.executor)
+            blueprint = blueprint_of(spec, workspace_folder(journal.state.workspace), settings)
+            conversation = cls(journal, record, blueprint, surroundings=surroundings)
+            if agent is not None and agent.snapshot() != journal.state.agent:
+                await conversation._replace_agent(blueprint)
+            return conversation
 
     @classmethod
     async def list(
@@ -174,20 +175,15 @@ class AsyncConversation:
         settings: Settings | None = None,
     ) -> Page:
         """Return a page of the store's conversations, most recently updated first."""
-        opened, owned = await _opened(store, settings or Settings.load())
+        settings = settings or Settings.load()
+        opened = (
+            store if store is not None and not isinstance(store, str) else await open_store(store or settings.store)
+        )
         try:
             return await opened.list(filter, cursor, limit)
         finally:
-            if owned:
+            if opened is not store:
                 await opened.aclose()
-
-    @classmethod
-    async def _of(
-        cls, record: ConversationRecord, store: EventStore, blueprint: Blueprint, **parts: Any
-    ) -> AsyncConversation:
-        journal = Journal(store, record.id)
-        await journal.catch_up()
-        return cls(journal, record, blueprint, **parts)
 
     # What it is.
 
@@ -244,7 +240,7 @@ class AsyncConversation:
     @property
     def executor(self) -> CodeExecutor:
         """What runs its scripts."""
-        return self._executor
+        return self._surroundings.executor
 
     @property
     def store(self) -> EventStore:
@@ -269,7 +265,7 @@ class AsyncConversation:
         activated = self._activate(message.plain)
         events: list[Event] = [message.model_copy(update={"skills": tuple(event.name for event in activated)})]
         events += activated
-        if self.state.title is None and (title := _title(message.plain)):
+        if self.state.title is None and (title := title_of(message.plain)):
             events.append(StateChanged(changes={"title": title}))
         await self._journal.append(*events)
 
@@ -355,7 +351,9 @@ class AsyncConversation:
         """
         source_head = (await self.store.get(self.id)).head
         cut = await find_cut(self.store, self.id, at, head=source_head, pending=pending)
-        blueprint = self._blueprint if agent is None else _blueprint(agent, self.workspace, self._settings)
+        blueprint = (
+            self._blueprint if agent is None else blueprint_of(agent, self.workspace, self._surroundings.settings)
+        )
         title = title if title is not None else self.title
         tags = (self.tags if inherit_tags else {}) | dict(tags or {})
         overrides: dict[str, Any] = {} if agent is None else {"agent": agent.snapshot()}
@@ -369,7 +367,7 @@ class AsyncConversation:
             pending=pending,
             reset_metrics=reset_metrics,
         )
-        changes = {"title": title, "tags": tags} | _agent_changes(blueprint if agent else None)
+        changes = {"title": title, "tags": tags} | agent_changes(blueprint if agent else None)
         record = await self.store.fork(
             self.id,
             at=cut.at,
@@ -377,12 +375,11 @@ class AsyncConversation:
             events=[forked, *cut.closing, StateChanged(changes=changes)],
             title=title,
             tags=tags,
-            config=self._record.config | ({} if agent is None else {"agent": agent.name, "model": agent.model}),
+            config=self._record.config | ({} if agent is None else {"agent": agent.name, "model": agent.model_name}),
             lineage={"reason": reason, "overrides": sorted(overrides), "pending": pending},
         )
-        return await self._of(
-            record, self.store, blueprint, settings=self._settings, executor=self._executor
-        )
+        journal = await self._journal.forked(record.id, cut.at)
+        return type(self)(journal, record, blueprint, surroundings=self._surroundings)
 
     async def set_model(self, model: str) -> None:
         """Go on with another model from the next step.
@@ -392,14 +389,14 @@ class AsyncConversation:
         """
         spec = self.agent.model_copy(update={"model": model})
         self._resolved(spec)
-        await self._replace_agent(_blueprint(spec, self.workspace, self._settings))
+        await self._replace_agent(blueprint_of(spec, self.workspace, self._surroundings.settings))
 
     async def aclose(self) -> None:
         """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
-        await self.interrupt()
-        await self._executor.aclose()
-        if self._owns_store:
-            await self.store.aclose()
+        if not self._closed:
+            self._closed = True
+            await self.interrupt()
+            await self._surroundings.release()
 
     async def __aenter__(self) -> AsyncConversation:
         return self
@@ -438,10 +435,10 @@ class AsyncConversation:
     async def _steps(self, agent: Any) -> int:
         deps = ToolContext(
             workspace=self.workspace,
-            executor=self._executor,
+            executor=self.executor,
             emit=self._journal.append,
-            active_skills=_LiveSkills(lambda: self.state),
-            timeout_seconds=self._settings.timeout_seconds,
+            active_skills=lambda: self.state.active_skills,
+            timeout_seconds=self._surroundings.settings.timeout_seconds,
         )
         async with agent:
             return await run_to_end(agent, self._journal, deps)
@@ -457,12 +454,11 @@ class AsyncConversation:
             error.details["unrecorded"] = unrecorded.message
 
     async def _replace_agent(self, blueprint: Blueprint) -> None:
-        await self._journal.append(StateChanged(changes=_agent_changes(blueprint)))
+        await self._journal.append(StateChanged(changes=agent_changes(blueprint)))
         self._blueprint = blueprint
 
     def _resolved(self, spec: AgentSpec) -> Any:
-        base_url = spec.base_url or self._settings.base_url
-        return resolve_model(spec.model or self._settings.model, base_url=base_url).model
+        return resolved_model(spec, self._surroundings.settings)[0]
 
     def _activate(self, text: str) -> list[SkillActivated]:
         events: list[SkillActivated] = []
@@ -487,76 +483,3 @@ class AsyncConversation:
         return RunResult(
             status=state.status, output=state.output, steps=steps, start=start, stop=state.head, usage=state.own
         )
-
-
-class _LiveSkills(Mapping[str, str]):
-    """The active skills as they are now, not as they were when the run began."""
-
-    def __init__(self, state: Callable[[], State]) -> None:
-        self._state = state
-
-    def __getitem__(self, name: str) -> str:
-        return self._state().active_skills[name]
-
-    def __iter__(self) -> Any:
-        return iter(self._state().active_skills)
-
-    def __len__(self) -> int:
-        return len(self._state().active_skills)
-
-
-def _agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
-    if blueprint is None:
-        return {}
-    return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
-
-
-def _spec(agent: AgentSpec | str | None, settings: Settings) -> AgentSpec:
-    """Return the spec with its model settled, so that the log says which one it was started with."""
-    if isinstance(agent, AgentSpec):
-        spec = agent
-    else:
-        spec = AgentSpec(model=agent, discover_skills=True)
-    base_url = spec.base_url or settings.base_url
-    resolved = resolve_model(spec.model or settings.model, base_url=base_url)
-    return spec.model_copy(update={"model": resolved.name, "base_url": base_url})
-
-
-def _recorded_spec(state: State) -> AgentSpec:
-    recorded = {key: value for key, value in state.agent.items() if value is not None}
-    for key in ("tools", "skills", "executor"):
-        if recorded.pop(key, None):
-            raise InvalidInput(
-                f"the agent of this conversation has {key} of its own, which its record only names",
-                hint="open it with agent=, giving the spec it was made with",
-            )
-    return AgentSpec.model_validate(recorded)
-
-
-def _blueprint(spec: AgentSpec, workspace: Path, settings: Settings) -> Blueprint:
-    registry = registry_of(spec, workspace=workspace, home=settings.home, roots=settings.skill_roots)
-    return Blueprint.of(spec, registry)
-
-
-def _narrower(state: State, settings: Settings) -> str:
-    """Return the executor that both the record and the settings allow: a resume never widens what may happen."""
-    return settings.executor if state.policies.get("executor") == settings.executor else "sandbox"
-
-
-def _workspace(path: str | Path) -> Path:
-    folder = Path(path).expanduser().absolute()
-    if not folder.is_dir():
-        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
-    return folder
-
-
-def _title(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"
-
-
-async def _opened(store: EventStore | str | None, settings: Settings) -> tuple[EventStore, bool]:
-    """Return the store, and whether it was opened here and so is to be closed here."""
-    if store is None or isinstance(store, str):
-        return await open_store(store or settings.store), True
-    return store, False

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
+from bough.conversation.state import ToolOutcome, tool_calls
 from bough.errors import InvalidInput
 from bough.events.model import Event, ModelResponded, ToolInterrupted
 from bough.events.record import StoredEvent
 from bough.events.store import Cut, EventStore
 
 Pending: TypeAlias = Literal["close", "drop"]
-"""What becomes of tool calls that are open at the cut: closed in the fork, or cut off with the response that made them."""
+"""What becomes of calls that are open at the cut: closed in the fork, or cut off with the response that made them."""
 
 NOT_EXECUTED = "not executed in this fork"
 
@@ -44,11 +45,10 @@ async def find_cut(store: EventStore, cid: UUID, at: Cut | None, *, head: int, p
     """
     count = await _count(store, cid, at, head)
     response, answered, last = await _latest_response(store, cid, count)
-    open_calls = [] if response is None else [call for call in _calls(response) if call[0] not in answered]
-    if not open_calls:
+    if response is None:
         return CutPoint(at=count, last=last)
-    if pending == "drop":
-        assert response is not None
+    open_calls = [call for call in _calls(response) if call[0] not in answered]
+    if open_calls and pending == "drop":
         return await find_cut(store, cid, response.seq, head=head, pending=pending)
     closing = tuple(ToolInterrupted(tool_call_id=id, tool=tool, reason=NOT_EXECUTED) for id, tool in open_calls)
     return CutPoint(at=count, last=last, closing=closing)
@@ -75,8 +75,8 @@ async def _latest_response(
         last = last or stored.id
         if stored.kind == "ModelResponded":
             return stored, answered, last
-        if stored.kind in _OUTCOMES:
-            answered.add(stored.event.tool_call_id)  # pyright: ignore[reportAttributeAccessIssue]
+        if stored.kind in _OUTCOMES and isinstance(event := stored.event, ToolOutcome):
+            answered.add(event.tool_call_id)
     return None, answered, last
 
 
@@ -85,6 +85,4 @@ _OUTCOMES = frozenset({"ToolReturned", "ToolFailed", "ToolRejected", "ToolInterr
 
 def _calls(response: StoredEvent) -> list[tuple[str, str]]:
     event = response.event
-    assert isinstance(event, ModelResponded)
-    parts = event.response.get("parts", [])
-    return [(part["tool_call_id"], part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
+    return tool_calls(event) if isinstance(event, ModelResponded) else []

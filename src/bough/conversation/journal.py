@@ -59,15 +59,21 @@ class Journal:
             StoreError: The store could not write.
         """
         async with self._lock:
-            head = await self.store.append(
-                self.cid, events, generation=self.generation, expected_head=expected_head
-            )
+            head = await self.store.append(self.cid, events, generation=self.generation, expected_head=expected_head)
             first = head - len(events)
             if first == self.state.head:
                 for seq, event in enumerate(events, first):
                     self._fold(_stored(seq, event))
             else:
                 await self._catch_up()
+
+    async def forked(self, cid: UUID, at: int) -> Journal:
+        """Return the journal of a fork cut at `at`. What is folded here already is not read again if that is the cut."""
+        new = Journal(self.store, cid)
+        if self.state.head == at:
+            new.state, new.view = self.state.copy(), self.view.copy()
+        await new.catch_up()
+        return new
 
     def publish(self, update: Update) -> None:
         """Tell every listener; none of them can hold up the run."""
@@ -86,4 +92,3 @@ class Journal:
 
 def _stored(seq: int, event: Event) -> StoredEvent:
     return StoredEvent(seq=seq, id=event.id, kind=event.kind, ts=event.ts, raw=encode(event))
-

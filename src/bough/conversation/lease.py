@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -19,7 +19,7 @@ TTL_SECONDS = 15.0
 
 
 @asynccontextmanager
-async def held_lease(store: EventStore, cid: UUID) -> AsyncIterator[Lease]:
+async def held_lease(store: EventStore, cid: UUID) -> AsyncGenerator[Lease]:
     """Hold the lease of a conversation, renewing it, and give it back at the end.
 
     When it cannot be renewed the run goes on until its next append, which the store refuses if another has taken over.

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pydantic_core
 from pydantic import TypeAdapter
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry, ToolFailed as ModelToldFailure, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import ModelRetry, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelResponse,
@@ -155,7 +156,9 @@ def _failure(call: ToolCallPart, error: Exception, started: float) -> ToolFailed
     match error:
         case ToolRetryError():
             part, retry = error.tool_retry, True
-            text = part.model_response_str(wrap_if_error=False) if isinstance(part, ToolReturnPart) else str(part.content)
+            text = (
+                part.model_response_str(wrap_if_error=False) if isinstance(part, ToolReturnPart) else str(part.content)
+            )
         case ModelRetry():
             text, retry = error.message, True
         case ToolFailedError() | ModelToldFailure():
@@ -187,7 +190,9 @@ def _jsonable(value: Any) -> Json:
     try:
         return _CONTENT.dump_python(value, mode="json")
     except (pydantic_core.PydanticSerializationError, ValueError):
-        return pydantic_core.to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings")
+        return pydantic_core.to_jsonable_python(
+            value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings"
+        )
 
 
 def _delta(event: AgentStreamEvent) -> Delta | None:
@@ -199,6 +204,6 @@ def _delta(event: AgentStreamEvent) -> Delta | None:
         case PartStartEvent(part=ThinkingPart(content=text)) if text:
             return Delta(text=text, kind="thinking")
         case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
-            return Delta(text=cast(str, text), kind="thinking")
+            return Delta(text=text, kind="thinking")
         case _:
             return None

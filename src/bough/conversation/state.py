@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,9 @@ from bough.types import JsonObject
 
 ToolOutcome = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
 """How a tool call ended."""
+
+
+NOTHING_USED = Usage(requests=0)
 
 
 @dataclass(kw_only=True)
@@ -69,8 +72,8 @@ class State:
     policies: JsonObject = field(default_factory=dict[str, Any])
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     unanswered: bool = False
-    own: Usage = Usage(requests=0)
-    inherited: Usage = Usage(requests=0)
+    own: Usage = NOTHING_USED
+    inherited: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
     output: str = ""
     _last_message: int = -1
@@ -85,7 +88,11 @@ class State:
         """Whether a run would do something: a message to answer, a result to look at, a call to finish."""
         return self.unanswered or bool(self.open_calls)
 
-    def apply(self, seq: int, event: Event) -> None:
+    def copy(self) -> State:
+        """Return a state that goes on by itself."""
+        return replace(self, tags=dict(self.tags), calls={id: replace(call) for id, call in self.calls.items()})
+
+    def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
         """Fold one event. O(1) but for the calls of one response."""
         match event:
             case ConversationStarted():
@@ -123,19 +130,21 @@ class State:
     def _fork(self, event: ForkedFrom) -> None:
         self.base, self.status = event.at, "idle"
         if event.reset_metrics:
-            self.own, self.inherited = Usage(requests=0), add_usage(self.inherited, self.own)
+            self.own, self.inherited = NOTHING_USED, add_usage(self.inherited, self.own)
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
+        self.calls = {id: ToolCall(id=id, tool=tool) for id, tool in tool_calls(event)}
         parts = event.response.get("parts", [])
-        self.calls = {
-            part["tool_call_id"]: ToolCall(id=part["tool_call_id"], tool=part["tool_name"])
-            for part in parts
-            if part.get("part_kind") == "tool-call"
-        }
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
         self.unanswered = self._last_message >= (seq if event.seen is None else event.seen)
         self.own = add_usage(self.own, event.usage)
+
+
+def tool_calls(event: ModelResponded) -> list[tuple[str, str]]:
+    """Return (tool call id, tool name) of the calls in a response, in its order."""
+    parts = event.response.get("parts", [])
+    return [(part["tool_call_id"], part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:

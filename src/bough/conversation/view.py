@@ -15,7 +15,6 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
-    ModelRequestPart,
     ModelResponse,
     ToolReturnPart,
     UserContent,
@@ -23,6 +22,7 @@ from pydantic_ai.messages import (
 )
 
 from bough.conversation.state import ToolOutcome
+from bough.errors import CorruptLog
 from bough.events.model import (
     ContentPart,
     Event,
@@ -66,6 +66,13 @@ class View:
             case _:
                 pass
 
+    def copy(self) -> View:
+        """Return a view that goes on by itself; the messages so far are shared."""
+        new = View()
+        new._sealed, new._calls = list(self._sealed), list(self._calls)
+        new._outcomes, new._prompts = dict(self._outcomes), list(self._prompts)
+        return new
+
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
         if any(call not in self._outcomes for call in self._calls):
@@ -74,8 +81,8 @@ class View:
         return [*self._sealed, *tail]
 
     def _request(self, prompts: list[UserPromptPart]) -> list[ModelRequest]:
-        results: list[ModelRequestPart] = [self._outcomes[call] for call in self._calls if call in self._outcomes]
-        parts = [*results, *prompts]
+        results = [self._outcomes[call] for call in self._calls if call in self._outcomes]
+        parts: list[ToolReturnPart | UserPromptPart] = [*results, *prompts]
         return [ModelRequest(parts=parts, timestamp=parts[-1].timestamp)] if parts else []
 
     def _seal(self, seen: int) -> None:
@@ -86,7 +93,8 @@ class View:
 def response_of(event: ModelResponded) -> ModelResponse:
     """Return the PydanticAI response that was recorded."""
     (message,) = ModelMessagesTypeAdapter.validate_python([event.response])
-    assert isinstance(message, ModelResponse)
+    if not isinstance(message, ModelResponse):
+        raise CorruptLog(f"event {event.id} holds no model response", hint="`bough doctor` checks the whole store")
     return message
 
 

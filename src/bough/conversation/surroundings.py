@@ -1,0 +1,67 @@
+"""What a conversation and its forks share: settings, store, executor; closed with the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from bough.config import Settings
+from bough.events import open_store
+from bough.events.store import EventStore
+from bough.execution.base import CodeExecutor
+from bough.execution.named import executor_named
+
+
+class Surroundings:
+    """Counts its users. A store or an executor that the caller handed in stays the caller's to close."""
+
+    def __init__(self, settings: Settings, store: EventStore, executor: CodeExecutor) -> None:
+        self.settings = settings
+        self.store = store
+        self.executor = executor
+        self._owned: list[EventStore | CodeExecutor] = []
+        self._users = 0
+
+    @classmethod
+    async def of(
+        cls, settings: Settings, store: EventStore | str | None, executor: CodeExecutor | None, executor_name: str
+    ) -> Surroundings:
+        """Open what is only named; `executor_name` is used where no executor is given."""
+        used = executor or executor_named(executor_name)
+        opened = await open_store(store or settings.store) if store is None or isinstance(store, str) else store
+        new = cls(settings, opened, used)
+        new._owned += [opened] if opened is not store else []
+        new._owned += [used] if used is not executor else []
+        return new
+
+    def narrow(self, recorded: str, *, given: CodeExecutor | None) -> None:
+        """Keep to the sandbox where the conversation was started in one: a resume never widens what may happen."""
+        if given is not None:
+            self.executor = given
+        elif recorded != self.executor.name and self.settings.executor != "sandbox":
+            self.executor = executor_named("sandbox")
+            self._owned.append(self.executor)
+
+    def retain(self) -> Surroundings:
+        """Count one more user."""
+        self._users += 1
+        return self
+
+    async def release(self) -> None:
+        """Count one user less; close what is owned after the last."""
+        self._users -= 1
+        if self._users <= 0:
+            owned, self._owned = self._owned, []
+            for item in reversed(owned):
+                await item.aclose()
+
+    @asynccontextmanager
+    async def kept_on_success(self) -> AsyncGenerator[None]:
+        """Close what is owned if the block fails, so that a refused conversation leaves nothing open."""
+        self.retain()
+        try:
+            yield
+        except BaseException:
+            await self.release()
+            raise
+        self._users -= 1
