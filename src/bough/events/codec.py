@@ -55,6 +55,70 @@ def decode(stored: StoredEvent) -> Event:
         ) from error
 
 
+def stub(kind: str, raw: bytes) -> bytes:
+    """Return a payload of the same kind that says nothing: ids, names and numbers that hold the log together stay.
+
+    Tool calls keep their id and tool, so that every rendered history still matches each call once.
+    """
+    payload = _object(raw)
+    kept = {key: payload[key] for key in _KEPT & payload.keys()}
+    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erased_response(kind, payload))
+
+
+ERASED = "[erased]"
+_KEPT = {
+    *("schema_version", "tool_call_id", "tool", "source", "at", "event_id", "source_head", "pending", "workspace"),
+    *(
+        "usage",
+        "model",
+        "latency_seconds",
+        "duration_seconds",
+        "risk",
+        "idempotent",
+        "retry",
+        "by",
+        "trigger",
+        "status",
+    ),
+    *("exit_code", "isolation", "verdict", "events", "task_id", "conversation", "code", "limit", "value", "bound"),
+    *("reset_metrics", "hook", "sender"),
+}
+_ERASED: Mapping[str, JsonObject] = {
+    "UserMessage": {"content": [{"type": "text", "text": ERASED}]},
+    "ToolReturned": {"result": ERASED},
+    "ToolFailed": {"error": ERASED},
+    "SkillActivated": {"name": ERASED, "content_hash": ERASED},
+    "ScriptRan": {"skill": ERASED, "script": ERASED},
+    "Condensed": {"summary": ERASED},
+    "StateChanged": {"changes": {}},
+    "ErrorRaised": {"message": ERASED},
+    "StuckDetected": {"pattern": ERASED},
+}
+
+
+def _erased_response(kind: str, payload: JsonObject) -> JsonObject:
+    if kind != "ModelResponded":
+        return {}
+    response: JsonObject = payload.get("response") or {}
+    calls = [
+        {key: part[key] for key in ("part_kind", "tool_name", "tool_call_id") if key in part} | {"args": "{}"}
+        for part in response.get("parts", ())
+        if part.get("part_kind") == "tool-call"
+    ]
+    kept = {
+        key: response[key] for key in ("kind", "model_name", "timestamp", "usage", "finish_reason") if key in response
+    }
+    return {"response": kept | {"parts": [{"part_kind": "text", "content": ERASED}, *calls]}}
+
+
+def _object(raw: bytes) -> JsonObject:
+    try:
+        payload = pydantic_core.from_json(raw)
+    except ValueError:
+        return {}
+    return payload if isinstance(payload, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
 def as_json(stored: StoredEvent) -> JsonObject:
     """Return a stored event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs."""
     return {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from bough.types import JsonObject
@@ -17,6 +20,19 @@ Status: TypeAlias = Literal[
     "idle", "running", "paused", "waiting_for_confirmation", "finished", "error", "stuck", "deleting"
 ]
 """Where a conversation stands."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a moment as microseconds since 1970, exactly; the form in which stores keep time."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(microseconds: int) -> datetime:
+    """Return microseconds since 1970 as a moment in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,20 +71,48 @@ class ConversationRecord:
     updated: datetime
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredEvent:
-    """An event at its place in a conversation.
+EventTuple: TypeAlias = tuple[int, bytes, str, int, bytes]
+"""seq, the 16 bytes of the id, kind, microseconds since 1970, payload."""
+
+_make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__new__)
+
+
+class StoredEvent(EventTuple):
+    """An event at its place in a conversation. Immutable; equal when place, id, kind, time and payload are equal.
+
+    It is the row as the store keeps it, and id, time and the typed event are made when they are asked for: loading
+    a long log then costs little more than the bare `select`.
 
     Attributes:
         seq: Its place, from 0, without gaps; the same in every fork that shares it.
         raw: The payload as stored (JSON bytes), without id, kind and time, which have their own fields.
     """
 
-    seq: int
-    id: UUID
-    kind: str
-    ts: datetime
-    raw: bytes
+    def __new__(cls, *, seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> StoredEvent:
+        """Return the event from its parts."""
+        return _make(cls, (seq, id.bytes, kind, microseconds(ts), raw))
+
+    @staticmethod
+    def of_rows(rows: Iterable[EventTuple]) -> list[StoredEvent]:
+        """Return the events of rows `(seq, id, kind, microseconds, payload)`, in their order."""
+        return list(map(_make, repeat(StoredEvent), rows))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (StoredEvent, tuple(self))
+
+    seq: int = property(itemgetter(0))  # pyright: ignore[reportAssignmentType]
+    kind: str = property(itemgetter(2))  # pyright: ignore[reportAssignmentType]
+    raw: bytes = property(itemgetter(4))  # pyright: ignore[reportAssignmentType]
+
+    @cached_property
+    def id(self) -> UUID:
+        """The event's id, unique for ever."""
+        return UUID(bytes=self[1])
+
+    @cached_property
+    def ts(self) -> datetime:
+        """When it happened, UTC."""
+        return moment(self[3])
 
     @cached_property
     def event(self) -> Event:
@@ -80,6 +124,9 @@ class StoredEvent:
         from bough.events.codec import decode
 
         return decode(self)
+
+    def __repr__(self) -> str:
+        return f"StoredEvent(seq={self.seq}, id={self.id}, kind={self.kind!r}, raw={self.raw[:60]!r})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,161 @@
+"""What an append writes: events as rows, and what they change in the conversation's record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from uuid import UUID
+from zlib import crc32
+
+from bough.errors import Conflict, InvalidInput
+from bough.events.record import ConversationRecord, Status, StoredEvent, microseconds
+
+if TYPE_CHECKING:
+    from bough.events.model import Event
+
+_STATUSES = frozenset(get_args(Status))
+
+
+class EventRow(NamedTuple):
+    """An event without its place.
+
+    Attributes:
+        id: The 16 bytes of its uuid.
+        ts: Microseconds since 1970.
+        data: The payload, JSON.
+        digest: `digest_of` the rest.
+    """
+
+    id: bytes
+    kind: str
+    ts: int
+    data: bytes
+    digest: int
+
+    @classmethod
+    def of(cls, id: bytes, kind: str, ts: int, data: bytes) -> EventRow:
+        """Return the row with its digest."""
+        return cls(id, kind, ts, data, digest_of(id, kind, ts, data))
+
+
+class Draft(NamedTuple):
+    """Encoded events and the projection they ask for.
+
+    Attributes:
+        rows: In the order they are appended.
+        changes: New values of `status`, `title` and `tags`, where the events set them.
+    """
+
+    rows: tuple[EventRow, ...]
+    changes: Mapping[str, Any]
+
+    def stored(self, first_seq: int) -> list[StoredEvent]:
+        """Return the events as they read once they are appended at `first_seq`."""
+        return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
+
+
+def digest_of(id: bytes, kind: str, ts: int, data: bytes) -> int:
+    """Return a 32-bit checksum of an event: it finds damage, it does not prove authorship (bundles are signed)."""
+    return crc32(data, crc32(b"%b%b%d" % (id, kind.encode(), ts)))
+
+
+def draft(events: Sequence[Event]) -> Draft:
+    """Return events encoded for a store. O(bytes).
+
+    Raises:
+        InvalidInput: A `StateChanged` event sets a status, title or tags of the wrong shape.
+        Conflict: Two of the events have one id.
+    """
+    if not events:
+        return Draft((), {})
+    from bough.events.codec import encode
+
+    rows = tuple(_row(event, encode(event)) for event in events)
+    if len(rows) > 1 and len({row.id for row in rows}) < len(rows):
+        raise Conflict("two of the events to append have the same id", hint="append each event once")
+    return Draft(rows, _changes(events))
+
+
+def dump(value: Mapping[str, Any]) -> str | None:
+    """Return a JSON object as text, None for an empty one.
+
+    Raises:
+        InvalidInput: It holds something that is no JSON.
+    """
+    if not value:
+        return None
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"a conversation's config, tags and lineage must be JSON: {error}") from error
+    return clean(text)
+
+
+def load(text: str | None) -> dict[str, Any]:
+    """Return the JSON object that `dump` wrote."""
+    return json.loads(text) if text else {}
+
+
+def clean(text: str) -> str:
+    """Return text that is valid UTF-8; lone surrogates become `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def cleaned(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields a client may set, with the events' changes applied, checked and fit for a store.
+
+    Raises:
+        InvalidInput: One of them has the wrong shape.
+    """
+    fields = {"status": record.status, "title": record.title, "tags": record.tags} | dict(changes)
+    checked = _checked(fields)
+    return checked | {"owner": record.owner, "config": load(dump(record.config)), "lineage": load(dump(record.lineage))}
+
+
+def _row(event: Event, data: bytes) -> EventRow:
+    return EventRow.of(event.id.bytes, event.kind, microseconds(event.ts), data)
+
+
+def _changes(events: Iterable[Event]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for event in events:
+        if event.kind == "StateChanged":
+            changes |= {key: event.changes[key] for key in ("status", "title", "tags") if key in event.changes}
+    return _checked(changes)
+
+
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _CHECKS[key](value) for key, value in fields.items()}
+
+
+def _status(value: Any) -> str:
+    if value in _STATUSES:
+        return value
+    raise InvalidInput(f"no status is called {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
+
+
+def _title(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value and clean(value)
+    raise InvalidInput(f"a title must be text, not {value!r}")
+
+
+def _tags(value: Any) -> dict[str, str]:
+    if isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):  # pyright: ignore
+        return {clean(k): clean(v) for k, v in value.items()}  # pyright: ignore
+    raise InvalidInput(f"tags must map names to texts, not {value!r}")
+
+
+_CHECKS: Mapping[str, Any] = {"status": _status, "title": _title, "tags": _tags}
+
+
+def fresh(id: UUID, now: datetime) -> ConversationRecord:
+    """Return the record of a root that nothing is known of yet."""
+    return ConversationRecord(id=id, root=id, created=now, updated=now)
+
+
+def uuid_of(id: bytes | None) -> UUID | None:
+    """Return the uuid of 16 bytes, None for None."""
+    return None if id is None else UUID(bytes=id)

@@ -1,0 +1,85 @@
+"""What stores refuse, in the same words whichever store it is."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from bough.errors import Conflict, InvalidInput, NotFound, StoreError
+
+
+def no_conversation(cid: UUID) -> NotFound:
+    """There is no such conversation, or it was deleted."""
+    return NotFound(
+        f"there is no conversation {cid}",
+        hint="it may have been deleted; `bough conv list` shows what there is",
+        details={"conversation": str(cid)},
+    )
+
+
+def no_event(event: UUID, cid: UUID | None = None) -> NotFound:
+    """The event is nowhere, or not in this conversation's log."""
+    where = "the store" if cid is None else f"the log of {cid}"
+    return NotFound(
+        f"there is no event {event} in {where}",
+        hint="an event of a sibling or of the source after the cut does not count",
+        details={"event": str(event)},
+    )
+
+
+def bad_cut(at: object, head: int) -> InvalidInput:
+    """The cut is no place in the log."""
+    return InvalidInput(
+        f"cannot cut at {at!r}: the log has {head} events",
+        hint=f"give a count of events to share, from 0 to {head}, or the id of the last event to share",
+        details={"at": str(at), "head": head},
+    )
+
+
+def taken(cid: UUID) -> Conflict:
+    """The id is used by another conversation, or by a fork with other arguments."""
+    return Conflict(
+        f"the id {cid} is taken by another conversation",
+        hint="leave the id out, or repeat the same call to get the same conversation",
+        details={"conversation": str(cid)},
+    )
+
+
+def fenced(cid: UUID, generation: int, current: int) -> Conflict:
+    """Another runner took over."""
+    return Conflict(
+        f"generation {generation} of conversation {cid} is fenced off; it is at {current}",
+        hint="another runner took over; stop here and load the conversation again",
+        details={"conversation": str(cid), "generation": generation, "current": current},
+    )
+
+
+def moved_on(cid: UUID, expected: int, head: int) -> Conflict:
+    """Someone appended meanwhile."""
+    return Conflict(
+        f"conversation {cid} has {head} events, not {expected}",
+        hint="someone appended meanwhile; read the new events and decide again",
+        details={"conversation": str(cid), "expected_head": expected, "head": head},
+    )
+
+
+def event_exists(cid: UUID) -> Conflict:
+    """An event with this id is stored already."""
+    return Conflict(
+        f"an event to append to {cid} has an id that is stored already; nothing was written",
+        hint="append each event once; make a new event for new content",
+        details={"conversation": str(cid)},
+    )
+
+
+def leased(cid: UUID, owner: str, seconds: float) -> Conflict:
+    """Another owner runs it."""
+    return Conflict(
+        f"conversation {cid} is being run by {owner}",
+        hint=f"its lease ends in {seconds:.0f} s at the latest; wait, or stop the other runner",
+        details={"conversation": str(cid), "owner": owner},
+    )
+
+
+def closed(url: str) -> StoreError:
+    """The store was closed."""
+    return StoreError(f"the store {url} is closed", hint="open it again with open_store")

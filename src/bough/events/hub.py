@@ -1,0 +1,159 @@
+"""Who waits for which conversation's events, and how they are told, whatever thread or loop they live in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from bough.errors import NotFound
+from bough.events.record import StoredEvent
+
+if TYPE_CHECKING:
+    from bough.events.store import EventStore
+
+_BACKLOG = 64
+
+
+class End:
+    """Said to a watcher when there will be no more."""
+
+
+END: Final = End()
+
+Batch = list[StoredEvent] | None | End
+"""New events, or None for "there is something: look", or `END`."""
+
+
+class Watcher:
+    """One subscriber's mailbox. It may lose old batches (it is bounded); the subscriber then reads the store."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._batches: deque[Batch] = deque(maxlen=_BACKLOG)
+        self._ended = False
+        self._arrived = asyncio.Event()
+
+    def put(self, batch: Batch) -> None:
+        """Leave a batch; called in the watcher's own loop."""
+        if isinstance(batch, End):
+            self._ended = True
+        else:
+            self._batches.append(batch)
+        self._arrived.set()
+
+    async def take(self) -> Batch:
+        """Return the next batch, waiting for one; `END` only after all others."""
+        while not self._batches:
+            if self._ended:
+                return END
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._batches.popleft()
+
+
+class Hub:
+    """The watchers of a store. Thread-safe; publishing costs one call a loop, not one a watcher.
+
+    Args:
+        on_first: Called when the first watcher comes, so that a store can begin to look for other processes' work.
+    """
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self._watchers: dict[UUID, list[Watcher]] = {}
+        self._on_first = on_first
+        self._closed = False
+
+    def watched(self) -> list[UUID]:
+        """Return the conversations that someone watches."""
+        with self._lock:
+            return list(self._watchers)
+
+    def watches(self, cid: UUID) -> bool:
+        """Whether anyone watches the conversation."""
+        return cid in self._watchers
+
+    @contextmanager
+    def watch(self, cid: UUID) -> Generator[Watcher]:
+        """Watch a conversation; the watcher belongs to the running loop."""
+        watcher = Watcher(asyncio.get_running_loop())
+        with self._lock:
+            first = not self._watchers
+            self._watchers.setdefault(cid, []).append(watcher)
+            if self._closed:
+                watcher.put(END)
+        if first:
+            self._on_first()
+        try:
+            yield watcher
+        finally:
+            self._leave(cid, watcher)
+
+    def publish(self, cid: UUID, batch: Batch) -> None:
+        """Tell everyone who watches the conversation. Callable from any thread."""
+        with self._lock:
+            watchers = tuple(self._watchers.get(cid, ()))
+        by_loop: dict[asyncio.AbstractEventLoop, list[Watcher]] = {}
+        for watcher in watchers:
+            by_loop.setdefault(watcher.loop, []).append(watcher)
+        for loop, mine in by_loop.items():
+            _tell(loop, mine, batch)
+
+    def close(self) -> None:
+        """End every subscription, present and future."""
+        with self._lock:
+            self._closed = True
+        for cid in self.watched():
+            self.publish(cid, END)
+
+    def _leave(self, cid: UUID, watcher: Watcher) -> None:
+        with self._lock:
+            watchers = self._watchers[cid]
+            watchers.remove(watcher)
+            if not watchers:
+                del self._watchers[cid]
+
+
+async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIterator[StoredEvent]:
+    """Iterate the events with `seq > after`, then live ones: none lost, none twice.
+
+    The place is kept by seq: a batch that continues there is handed on, any other one makes it read the store.
+
+    Raises:
+        NotFound: There is no such conversation when the iteration starts.
+    """
+    place = max(after + 1, 0)
+    with hub.watch(cid) as watcher:
+        await store.get(cid)
+        batch: Batch = None
+        while not isinstance(batch, End):
+            if batch is None or batch[0].seq > place:
+                try:
+                    async for stored in store.read(cid, place):
+                        yield stored
+                        place = stored.seq + 1
+                except NotFound:
+                    return
+            else:
+                for stored in batch[max(place - batch[0].seq, 0) :]:
+                    yield stored
+                    place = stored.seq + 1
+            batch = await watcher.take()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, watchers: list[Watcher], batch: Batch) -> None:
+    try:
+        loop.call_soon_threadsafe(_put_all, watchers, batch)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise  # a closed loop has nobody left to tell
+
+
+def _put_all(watchers: list[Watcher], batch: Batch) -> None:
+    for watcher in watchers:
+        watcher.put(batch)

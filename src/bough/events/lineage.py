@@ -1,0 +1,32 @@
+"""Arithmetic on lineages: short lists of disjoint ranges `(owner, lo, hi)`, oldest first, that make up a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+Owner = TypeVar("Owner")
+Range: TypeAlias = tuple[Owner, int, int]
+
+
+def clip(ranges: Iterable[Range[Owner]], start: int, stop: int) -> list[Range[Owner]]:
+    """Return the parts of the ranges within `start <= seq < stop`, empty ones left out."""
+    parts = ((owner, max(lo, start), min(hi, stop)) for owner, lo, hi in ranges)
+    return [(owner, lo, hi) for owner, lo, hi in parts if lo < hi]
+
+
+def owner_of(ranges: Iterable[Range[Owner]], seq: int) -> Owner | None:
+    """Return who owns the event at `seq`, None where there is none."""
+    return next((owner for owner, lo, hi in ranges if lo <= seq < hi), None)
+
+
+def shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
+    """Return (owner of the last event two logs share, number of shared events); None where they share nothing."""
+    found: tuple[Owner, int] | None = None
+    for (owner, lo, hi), (other, other_lo, other_hi) in zip(a, b, strict=False):
+        if owner != other or lo != other_lo or lo == min(hi, other_hi):
+            break
+        found = (owner, min(hi, other_hi))
+        if hi != other_hi:
+            break
+    return found

@@ -1,0 +1,392 @@
+"""The event store in memory: the plainest form of the protocol, and the model the other stores are compared with."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import IO, TYPE_CHECKING, Any
+from uuid import UUID
+
+from bough.errors import InvalidInput
+from bough.events import faults
+from bough.events.cursor import decode_cursor, encode_cursor
+from bough.events.draft import Draft, cleaned, draft, fresh
+from bough.events.hub import END, Hub, follow
+from bough.events.lineage import Range, clip, owner_of, shared
+from bough.events.names import LATEST, digits_of, only
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Lease,
+    Page,
+    StoredEvent,
+    microseconds,
+)
+from bough.events.store import Cut, DeleteMode
+from bough.types import Clock, JsonObject, SystemClock, new_id
+
+if TYPE_CHECKING:
+    from bough.events.model import Event
+
+
+@dataclass
+class _Log:
+    """A conversation: its record and its own events, from `record.base` on."""
+
+    record: ConversationRecord
+    number: int
+    own: builtins.list[StoredEvent] = field(default_factory=builtins.list[StoredEvent])
+    lease: Lease | None = None
+
+
+class MemoryEventStore:
+    """Conversations that live as long as the process. Source: `EventStore`. Thread-safe."""
+
+    url = "memory:"
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._logs: dict[UUID, _Log] = {}
+        self._places: dict[bytes, tuple[UUID, int]] = {}
+        self._hub = Hub()
+        self._numbers = 0
+        self._closed = False
+
+    async def create(
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+    ) -> ConversationRecord:
+        """Create a root conversation. See `EventStore.create`."""
+        drafted = draft(events)
+        record = record or fresh(new_id(), self._clock.now())
+        with self._open():
+            if record.id in self._logs:
+                raise faults.taken(record.id)
+            self._check_new(record.id, drafted)
+            record = replace(record, base=0, head=0, **cleaned(record, drafted.changes))
+            return self._insert(record, drafted)
+
+    async def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record. See `EventStore.get`."""
+        with self._open():
+            return self._living(cid).record
+
+    async def resolve(self, name: str) -> UUID:
+        """Return the conversation a name stands for. See `EventStore.resolve`."""
+        with self._open():
+            if name.strip() == LATEST:
+                return only(name, [log.record.id for log in self._latest() if not log.record.deleted][:1])
+            digits = digits_of(name)
+            living = (log.record.id for log in self._logs.values() if not log.record.deleted)
+            return only(name, [cid for cid in living if cid.hex.startswith(digits) or cid.hex.endswith(digits)][:6])
+
+    async def append(
+        self,
+        cid: UUID,
+        events: Sequence[Event],
+        *,
+        generation: int | None = None,
+        expected_head: int | None = None,
+    ) -> int:
+        """Append all or none. See `EventStore.append`."""
+        drafted = draft(events)
+        with self._open():
+            log = self._living(cid)
+            record = log.record
+            if generation is not None and generation != record.generation:
+                raise faults.fenced(cid, generation, record.generation)
+            if expected_head is not None and expected_head != record.head:
+                raise faults.moved_on(cid, expected_head, record.head)
+            if drafted.rows:
+                self._check_new(cid, drafted)
+                log.record = replace(record, updated=max(record.updated, self._now()), **drafted.changes)
+                self._extend(log, drafted)
+            return log.record.head
+
+    async def read(
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+    ) -> AsyncIterator[StoredEvent]:
+        """Iterate events. See `EventStore.read`."""
+        with self._open():
+            events = self._slice(cid, start, stop)
+        for stored in reversed(events) if reverse else events:
+            yield stored
+
+    async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
+        """Return the last n events. See `EventStore.tail`."""
+        with self._open():
+            return self._slice(cid, self._living(cid).record.head - max(n, 0), None)
+
+    async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
+        """Return (owner, seq). See `EventStore.locate`."""
+        with self._open():
+            return self._locate(event_id, cid)
+
+    async def fork(
+        self,
+        cid: UUID,
+        *,
+        at: Cut | None = None,
+        id: UUID | None = None,
+        events: Sequence[Event] = (),
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        config: JsonObject | None = None,
+        owner: str | None = None,
+        lineage: JsonObject | None = None,
+    ) -> ConversationRecord:
+        """Fork by adding one record. See `EventStore.fork`."""
+        drafted, id, now = draft(events), id or new_id(), self._now()
+        wanted = ConversationRecord(
+            id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
+            lineage=lineage or {}, created=now, updated=now,
+        )  # fmt: skip
+        with self._open():
+            source = self._living(cid).record
+            fields = cleaned(wanted, drafted.changes)
+            if there := self._logs.get(id):
+                return self._same_fork(there.record, source, at, fields["lineage"])
+            cut = self._cut(source, at)
+            self._check_new(id, drafted)
+            parent = owner_of(self._ranges(cid), cut - 1)
+            places: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
+            origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(cid, cut - 1)}
+            return self._insert(replace(wanted, **places, **origin, **fields), drafted)
+
+    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
+        """Iterate events, then live ones. See `EventStore.subscribe`."""
+        return follow(self, self._hub, cid, after)
+
+    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
+        wanted, before = filter or ConversationFilter(), decode_cursor(cursor)
+        with self._open():
+            logs = [log for log in self._latest() if _matches(log.record, wanted)]
+        if before is not None:
+            logs = [log for log in logs if _place(log) < before]
+        more = len(logs) > limit
+        items = [log.record for log in logs[:limit]]
+        return Page(items=items, next_cursor=encode_cursor(*_place(logs[limit - 1])) if more else None)
+
+    async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return the forks. See `EventStore.children`."""
+        with self._open():
+            self._living(cid)
+            return [
+                log.record for log in self._logs.values() if log.record.forked_from == cid and not log.record.deleted
+            ]
+
+    async def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
+        """Return the ranges of the log. See `EventStore.lineage`."""
+        with self._open():
+            self._living(cid)
+            return self._ranges(cid)
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return what two logs share. See `EventStore.common_ancestor`."""
+        return shared(await self.lineage(a), await self.lineage(b))
+
+    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        """Take the lease. See `EventStore.acquire`."""
+        with self._open():
+            log, now = self._living(cid), self._now()
+            if log.lease and log.lease.owner != owner and log.lease.expires > now:
+                raise faults.leased(cid, log.lease.owner, (log.lease.expires - now).total_seconds())
+            log.record = replace(log.record, generation=log.record.generation + 1)
+            expires = now + timedelta(seconds=ttl)
+            log.lease = Lease(conversation=cid, owner=owner, generation=log.record.generation, expires=expires)
+            return log.lease
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease. See `EventStore.renew`."""
+        with self._open():
+            log = self._living(lease.conversation)
+            held = log.lease
+            if not held or (held.owner, log.record.generation) != (lease.owner, lease.generation):
+                raise faults.fenced(lease.conversation, lease.generation, log.record.generation)
+            log.lease = replace(lease, expires=self._now() + timedelta(seconds=ttl))
+            return log.lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease back. See `EventStore.release`."""
+        with self._open():
+            log = self._logs.get(lease.conversation)
+            held = log and log.lease
+            if log and held and (held.owner, held.generation) == (lease.owner, lease.generation):
+                log.lease = None
+
+    async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
+        """Delete a conversation. See `EventStore.delete`."""
+        with self._open():
+            log = self._living(cid)
+            if mode == "cascade":
+                for fork in self._below(cid):
+                    self._bury(fork)
+            elif mode == "erase":
+                self._erase(log)
+            elif mode != "tombstone":
+                raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
+            self._bury(cid)
+
+    async def export(self, cid: UUID, file: IO[bytes]) -> None:
+        """Write a bundle. See `EventStore.export`."""
+        from bough.events.bundle import write_bundle
+
+        await write_bundle(self, cid, file)
+
+    async def import_(self, file: IO[bytes]) -> ConversationRecord:
+        """Read a bundle. See `EventStore.import_`."""
+        from bough.events.bundle import read_bundle
+
+        return await read_bundle(self, file)
+
+    async def aclose(self) -> None:
+        """Close; subscribers end. See `EventStore.aclose`."""
+        self._closed = True
+        self._hub.close()
+
+    def _open(self) -> threading.RLock:
+        if self._closed:
+            raise faults.closed(self.url)
+        return self._lock
+
+    def _now(self) -> datetime:
+        return self._clock.now()
+
+    def _living(self, cid: UUID) -> _Log:
+        log = self._logs.get(cid)
+        if log is None or log.record.deleted:
+            raise faults.no_conversation(cid)
+        return log
+
+    def _latest(self) -> builtins.list[_Log]:
+        return sorted(self._logs.values(), key=_place, reverse=True)
+
+    def _check_new(self, cid: UUID, drafted: Draft) -> None:
+        if any(row.id in self._places for row in drafted.rows):
+            raise faults.event_exists(cid)
+
+    def _insert(self, record: ConversationRecord, drafted: Draft) -> ConversationRecord:
+        self._numbers += 1
+        log = self._logs[record.id] = _Log(record, self._numbers)
+        self._extend(log, drafted)
+        return log.record
+
+    def _extend(self, log: _Log, drafted: Draft) -> None:
+        record, events = log.record, drafted.stored(log.record.head)
+        log.own += events
+        self._places |= {stored[1]: (record.id, stored.seq) for stored in events}
+        log.record = replace(record, head=record.head + len(events))
+        if events:
+            self._hub.publish(record.id, events)
+
+    def _ranges(self, cid: UUID) -> builtins.list[Range[UUID]]:
+        found, hi, owner = builtins.list[Range[UUID]](), self._logs[cid].record.head, cid
+        while owner is not None:
+            record = self._logs[owner].record
+            found.append((owner, record.base, hi))
+            hi, owner = record.base, record.parent
+        return [part for part in reversed(found) if part[1] < part[2]]
+
+    def _slice(self, cid: UUID, start: int, stop: int | None) -> builtins.list[StoredEvent]:
+        head = self._living(cid).record.head
+        parts = clip(self._ranges(cid), start, head if stop is None else stop)
+        return [stored for owner, lo, hi in parts for stored in self._own(owner, lo, hi)]
+
+    def _own(self, owner: UUID, lo: int, hi: int) -> Iterator[StoredEvent]:
+        log = self._logs[owner]
+        return iter(log.own[lo - log.record.base : hi - log.record.base])
+
+    def _event_at(self, cid: UUID, seq: int) -> UUID | None:
+        return next((stored.id for stored in self._slice(cid, seq, seq + 1)), None)
+
+    def _locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
+        place = self._places.get(event_id.bytes)
+        if place is None:
+            raise faults.no_event(event_id)
+        if cid is not None:
+            self._living(cid)
+            if owner_of(self._ranges(cid), place[1]) != place[0]:
+                raise faults.no_event(event_id, cid)
+        return place
+
+    def _cut(self, source: ConversationRecord, at: Cut | None) -> int:
+        cut = self._locate(at, source.id)[1] + 1 if isinstance(at, UUID) else source.head if at is None else at
+        if not isinstance(cut, int) or isinstance(cut, bool) or not 0 <= cut <= source.head:  # pyright: ignore
+            raise faults.bad_cut(at, source.head)
+        return cut
+
+    def _same_fork(
+        self, there: ConversationRecord, source: ConversationRecord, at: Cut | None, lineage: JsonObject
+    ) -> ConversationRecord:
+        same = not there.deleted and there.forked_from == source.id and there.lineage == lineage
+        if not same or (at is not None and self._cut(source, at) != there.forked_at):
+            raise faults.taken(there.id)
+        return there
+
+    def _below(self, cid: UUID) -> builtins.list[UUID]:
+        found, waiting = builtins.list[UUID](), [cid]
+        while waiting:
+            source = waiting.pop()
+            forks = [log.record for log in self._logs.values() if log.record.forked_from == source]
+            waiting += [fork.id for fork in forks]
+            found += [fork.id for fork in forks if not fork.deleted]
+        return found
+
+    def _erase(self, log: _Log) -> None:
+        from bough.events.codec import stub
+
+        log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
+
+    def _bury(self, cid: UUID) -> None:
+        log = self._living(cid)
+        nothing: dict[str, Any] = {"owner": None, "title": None, "tags": {}, "config": {}, "lineage": {}}
+        log.record = replace(log.record, deleted=True, status="deleting", **nothing)
+        log.lease = None
+        self._collect()
+        self._hub.publish(cid, END)
+
+    def _collect(self) -> None:
+        """Remove everything that no living conversation reaches. O(store): this is the model, not the fast one."""
+        needed = {log.record.id: log.record.head for log in self._logs.values() if not log.record.deleted}
+        for cid in list(needed):
+            for owner, _, hi in self._ranges(cid):
+                needed[owner] = max(needed.get(owner, 0), hi)
+        named = {name for cid in needed for name in self._origins(cid)}
+        for cid, log in list(self._logs.items()):
+            keep = needed.get(cid, log.record.base)
+            self._places = {
+                id: place for id, place in self._places.items() if place[0] != cid or place[1] < keep
+            }  # fmt: skip
+            if cid not in needed and cid not in named:
+                del self._logs[cid]
+            elif log.record.deleted:
+                log.own = log.own[: keep - log.record.base]
+                log.record = replace(log.record, head=keep, parent=log.record.parent if cid in needed else None)
+
+    def _origins(self, cid: UUID) -> Iterator[UUID]:
+        """The conversations a record is forked from, the nearest first."""
+        source = self._logs[cid].record.forked_from
+        while source is not None:
+            yield source
+            source = self._logs[source].record.forked_from
+
+
+def _place(log: _Log) -> tuple[int, int]:
+    return microseconds(log.record.updated), log.number
+
+
+def _matches(record: ConversationRecord, wanted: ConversationFilter) -> bool:
+    title = (record.title or "").lower()
+    return (
+        (wanted.include_deleted or not record.deleted)
+        and (wanted.status is None or record.status == wanted.status)
+        and (wanted.owner is None or record.owner == wanted.owner)
+        and (wanted.text is None or wanted.text.lower() in title)
+        and (wanted.agent is None or record.config.get("agent") == wanted.agent)
+        and (wanted.root is None or record.root == wanted.root)
+        and wanted.tags.items() <= record.tags.items()
+    )

@@ -1,0 +1,50 @@
+"""How people name a conversation: its id, a unique part of it, or `-` for the latest."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from uuid import UUID
+
+from bough.errors import InvalidInput, NotFound
+
+LATEST = "-"
+_SHORTEST = 4
+_WHOLE = 32
+
+
+def digits_of(name: str) -> str:
+    """Return the hexadecimal digits a name consists of: 4 to 32, lower case.
+
+    Raises:
+        InvalidInput: It is no such name.
+    """
+    digits = name.strip().lower().replace("-", "")
+    if not _SHORTEST <= len(digits) <= _WHOLE or set(digits) - set(string.hexdigits):
+        raise InvalidInput(
+            f"{name!r} is no conversation's name",
+            hint="give an id, its first or last digits (at least 4), or - for the latest conversation",
+        )
+    return digits
+
+
+def only(name: str, matches: Sequence[UUID]) -> UUID:
+    """Return the one match.
+
+    Raises:
+        NotFound: There is none.
+        InvalidInput: There are several.
+    """
+    if not matches:
+        latest = name.strip() == LATEST
+        raise NotFound(
+            "there is no conversation yet" if latest else f"no conversation is called {name!r}",
+            hint="`bough conv list` shows what there is",
+        )
+    if len(matches) > 1:
+        raise InvalidInput(
+            f"{name!r} could be several conversations",
+            hint="give more digits: " + ", ".join(match.hex[-8:] for match in matches),
+            details={"matches": [str(match) for match in matches]},
+        )
+    return matches[0]

@@ -1,0 +1,49 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.events.store import EventStore
+    from bough.types import Clock
+
+_SQLITE = "sqlite:///"
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
+    """Return the store a URL names, created and brought up to date where needed.
+
+    Args:
+        url: `memory:`, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
+        clock: Where time comes from; the machine's by default.
+
+    Raises:
+        InvalidInput: The URL names no kind of store.
+        StoreError: It cannot be opened.
+    """
+    if url == "memory:":
+        from bough.events.memory import MemoryEventStore
+
+        return MemoryEventStore(clock=clock)
+    if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
+        from bough.events.sqlite import SqliteEventStore
+
+        return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock)
+    if url.startswith(_POSTGRES):
+        from bough.events.postgres import PostgresEventStore
+
+        return await PostgresEventStore.open(url, clock=clock)
+    raise InvalidInput(
+        f"{url!r} names no store",
+        hint="use memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://…",
+    )
+
+
+def _absolute(path: str) -> Path:
+    return Path(os.path.abspath(path))

@@ -1,0 +1,157 @@
+-- Every statement the SQLite store issues, except pragmas and migrations.
+
+-- name: row_of
+-- What a write has to know about a conversation.
+select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage
+from conversation where id = ?;
+
+-- name: insert_conversation
+insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted,
+                          created, updated, status, owner, title, tags, config, lineage)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_event
+insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
+
+-- name: advance
+-- The head after an append; time never goes back.
+update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
+
+-- name: set_status
+update conversation set status = nullif(?, 'idle') where cid = ?;
+
+-- name: set_title
+update conversation set title = ? where cid = ?;
+
+-- name: set_tags
+update conversation set tags = ? where cid = ?;
+
+-- name: record
+-- A whole record with the ids behind its numbers; deleted ones too.
+select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
+       (select e.id from event e where e.k =
+         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
+         | (ifnull(c.forked_at, c.base) - 1)),
+       c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage
+from conversation c
+left join conversation r on r.cid = ifnull(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+where c.id = ?;
+
+-- name: records
+-- Records that match, the most recently updated first, from a place on.
+select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
+       (select e.id from event e where e.k =
+         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
+         | (ifnull(c.forked_at, c.base) - 1)),
+       c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage, c.cid
+from conversation c
+left join conversation r on r.cid = ifnull(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+where (:include_deleted or not c.deleted)
+  and (:status is null or ifnull(c.status, 'idle') = :status)
+  and (:owner is null or c.owner = :owner)
+  and (:text is null or instr(lower_text(c.title), :text))
+  and (:agent is null or c.config ->> '$.agent' = :agent)
+  and (:root is null or ifnull(c.root, c.cid) = (select t.cid from conversation t where t.id = :root))
+  and (:tags is null or not exists (
+        select 1 from json_each(:tags) w
+        where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)))
+  and (:updated is null or (ifnull(c.updated, c.created), c.cid) < (:updated, :cid))
+order by ifnull(c.updated, c.created) desc, c.cid desc
+limit :limit;
+
+-- name: children
+select f.id from conversation f
+where f.forked_from = (select cid from conversation where id = ?) and not f.deleted
+order by f.cid;
+
+-- name: latest
+select id from conversation where not deleted order by ifnull(updated, created) desc, cid desc limit 1;
+
+-- name: named
+-- Conversations whose id starts or ends with the digits.
+select id from conversation
+where not deleted and (hex(id) like :digits || '%' or hex(id) like '%' || :digits)
+order by cid limit 6;
+
+-- name: lineage
+-- The ranges of a log, the newest first; the first row is the conversation itself, empty or not.
+with recursive part (cid, id, lo, hi, parent, deleted) as (
+  select cid, id, base, head, parent, deleted from conversation where id = ?
+  union all
+  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted from part join conversation c on c.cid = part.parent)
+select cid, id, lo, hi, deleted from part;
+
+-- name: page
+-- Events of one owner, oldest first.
+select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k;
+
+-- name: page_reverse
+-- Events of one owner, newest first.
+select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k desc;
+
+-- name: locate
+select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k >> 32) from event where id = ?;
+
+-- name: heads
+-- Where the conversations that someone watches stand.
+select id, head from conversation where not deleted and id in (select unhex_text(value) from json_each(?));
+
+-- name: lease
+select owner, expires from lease where cid = ?;
+
+-- name: set_lease
+insert into lease (cid, owner, expires) values (?, ?, ?)
+on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
+
+-- name: raise_generation
+update conversation set generation = generation + 1 where cid = ? returning generation;
+
+-- name: drop_lease
+-- The lease goes only if nobody took it over.
+delete from lease where cid = (select cid from conversation where id = ? and generation = ?) and owner = ?;
+
+-- name: forget_lease
+delete from lease where cid = ?;
+
+-- name: bury
+-- A tombstone: its events may still be shared, everything that describes it goes.
+update conversation
+set deleted = 1, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
+where cid = ?;
+
+-- name: grave
+-- What deciding about a tombstone's remains takes: its own numbers, the furthest cut into it, whether a fork names it.
+select c.parent, c.base, c.head, c.forked_from, c.deleted,
+       (select max(p.base) from conversation p where p.parent = c.cid),
+       exists (select 1 from conversation f where f.forked_from = c.cid)
+from conversation c where c.cid = ?;
+
+-- name: drop_events
+delete from event where k >= ? and k < ?;
+
+-- name: trim
+-- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
+update conversation set head = ?, parent = ? where cid = ?;
+
+-- name: drop_conversation
+delete from conversation where cid = ?;
+
+-- name: forks_of
+-- Every living fork below a conversation, forks of forks too.
+with recursive below (cid) as (
+  select ?
+  union
+  select f.cid from below join conversation f on f.forked_from = below.cid)
+select f.id from conversation f join below on f.cid = below.cid where not f.deleted order by f.cid desc;
+
+-- name: payloads
+select k, id, kind, ts, data from event where k >= ? and k < ? order by k limit ?;
+
+-- name: set_payload
+update event set data = ?, digest = ? where k = ?;

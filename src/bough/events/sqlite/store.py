@@ -1,0 +1,246 @@
+"""The event store in one SQLite file: the asynchronous face of `Reading` and `Writing`."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import sqlite3
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from bough.errors import CorruptLog
+from bough.events import faults
+from bough.events.draft import draft, fresh
+from bough.events.hub import Hub, follow
+from bough.events.lineage import Range, shared
+from bough.events.queries import queries
+from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.events.sqlite.commit import Writer
+from bough.events.sqlite.connection import connect, open_file, store_error
+from bough.events.sqlite.reading import Reading
+from bough.events.sqlite.writing import Writing
+from bough.events.store import Cut, DeleteMode
+from bough.types import Clock, JsonObject, SystemClock, new_id
+
+if TYPE_CHECKING:
+    from bough.events.model import Event
+
+T = TypeVar("T")
+
+_READERS = 4
+
+
+class SqliteEventStore:
+    """Conversations in one file, for any number of processes on one machine. Source: `EventStore`.
+
+    Writes go through one thread with group commit, reads through a few connections of their own, so that neither
+    blocks the event loop or the other. It may be used from several event loops at once.
+    """
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self._clock = clock
+        self._hub = Hub(on_first=lambda: self._writer.look())
+        self._sql = queries("sqlite")
+        self._writer = Writer(path, self._sql, self._hub, clock)
+        self._readers = _Readers(path, self._sql)
+        self._closed = False
+        weakref.finalize(self, Writer.stop, self._writer)
+
+    @classmethod
+    async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:
+        """Return the store in a file, made or brought up to date first.
+
+        Raises:
+            StoreError: The file cannot be opened, is no bough store, or comes from a newer bough.
+        """
+        return await asyncio.to_thread(cls._open, path, clock or SystemClock())
+
+    @classmethod
+    def _open(cls, path: Path, clock: Clock) -> SqliteEventStore:
+        open_file(path)
+        return cls(path, clock)
+
+    async def create(
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+    ) -> ConversationRecord:
+        """Create a root conversation. See `EventStore.create`."""
+        root, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
+        return await self._write(lambda log: log.create(root, drafted))
+
+    async def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record. See `EventStore.get`."""
+        return await self._read(lambda log: log.get(cid))
+
+    async def resolve(self, name: str) -> UUID:
+        """Return the conversation a name stands for. See `EventStore.resolve`."""
+        return await self._read(lambda log: log.resolve(name))
+
+    async def append(
+        self,
+        cid: UUID,
+        events: Sequence[Event],
+        *,
+        generation: int | None = None,
+        expected_head: int | None = None,
+    ) -> int:
+        """Append all or none, durably. See `EventStore.append`."""
+        drafted = draft(events)
+        return await self._write(lambda log: log.append(cid, drafted, generation, expected_head))
+
+    async def read(
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+    ) -> AsyncIterator[StoredEvent]:
+        """Iterate events, a page at a time. See `EventStore.read`."""
+        events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse))
+        while events:
+            for stored in events:
+                yield stored
+            events, left = (
+                await self._read_log(cid, lambda log, left=left: log.page(left, reverse)) if left else ([], [])
+            )
+
+    async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
+        """Return the last n events. See `EventStore.tail`."""
+        return await self._read_log(cid, lambda log: log.tail(cid, n))
+
+    async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
+        """Return (owner, seq). See `EventStore.locate`."""
+        return await self._read(lambda log: log.locate(event_id, cid))
+
+    async def fork(
+        self,
+        cid: UUID,
+        *,
+        at: Cut | None = None,
+        id: UUID | None = None,
+        events: Sequence[Event] = (),
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        config: JsonObject | None = None,
+        owner: str | None = None,
+        lineage: JsonObject | None = None,
+    ) -> ConversationRecord:
+        """Fork by writing one row. See `EventStore.fork`."""
+        now, id = self._clock.now(), id or new_id()
+        wanted = ConversationRecord(
+            id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
+            lineage=lineage or {}, created=now, updated=now,
+        )  # fmt: skip
+        drafted = draft(events)
+        return await self._write(lambda log: log.fork(cid, at, wanted, drafted))
+
+    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
+        """Iterate events, then live ones. See `EventStore.subscribe`."""
+        return follow(self, self._hub, cid, after)
+
+    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
+        return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit))
+
+    async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return the forks. See `EventStore.children`."""
+        return await self._read(lambda log: log.children(cid))
+
+    async def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
+        """Return the ranges of the log. See `EventStore.lineage`."""
+        return await self._read(lambda log: log.lineage(cid))
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return what two logs share. See `EventStore.common_ancestor`."""
+        return await self._read(lambda log: shared(log.lineage(a), log.lineage(b)))
+
+    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        """Take the lease. See `EventStore.acquire`."""
+        return await self._write(lambda log: log.acquire(cid, owner, ttl))
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease. See `EventStore.renew`."""
+        return await self._write(lambda log: log.renew(lease, ttl))
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease back. See `EventStore.release`."""
+        await self._write(lambda log: log.release(lease))
+
+    async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
+        """Delete a conversation. See `EventStore.delete`."""
+        await self._write(lambda log: log.delete(cid, mode))
+
+    async def export(self, cid: UUID, file: IO[bytes]) -> None:
+        """Write a bundle. See `EventStore.export`."""
+        from bough.events.bundle import write_bundle
+
+        await write_bundle(self, cid, file)
+
+    async def import_(self, file: IO[bytes]) -> ConversationRecord:
+        """Read a bundle. See `EventStore.import_`."""
+        from bough.events.bundle import read_bundle
+
+        return await read_bundle(self, file)
+
+    async def aclose(self) -> None:
+        """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._hub.close()
+        self._writer.stop()
+        await asyncio.to_thread(self._writer.join)
+        self._readers.close()
+
+    async def _write(self, request: Callable[[Writing], T]) -> T:
+        if self._closed:
+            raise faults.closed(self.url)
+        return await self._writer.submit(request)
+
+    async def _read(self, question: Callable[[Reading], T]) -> T:
+        if self._closed:
+            raise faults.closed(self.url)
+        return await self._readers.ask(question)
+
+    async def _read_log(self, cid: UUID, question: Callable[[Reading], T]) -> T:
+        """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
+        try:
+            return await self._read(question)
+        except CorruptLog:
+            await self.get(cid)
+            raise
+
+
+class _Readers:
+    """A few connections and the threads that use them."""
+
+    def __init__(self, path: Path, sql: dict[str, str]) -> None:
+        self._path = path
+        self._sql = sql
+        self._idle: deque[Reading] = deque()
+        self._threads = ThreadPoolExecutor(_READERS, f"bough-reader {path.name}")
+
+    async def ask(self, question: Callable[[Reading], T]) -> T:
+        """Return the answer to a question, asked in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self._ask, question))
+
+    def close(self) -> None:
+        """End the threads and close the connections. Waits for questions being answered."""
+        self._threads.shutdown()
+        while self._idle:
+            self._idle.pop().db.close()
+
+    def _ask(self, question: Callable[[Reading], T]) -> T:
+        try:
+            log = self._idle.pop()
+        except IndexError:
+            log = Reading(connect(self._path, read_only=True), self._sql)
+        try:
+            return question(log)
+        except sqlite3.Error as error:
+            raise store_error(self._path, error) from error
+        finally:
+            self._idle.append(log)
