@@ -1,0 +1,89 @@
+"""The offline planner: a model that needs no key, no network and no weights.
+
+It sees what any model sees, the instructions with the skill catalogue, the messages, the tools, and answers as any
+model does, with text or tool calls. What it calls follows from rules, and what it says from the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio.to_thread import run_sync
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from bough.agents.models.planner import Call, plan, read_turn
+from bough.agents.models.stream import PiecewiseResponse
+from bough.errors import ModelError
+
+_NAME = "offline"
+
+
+class OfflineModel(Model[Any]):
+    """Picks a skill by rule, runs its script through the same tools an LLM would call, answers from the result.
+
+    The same messages always give the same step. Usage is zero: no model was asked.
+
+    Source: decision "with no API key bough still does its main job" of the architecture.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(profile=ModelProfile(supports_inline_system_prompts=True))
+
+    @property
+    def model_name(self) -> str:
+        """Always `offline`."""
+        return _NAME
+
+    @property
+    def system(self) -> str:
+        """Always `offline`."""
+        return _NAME
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Return the next step. O(messages), plus one small FTS5 index of the catalogue.
+
+        Raises:
+            ModelError: The agent wants structured output, which a planner without a language model cannot write.
+        """
+        _, parameters = self.prepare_request(model_settings, model_request_parameters)
+        return await self._respond(messages, parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream the next step in a few deltas; raises as `request` does."""
+        _, parameters = self.prepare_request(model_settings, model_request_parameters)
+        yield PiecewiseResponse.of(await self._respond(messages, parameters), parameters)
+
+    async def _respond(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> ModelResponse:
+        if not parameters.allow_text_output:
+            raise ModelError(
+                "the offline planner answers in text only, and this agent wants structured output",
+                hint="name a model, for example --model openai:NAME",
+            )
+        step = await run_sync(lambda: plan(read_turn(messages, parameters)))
+        part = ToolCallPart(step.tool, step.args) if isinstance(step, Call) else TextPart(step)
+        return ModelResponse(
+            parts=[part],
+            usage=RequestUsage(),
+            model_name=_NAME,
+            provider_name=_NAME,
+            finish_reason="tool_call" if isinstance(step, Call) else "stop",
+        )

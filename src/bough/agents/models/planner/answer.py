@@ -1,0 +1,161 @@
+"""Results in words. Everything said about a script comes from its result; nothing is made up."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bough.agents.models.planner.prompt import Command
+from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.view import Done
+from bough.types import JsonObject
+
+_MAX_CHARS = 20_000
+_MAX_ERROR_CHARS = 2_000
+_MAX_LISTED = 20
+_USAGE = re.compile(r"^\s*usage\b|following arguments are required|missing argument|too few arguments", re.I | re.M)
+
+_ADVICE: Mapping[str, str] = {
+    "TIMEOUT": "Try a smaller input, or allow it more time.",
+    "NO_CODE_EXECUTOR": "Nothing here may run scripts; configure an executor.",
+    "SKILL_NOT_FOUND": "Ask for the list of skills.",
+    "SCRIPT_NOT_FOUND": "The skill's instructions name a script that it does not have; mend its SKILL.md.",
+    "UNSUPPORTED_SCRIPT_TYPE": "Its interpreter is not here; install it, or use another skill.",
+}
+
+
+def of_run(done: Done) -> str:
+    """Return what the script printed, or why it failed and what to try."""
+    result = done.fields
+    if done.outcome != "success" or not result:
+        return _unfinished(done)
+    if done.failed:
+        return _script_failed(done, result)
+    out = [_bounded(_text(result.get("stdout")).strip(), _MAX_CHARS)]
+    if warning := _text(result.get("stderr")).strip():
+        out.append(f"{_script(done)} also wrote to its error stream:\n{_bounded(warning, _MAX_ERROR_CHARS)}")
+    if files := _files(result):
+        out.append(f"Files it made: {', '.join(files)}")
+    return "\n\n".join(filter(None, out)) or f"{_script(done)} ended well and printed nothing."
+
+
+def of_text(skill: str, section: str) -> str:
+    """Return a section of a skill that has no scripts, marked as the skill's own words."""
+    if not section:
+        return f"The skill {skill} has neither scripts nor instructions, so it cannot answer this."
+    return (
+        f"The skill {skill} has no script to run, and I cannot carry out instructions myself. "
+        f"This is what its text says:\n\n{_bounded(section, _MAX_CHARS)}"
+    )
+
+
+def nothing_fits(entries: Sequence[Entry]) -> str:
+    """Return that no skill fits, and what there is."""
+    head = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
+    return f"{head}\n\n{_offer(entries)}"
+
+
+def no_such_skill(name: str, near: Sequence[str], entries: Sequence[Entry]) -> str:
+    """Return that no skill has that name, with the nearest one."""
+    head = f"There is no skill named {name}." + "".join(f" Did you mean /{other}?" for other in near)
+    return f"{head}\n\n{_offer(entries)}"
+
+
+def unreadable_args(command: Command) -> str:
+    """Return why the arguments of a command could not be read."""
+    return f"The arguments after /{command.name} cannot be read: {command.error}. Close the quotation or escape it."
+
+
+def not_loaded(skill: str, done: Done) -> str:
+    """Return why a skill could not be loaded."""
+    return f"The skill {skill} could not be loaded: {_reason(done)}"
+
+
+def no_tool(tool: str, args: JsonObject) -> str:
+    """Return that a tool which the plan needs is not offered."""
+    skill = args.get("skill_name")
+    need = f"To use the skill {skill} I would have to call {tool}" if skill else f"I would have to call {tool}"
+    return f"{need}, and that tool is not available in this conversation."
+
+
+def repeated(tool: str) -> str:
+    """Return that the plan came to a call it had made; that ends the turn."""
+    return f"I stopped: the next step would repeat the call of {tool} that was made in this turn already."
+
+
+def _unfinished(done: Done) -> str:
+    match done.outcome:
+        case "denied":
+            return f"{_script(done)} was not run: {_reason(done)}"
+        case "interrupted":
+            return f"{_script(done)} was interrupted, so there is no result: {_reason(done)}\nAsk again to run it anew."
+        case _:
+            return f"{_script(done)} could not be run: {_reason(done)}"
+
+
+def _script_failed(done: Done, result: JsonObject) -> str:
+    stderr = _text(result.get("stderr")).strip()
+    code = _text(result.get("error_code"))
+    how = ["timed out" if result.get("timed_out") else "failed"]
+    if result.get("exit_code") is not None:
+        how.append(f"with exit code {result['exit_code']}")
+    if code:
+        how.append(f"({code})")
+    detail = "\n".join(filter(None, dict.fromkeys([_text(result.get("error")).strip(), stderr])))
+    parts = [f"{_script(done)} {' '.join(how)}.", _tail(detail, _MAX_ERROR_CHARS)]
+    if printed := _text(result.get("stdout")).strip():
+        parts.append(f"Before that it printed:\n{_bounded(printed, _MAX_ERROR_CHARS)}")
+    return "\n\n".join(filter(None, [*parts, _advice(done, code, detail)]))
+
+
+def _advice(done: Done, code: str, detail: str) -> str:
+    skill = _text(done.args.get("skill_name"))
+    if _USAGE.search(detail):
+        return f"It wants other arguments than it was given; the lines above say which. Try: /{skill} ARGUMENTS"
+    if code in _ADVICE:
+        return _ADVICE[code]
+    args: list[Any] = done.args.get("args") or []
+    given = shlex.join(map(str, args)) or "nothing"
+    return f"It was given: {given}. Check that, or give other arguments: /{skill} ARGUMENTS"
+
+
+def _script(done: Done) -> str:
+    return f"{done.args.get('script_path', 'The script')} of the skill {done.args.get('skill_name', '?')}"
+
+
+def _reason(done: Done) -> str:
+    if result := done.fields:
+        code, error = _text(result.get("error_code")), _text(result.get("error") or result.get("stderr"))
+        return _bounded(" ".join(filter(None, [error, f"({code})" if code else ""])), _MAX_ERROR_CHARS) or "no reason"
+    return _bounded(_text(done.result).strip(), _MAX_ERROR_CHARS) or "no reason was given"
+
+
+def _offer(entries: Sequence[Entry]) -> str:
+    if not entries:
+        return "There are no skills here."
+    lines = [f"- {entry.name}: {_first_sentence(entry.text)}".rstrip(": ") for entry in entries[:_MAX_LISTED]]
+    more = [f"- and {len(entries) - _MAX_LISTED} more"] if len(entries) > _MAX_LISTED else []
+    return "\n".join(["What I can do:", *lines, *more])
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _files(result: JsonObject) -> list[str]:
+    files: Any = result.get("output_files") or []
+    return [str(file.get("path", file) if isinstance(file, dict) else file) for file in files]  # pyright: ignore
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _bounded(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"{text[:chars].rstrip()}\n… ({len(text) - chars} more characters)"
+
+
+def _tail(text: str, chars: int) -> str:
+    return text if len(text) <= chars else f"({len(text) - chars} characters before) …\n{text[-chars:].lstrip()}"

@@ -1,0 +1,148 @@
+"""The next step: find a skill, load it, run its script, answer. Each step is taken once a turn, so no plan can loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import cast
+
+from bough.agents.models.planner import answer
+from bough.agents.models.planner.prompt import Command, Prompt, read_command, read_prompt
+from bough.agents.models.planner.rank import Entry, best_fit, best_of
+from bough.agents.models.planner.skill import Loaded, pick_script, pick_section, read_skill
+from bough.agents.models.planner.view import LOADERS, RUNNER, Done, Turn
+from bough.types import Json, JsonObject
+
+_FINDERS = ("search_skills", "list_skills")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A tool to call."""
+
+    tool: str
+    args: JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The skill to use and what to give its script; `script` is set where it is known without loading."""
+
+    skill: str
+    args: tuple[str, ...] = ()
+    script: str = ""
+
+
+def plan(turn: Turn) -> Call | str:
+    """Return the next call, or the answer. The same turn always gives the same step."""
+    if ran := _done(turn, RUNNER):
+        return answer.of_run(ran)
+    step = _choose(turn)
+    if isinstance(step, Choice):
+        step = _use(turn, step)
+    return step if isinstance(step, str) else _allowed(turn, step)
+
+
+def _choose(turn: Turn) -> Choice | Call | str:
+    if command := read_command(turn.message):
+        return _commanded(turn, command)
+    prompt = read_prompt(turn.message)
+    if turn.active:
+        return Choice(skill=_active_name(turn, prompt), args=prompt.args)
+    if turn.used and prompt.args and not prompt.strong:
+        return Choice(skill=turn.used.skill, args=prompt.args, script=turn.used.script)
+    if call := _search(turn, prompt):
+        return call
+    entries = _entries(turn)
+    found = best_fit(entries, prompt)
+    return Choice(skill=found.name, args=prompt.args) if found else answer.nothing_fits(entries)
+
+
+def _commanded(turn: Turn, command: Command) -> Choice | str:
+    if command.error:
+        return answer.unreadable_args(command)
+    if command.name in turn.names or not turn.names:
+        return Choice(skill=command.name, args=command.args)
+    near = get_close_matches(command.name, turn.names, 1)
+    return answer.no_such_skill(command.name, near, turn.entries)
+
+
+def _active_name(turn: Turn, prompt: Prompt) -> str:
+    return best_of([Entry(name=skill.name, text=skill.text) for skill in turn.active], prompt.words).name
+
+
+def _search(turn: Turn, prompt: Prompt) -> Call | None:
+    """Return the call that completes the catalogue; None when it is complete, or was completed in this turn."""
+    if any(_done(turn, finder) for finder in _FINDERS):
+        return None
+    if "search_skills" in turn.tools and (words := (*prompt.words, *prompt.kinds)):
+        return Call(tool="search_skills", args={"query": " ".join(words)})
+    if "list_skills" in turn.tools and not turn.entries:
+        return Call(tool="list_skills", args={})
+    return None
+
+
+def _entries(turn: Turn) -> tuple[Entry, ...]:
+    """Return the catalogue with what was found in this turn; a description found replaces an empty one."""
+    known = {entry.name: entry for entry in turn.entries}
+    for done in turn.done:
+        if done.tool in _FINDERS and done.outcome == "success":
+            known |= {entry.name: entry for entry in _listed(done.result)}
+    return tuple(known.values())
+
+
+def _listed(result: Json) -> Iterator[Entry]:
+    """Yield the skills in what a finder returned: a list of objects with a name and a description."""
+    for item in cast("list[Json]", result) if isinstance(result, list) else ():
+        if isinstance(item, dict) and "name" in item:
+            fields = cast("JsonObject", item)
+            yield Entry(name=str(fields["name"]), text=str(fields.get("description", "")))
+
+
+def _use(turn: Turn, choice: Choice) -> Call | str:
+    if choice.script:
+        return _run(choice)
+    loaded = _loaded(turn, choice.skill)
+    if loaded is None or isinstance(loaded, str):
+        return loaded or Call(tool=_loader(turn), args={"skill_name": choice.skill})
+    prompt = read_prompt(turn.message)
+    if not loaded.scripts:
+        return answer.of_text(choice.skill, pick_section(loaded, prompt, skill=choice.skill))
+    return _run(replace(choice, script=pick_script(loaded, prompt)))
+
+
+def _run(choice: Choice) -> Call:
+    args = {"skill_name": choice.skill, "script_path": choice.script, "args": list(choice.args)}
+    return Call(tool=RUNNER, args=args)
+
+
+def _loaded(turn: Turn, skill: str) -> Loaded | str | None:
+    """Return the skill as loaded in this turn, why loading failed, or None when it was not loaded yet."""
+    for loader in LOADERS:
+        if done := _done(turn, loader):
+            return answer.not_loaded(skill, done) if done.failed else read_skill(done.result)
+    active = next((active for active in turn.active if active.name == skill), None)
+    text = read_skill(active.text) if active else None
+    return text if text and (text.scripts or not _loader_there(turn)) else None
+
+
+def _done(turn: Turn, tool: str) -> Done | None:
+    return next((done for done in reversed(turn.done) if done.tool == tool), None)
+
+
+def _loader_there(turn: Turn) -> bool:
+    return any(loader in turn.tools for loader in LOADERS)
+
+
+def _loader(turn: Turn) -> str:
+    return next((loader for loader in LOADERS if loader in turn.tools), LOADERS[0])
+
+
+def _allowed(turn: Turn, call: Call) -> Call | str:
+    """Return `call`, or why it is not made: its tool is not offered, or it was made in this turn already."""
+    if call.tool not in turn.tools:
+        return answer.no_tool(call.tool, call.args)
+    if any(done.tool == call.tool and done.args == call.args for done in turn.done):
+        return answer.repeated(call.tool)
+    return call

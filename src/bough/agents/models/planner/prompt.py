@@ -1,0 +1,177 @@
+"""What a user's message says: its content words, the arguments in it, and the command it may start with."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+STOP_WORDS = _words(
+    """
+    a about after again all also am an and another any anything are aren as at be because been before being between
+    both but by can cannot could did do does doesn doing don done down each either else every for from further get
+    gets getting go going got had has have having he hello help her here hers hey hi him his how i if in into is isn it
+    its itself just kindly let lets like ll maybe me mine more most much my near need needs no nor not now of off oh ok
+    okay on once one only onto or other our out over own per please quick quickly rather re same shall she should so
+    some something such sure t than thank thanks that the their them then there these they thing things this those
+    through to too try under up upon us ve very via want wants was we well were what whats when where whether which
+    while who whom whose why will with within without won would yes yet you your yours
+    """
+)
+"""Words that say nothing about what is wanted."""
+
+WEAK_WORDS = _words(
+    """
+    add amount analyse analysis analyze ask bit build calculate call called change check clean common compute
+    content contents convert count create current data day describe detail details different directory directories
+    do doc document documents docs during easy edit end example examples explain extract figure file filename files
+    find first folder folders full generate give good great handle happen happened happening help hold important
+    info information input inside instance item items keep kind know last latest length line lines list load long
+    look looking looks lot main make makes making many mean means month name named names new next number numbers old
+    open output overview part parts people place point print process produce program project provide put question
+    read recent recently report return review right run running save say says see set short show simple size small
+    start state stuff summaries summarise summarize summary take tell test text time times today tool tools topic
+    total type understand update use used user uses using value view way week whole work working works world write
+    writing wrong year yesterday
+    """
+)
+"""Words so general that, alone, they fit no skill: "check my email" is no wish to check links."""
+
+_ROOT_FILES = _words(
+    "README LICENSE LICENCE CHANGELOG Makefile Dockerfile AUTHORS NOTICE CONTRIBUTING COPYING INSTALL VERSION"
+)
+_NOT_PATHS = _words("and/or either/or he/she his/her n/a w/o yes/no on/off true/false tcp/ip he/him she/her")
+_QUOTED = re.compile(r"(?<![\w])(?:\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|'([^'\n]+)'|‘([^’\n]+)’)(?!\w)")
+_TOKEN = re.compile(r"https?://\S+|[^\s,;]+")
+_FILE = re.compile(r"[^\s/\\]*[\w)\]]\.[A-Za-z][A-Za-z0-9]{0,9}")
+_DOTFILE = re.compile(r"\.[A-Za-z][\w-]*(\.[\w-]+)*")
+_FOLDER = re.compile(r"\b(?:(?:folder|directory)\s+([\w-]+)|([\w-]+)\s+(?:folder|directory))\b", re.IGNORECASE)
+_SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
+_WORD = re.compile(r"[^\W_]+")
+_SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
+_KINDS = {"md": "markdown", "yml": "yaml", "py": "python", "js": "javascript"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A message that starts with `/name`; `error` says why its arguments could not be read."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A message, taken apart.
+
+    Attributes:
+        words: Content words, normalised, each once, in order; arguments and stop words are left out.
+        args: Quoted strings, paths, URLs and file names, in order, as they were written.
+        kinds: File types the arguments name, for example `csv`.
+    """
+
+    words: tuple[str, ...]
+    args: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+    @property
+    def strong(self) -> tuple[str, ...]:
+        """The content words that say what is wanted, not merely that something is."""
+        return tuple(word for word in self.words if not is_weak(word))
+
+
+def is_weak(word: str) -> bool:
+    """Whether `word` is too general, alone, to point at a skill."""
+    return word in _WEAK or word.isdigit()
+
+
+def read_command(message: str) -> Command | None:
+    """Return the `/name args` that `message` starts with, its arguments split as a shell would; None without one."""
+    found = _SLASH.match(message.lstrip())
+    if found is None:
+        return None
+    rest = message.lstrip()[found.end() :]
+    try:
+        return Command(name=found[1], args=tuple(shlex.split(rest)))
+    except ValueError as error:
+        return Command(name=found[1], error=str(error).lower())
+
+
+def read_prompt(message: str) -> Prompt:
+    """Return the content words, arguments and file types of `message`."""
+    found = sorted(_spans(message))
+    rest = message
+    for start, end, _ in reversed(found):
+        rest = f"{rest[:start]} {rest[end:]}"
+    args = tuple(dict.fromkeys(text for _, _, text in found))
+    return Prompt(words=content_words(rest), args=args, kinds=tuple(dict.fromkeys(_kinds(args))))
+
+
+def content_words(text: str) -> tuple[str, ...]:
+    """Return the words of `text` that are no stop words: lower case, one spelling, each once, in order."""
+    words = _WORD.findall(normalise(text))
+    return tuple(dict.fromkeys(word for word in words if word not in STOP_WORDS and len(word) > 1))
+
+
+def normalise(text: str) -> str:
+    """Return `text` in lower case with British `-ise` and `-yse` spelt as `-ize` and `-yze`."""
+    return _SPELLING.sub(r"\1z", text.casefold())
+
+
+def _spans(message: str) -> Iterator[tuple[int, int, str]]:
+    """Yield (start, end, argument) of every argument in `message`; none overlaps another."""
+    quoted = [(m.start(), m.end(), next(group for group in m.groups() if group)) for m in _QUOTED.finditer(message)]
+    yield from quoted
+    blank = message
+    for start, end, _ in quoted:
+        blank = f"{blank[:start]}{' ' * (end - start)}{blank[end:]}"
+    taken: list[tuple[int, int]] = []
+    for match in _TOKEN.finditer(blank):
+        token = _strip(match[0])
+        if _is_path(token):
+            start = match.start() + match[0].index(token)
+            taken.append((start, start + len(token)))
+            yield start, start + len(token), token
+    for match in _FOLDER.finditer(blank):
+        group = 1 if match[1] else 2
+        name, (start, end) = match[group], match.span(group)
+        name = "." if name.lower() in {"current", "this", "working"} and group == 2 else name
+        if name.lower() not in STOP_WORDS | WEAK_WORDS and all(end <= low or high <= start for low, high in taken):
+            yield start, end, name
+
+
+def _strip(token: str) -> str:
+    """Return `token` without the punctuation and the possessive of the sentence around it."""
+    if token in {".", ".."}:
+        return token
+    token = token.lstrip("([{<'\"").rstrip(".,:;!?)]}>'\"…")
+    return re.sub(r"['’]s$", "", token)
+
+
+def _is_path(token: str) -> bool:
+    if token.startswith(("http://", "https://")) or token in _ROOT_FILES or token in {".", ".."}:
+        return True
+    if token.lower() in _NOT_PATHS or "@" in token:
+        return False
+    if "/" in token or "\\" in token:
+        return re.search(r"[A-Za-z]", token) is not None or token.strip("/\\") in {".", ".."}
+    stem, _, extension = token.rpartition(".")
+    return bool(_DOTFILE.fullmatch(token) or (_FILE.fullmatch(token) and len(stem) + len(extension) > 2))
+
+
+def _kinds(args: tuple[str, ...]) -> Iterator[str]:
+    for arg in args:
+        last = re.split(r"[/\\]", arg)[-1]
+        stem, _, extension = last.rpartition(".")
+        if stem and re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,9}", extension):
+            yield _KINDS.get(extension.lower(), extension.lower())
+
+
+_WEAK = frozenset(normalise(word) for word in WEAK_WORDS)

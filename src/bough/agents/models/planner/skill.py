@@ -1,0 +1,75 @@
+"""What a loaded skill says: its scripts, the one that fits a prompt, the section that fits it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from bough.agents.models.planner.prompt import Prompt, content_words
+from bough.agents.models.planner.rank import Entry, best_of
+from bough.types import Json
+
+_SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
+_LISTING = re.compile(r"<(\w*resources\w*)\b[^>]*>.*?</\1>", re.DOTALL)
+_MARKUP = re.compile(r"^\s*</?\w*skill\w*\b[^>]*>\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
+_RUNNABLE = frozenset({"", ".py", ".sh", ".bash", ".js", ".mjs"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A skill as its tool returned it: `text` is the instructions, `scripts` what it can run, named ones first."""
+
+    text: str
+    scripts: tuple[str, ...]
+
+
+def read_skill(result: Json) -> Loaded:
+    """Return what `load_skill` answered, or the text of an activated skill, in one shape."""
+    whole = "\n".join(_strings(result))
+    text = _LISTING.sub("", whole)
+    named, there = _scripts(text), _scripts(whole)
+    listing = _scripts("\n".join(found[0] for found in _LISTING.finditer(whole)))
+    scripts = [script for script in named if not listing or script in listing] or there
+    return Loaded(text=_MARKUP.sub("", text).strip(), scripts=tuple(scripts))
+
+
+def pick_script(loaded: Loaded, prompt: Prompt) -> str:
+    """Return the script whose path and surrounding text are nearest to `prompt`; the first named one on a tie."""
+    words = (*prompt.words, *prompt.kinds)
+    return best_of([Entry(name=script, text=_around(loaded.text, script)) for script in loaded.scripts], words).name
+
+
+def pick_section(loaded: Loaded, prompt: Prompt, *, skill: str) -> str:
+    """Return the section of the instructions that is nearest to `prompt` apart from the skill's own name."""
+    words = [word for word in prompt.words if word not in content_words(skill)]
+    sections = [part.strip() for part in _HEADING.split(loaded.text) if part.strip()]
+    entries = [Entry(name=section.splitlines()[0], text=section) for section in sections]
+    return best_of(entries, words).text if entries else ""
+
+
+def _strings(result: Json) -> Iterator[str]:
+    match result:
+        case str():
+            yield result
+        case dict():
+            for value in result.values():  # pyright: ignore[reportUnknownVariableType]
+                yield from _strings(value)
+        case list():
+            for value in result:  # pyright: ignore[reportUnknownVariableType]
+                yield from _strings(value)
+        case _:
+            return
+
+
+def _scripts(text: str) -> list[str]:
+    found = dict.fromkeys(match[1] for match in _SCRIPT.finditer(text))
+    return [script for script in found if PurePosixPath(script).suffix in _RUNNABLE]
+
+
+def _around(text: str, script: str) -> str:
+    paragraphs = re.split(r"\n\s*\n|^(?=#{1,6} |[-*] )", text, flags=re.MULTILINE)
+    at = [i for i, paragraph in enumerate(paragraphs) if script in paragraph]
+    return "\n".join(paragraph for i in at for paragraph in paragraphs[max(0, i - 1) : i + 1])

@@ -1,0 +1,207 @@
+"""What a model request shows the planner: the user's words, the skills on offer, the tools, and this turn's calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+from typing import cast
+from xml.etree import ElementTree
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextContent,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+
+from bough.agents.models.planner.rank import Entry
+from bough.types import Json, JsonObject
+
+_CATALOG = re.compile(r"<available_skills\b.*?</available_skills>|<available_skills\s*/>", re.DOTALL)
+_ACTIVE = re.compile(r"<skill\s+name=(\"[^\"]*\"|'[^']*').*</skill>", re.DOTALL)
+_FRAMEWORK_FRAME = "<pyai:"
+LOADERS = ("load_skill", "activate_skill")
+RUNNER = "run_skill_script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Active:
+    """A skill whose text is in the request already."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A call of this turn and how it ended: `outcome` is PydanticAI's, `result` what the tool returned."""
+
+    tool: str
+    args: JsonObject
+    result: Json
+    outcome: str
+
+    @property
+    def fields(self) -> JsonObject:
+        """The result where it is a JSON object, an empty one otherwise."""
+        return cast("JsonObject", self.result) if isinstance(self.result, dict) else {}  # pyright: ignore[reportUnknownMemberType]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it came to nothing: refused, interrupted, or with an error in its result."""
+        if self.outcome != "success":
+            return True
+        fields = self.fields
+        return fields.get("status") == "error" or bool(fields.get("error_code") or fields.get("timed_out"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Used:
+    """The script that was called last before this turn."""
+
+    skill: str
+    script: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Everything the planner decides from.
+
+    Attributes:
+        message: The user's latest words, without the texts of activated skills.
+        active: Skills that came with the message, in order.
+        entries: The catalogue: names and descriptions.
+        names: All skill names known, also of skills that the catalogue leaves out.
+        tools: Names of the tools that may be called.
+        done: Calls since the message, in order, with their results.
+        used: What a follow-up refers to.
+    """
+
+    message: str
+    active: tuple[Active, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    names: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
+    done: tuple[Done, ...] = ()
+    used: Used | None = None
+
+
+def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Turn:
+    """Return the turn that `messages` ends in. O(messages)."""
+    start = _start(messages)
+    prompts = list(_user_texts(messages[start:]))
+    entries = read_catalog(_standing_text(messages, parameters))
+    calls = list(_calls(messages))
+    return Turn(
+        message="\n".join(filter(None, map(_own_words, prompts))),
+        active=tuple(_active(prompts)),
+        entries=entries,
+        names=frozenset(entry.name for entry in entries) | _enumerated(parameters),
+        tools=frozenset(tool.name for tool in parameters.declared_function_tools),
+        done=tuple(done for at, done in calls if at > start),
+        used=next((used for at, done in reversed(calls) if at < start and (used := _used(done))), None),
+    )
+
+
+def read_catalog(text: str) -> tuple[Entry, ...]:
+    """Return the entries of the last `<available_skills>` element in `text`; none when there is no readable one."""
+    elements = _CATALOG.findall(text)
+    return tuple(_entries(elements[-1])) if elements else ()
+
+
+def _entries(element: str) -> Iterator[Entry]:
+    try:
+        root = ElementTree.fromstring(element)  # noqa: S314 - starts at its root, so it can declare no entity
+    except ElementTree.ParseError:
+        return
+    for skill in root.iter("skill"):
+        name = (skill.findtext("name") or skill.get("name") or "").strip()
+        description = skill.findtext("description") or skill.get("description") or ""
+        if name:
+            yield Entry(name=name, text=" ".join(description.split()))
+
+
+def _start(messages: Sequence[ModelMessage]) -> int:
+    """Return where the user spoke last; 0 when nobody did."""
+    spoke = (i for i in reversed(range(len(messages))) if any(map(_own_words, _user_texts(messages[i : i + 1]))))
+    return next(spoke, 0)
+
+
+def _user_texts(messages: Sequence[ModelMessage]) -> Iterator[str]:
+    for message in messages:
+        if not isinstance(message, ModelRequest):
+            continue
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                text = _text(part)
+                if _FRAMEWORK_FRAME not in text:
+                    yield text
+
+
+def _text(part: UserPromptPart) -> str:
+    if isinstance(part.content, str):
+        return part.content
+    items = (item.content if isinstance(item, TextContent) else item for item in part.content)
+    return "\n".join(item for item in items if isinstance(item, str))
+
+
+def _own_words(text: str) -> str:
+    """Return `text` without the skill that was activated along with it; a part carries one at most."""
+    return _ACTIVE.sub("", text).strip()
+
+
+def _active(prompts: Sequence[str]) -> Iterator[Active]:
+    for text in prompts:
+        if found := _ACTIVE.search(text):
+            yield Active(name=unescape(found[1][1:-1]), text=found[0])
+
+
+def _standing_text(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> str:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    system = [part.content for m in requests for part in m.parts if isinstance(part, SystemPromptPart)]
+    instructions = [part.content for part in parameters.instruction_parts or ()]
+    return "\n".join([*system, *(m.instructions or "" for m in requests), *instructions])
+
+
+def _enumerated(parameters: ModelRequestParameters) -> frozenset[str]:
+    """Return the skill names that the schema of the loading tool allows; it holds them all, the catalogue may not."""
+    for tool in parameters.declared_function_tools:
+        if tool.name in LOADERS:
+            values = tool.parameters_json_schema.get("properties", {}).get("skill_name", {}).get("enum", ())
+            return frozenset(value for value in values if isinstance(value, str))
+    return frozenset()
+
+
+def _calls(messages: Sequence[ModelMessage]) -> Iterator[tuple[int, Done]]:
+    """Yield every answered call with the index of the response that made it."""
+    returns = {
+        part.tool_call_id: part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)
+    }
+    for at, message in enumerate(messages):
+        for call in message.tool_calls if isinstance(message, ModelResponse) else ():
+            if (back := returns.get(call.tool_call_id)) is not None:
+                args = call.args_as_dict(raise_if_invalid=False)
+                yield at, Done(tool=call.tool_name, args=args, result=_plain(back.content), outcome=back.outcome)
+
+
+def _plain(content: Json) -> Json:
+    """Return a tool's result as JSON: a text that holds a JSON object is read, anything else is left as it is."""
+    if isinstance(content, str) and content.lstrip().startswith("{"):
+        try:
+            return json.loads(content)
+        except ValueError:
+            return content
+    return content
+
+
+def _used(done: Done) -> Used | None:
+    if done.tool != RUNNER:
+        return None
+    return Used(skill=str(done.args.get("skill_name", "")), script=str(done.args.get("script_path", "")))

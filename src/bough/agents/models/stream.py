@@ -1,0 +1,102 @@
+"""A finished model response, streamed in pieces as a provider would stream it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from anyio.lowlevel import checkpoint
+from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+
+_TEXT_PIECES = 8
+_ARGS_PIECES = 3
+
+
+@dataclass
+class PiecewiseResponse(StreamedResponse):
+    """Streams `response`: texts in up to eight deltas, a tool call as its name and then its arguments in up to three.
+
+    Other tasks get a turn between two pieces, so a cancelled stream ends within one.
+
+    Attributes:
+        response: What the finished stream adds up to.
+        failure: Raised after the last piece, as a connection that breaks would.
+    """
+
+    response: ModelResponse
+    failure: BaseException | None = None
+
+    @classmethod
+    def of(
+        cls, response: ModelResponse, parameters: ModelRequestParameters, *, failure: BaseException | None = None
+    ) -> PiecewiseResponse:
+        """Return the stream of `response`; its usage is there from the start."""
+        stream = cls(parameters, response, failure)
+        stream._usage = response.usage
+        stream.finish_reason = response.finish_reason
+        stream.provider_response_id = response.provider_response_id
+        stream.provider_details = response.provider_details
+        return stream
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        for index, part in enumerate(self.response.parts):
+            for event in self._events(index, part):
+                await checkpoint()
+                if self.cancelled:
+                    return
+                yield event
+        if self.failure is not None:
+            raise self.failure
+
+    def _events(self, index: int, part: object) -> Iterator[ModelResponseStreamEvent]:
+        manager = self._parts_manager
+        match part:
+            case TextPart():
+                for piece in cut(part.content, _TEXT_PIECES) or [""]:
+                    yield from manager.handle_text_delta(vendor_part_id=index, content=piece)
+            case ThinkingPart():
+                for piece in cut(part.content, _TEXT_PIECES) or [""]:
+                    yield from manager.handle_thinking_delta(vendor_part_id=index, content=piece)
+                if part.signature:
+                    yield from manager.handle_thinking_delta(
+                        vendor_part_id=index, signature=part.signature, provider_name=part.provider_name
+                    )
+            case ToolCallPart():
+                yield from manager.handle_tool_call_delta_events(
+                    vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id
+                )
+                for piece in cut(part.args_as_json_str(), _ARGS_PIECES):
+                    yield from manager.handle_tool_call_delta_events(vendor_part_id=index, args=piece)
+            case _:
+                yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
+
+    async def close_stream(self) -> None:
+        """There is no connection to close."""
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model that made the response."""
+        return self.response.model_name or ""
+
+    @property
+    def provider_name(self) -> str | None:
+        """Name of its provider."""
+        return self.response.provider_name
+
+    @property
+    def provider_url(self) -> str | None:
+        """Address of its provider."""
+        return self.response.provider_url
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the response was made."""
+        return self.response.timestamp
+
+
+def cut(text: str, pieces: int) -> list[str]:
+    """Return `text` in at most `pieces` parts of about one length that join to it; none for an empty text."""
+    size = max(1, -(-len(text) // pieces))
+    return [text[at : at + size] for at in range(0, len(text), size)]
