@@ -1,0 +1,56 @@
+# Everything here needs Python 3.11+ with venv and pip, nothing else; the first command sets the rest up in .venv.
+PYTHON ?= python3
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+READY := .venv/.ready
+CODE := src tests benchmarks examples
+# Slow tests run in CI; here only when asked for: make test SLOW=1
+SLOW ?= $(CI)
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs format requirements
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: $(READY) ## install bough and its tools into .venv
+
+$(READY): Makefile pyproject.toml requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "bough needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements-dev.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## run bough on the example workspace, offline
+	@$(BIN)/python examples/demo.py
+
+test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
+	$(BIN)/python -m pytest -q -n auto $(if $(SLOW),,-m "not slow") $(TESTS)
+
+check: $(READY) ## lint, floors, types
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: $(READY) ## bring the code into shape
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that one)
+	@$(BIN)/python benchmarks $(NAME)
+
+docs: $(READY) ## run the examples in the documentation and check its links
+	$(BIN)/python -m pytest -q tests/docs
+	$(BIN)/python examples/skills/link-check/scripts/linkcheck.py README.md AGENTS.md CHANGELOG.md docs
+
+requirements: $(READY) ## pin the dependencies anew (versions only)
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \
+	  -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --no-header --no-annotate --quiet \
+	  --upgrade -c requirements.txt -o requirements-dev.txt

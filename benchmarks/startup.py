@@ -1,0 +1,35 @@
+"""What it costs to start the library, the version and a list of conversations, against an empty interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness import Work, compare
+
+
+def process(*argv: str, home: str) -> Work:
+    """Return a function that runs a command to its end, which must be a good one."""
+    environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONDONTWRITEBYTECODE": ""}
+
+    def run() -> None:
+        subprocess.run(argv, env=environment, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+    return run
+
+
+def main() -> None:
+    """Print the figures."""
+    bough = str(Path(sys.executable).with_name("bough"))
+    with tempfile.TemporaryDirectory() as home:
+        floor = process(sys.executable, "-c", "pass", home=home)
+        compare("startup: import bough", process(sys.executable, "-c", "import bough", home=home), floor)
+        compare("startup: bough --version", process(bough, "--version", home=home), floor)
+        compare("startup: bough conv list", process(bough, "conv", "list", home=home), floor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""What every test has: asyncio for async tests, a home folder of its own, no keys and no settings from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", max_examples=30, deadline=None)
+settings.register_profile(
+    "ci", max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+_KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop that async tests run on."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder; settings and model keys of whoever runs the tests are hidden."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(("BOUGH_", "XDG_")) or name.endswith(_KEYS):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("BOUGH_HOME", str(home / ".bough"))
+    return home
+
+
+@pytest.fixture
+def bough_home(isolated_home: Path) -> Path:
+    """Where bough keeps its things in this test; not made yet."""
+    return isolated_home / ".bough"
