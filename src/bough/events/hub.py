@@ -59,14 +59,14 @@ class Watcher:
 class Hub:
     """The watchers of a store. Thread-safe; publishing costs one call a loop, not one a watcher.
 
-    Args:
+    Attributes:
         on_first: Called when the first watcher comes, so that a store can begin to look for other processes' work.
     """
 
-    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watchers: dict[UUID, list[Watcher]] = {}
-        self._on_first = on_first
+        self.on_first: Callable[[], None] = lambda: None
         self._closed = False
 
     def watched(self) -> list[UUID]:
@@ -88,7 +88,7 @@ class Hub:
             if self._closed:
                 watcher.put(END)
         if first:
-            self._on_first()
+            self.on_first()
         try:
             yield watcher
         finally:

@@ -74,7 +74,7 @@ class ConversationRecord:
 EventTuple: TypeAlias = tuple[int, bytes, str, int, bytes]
 """seq, the 16 bytes of the id, kind, microseconds since 1970, payload."""
 
-_make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__new__)
+_make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
 
 
 class StoredEvent(EventTuple):

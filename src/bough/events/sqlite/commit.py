@@ -65,6 +65,7 @@ class Writer:
         self._log = Writing(connect(path), sql, clock)
         self._watch = _Watch(self._log, hub)
         self._hub = hub
+        hub.on_first = self.look
         self._thread = threading.Thread(target=self._run, name=f"bough-writer {path.name}", daemon=True)
         self._thread.start()
 

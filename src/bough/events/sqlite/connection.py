@@ -52,12 +52,11 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise store_error(path, error) from error
-    db.execute(f"pragma cache_size = -{_CACHE_KIB}")
-    db.execute("pragma synchronous = full")
-    db.create_function("lower_text", 1, _lower, deterministic=True)
-    db.create_function("unhex_text", 1, bytes.fromhex, deterministic=True)
-    if read_only:
-        db.execute("pragma query_only = on")
+    try:
+        _configure(db, read_only)
+    except sqlite3.Error as error:
+        db.close()
+        raise store_error(path, error) from error
     return db
 
 
@@ -81,6 +80,15 @@ _MEANINGS = (
     ("SQLITE_TOOBIG", InvalidInput, "an event is larger than SQLite stores", "keep large content in files"),
     ("SQLITE_IOERR", StoreError, "reading or writing failed", "check the disk: is it full, slow or gone?"),
 )
+
+
+def _configure(db: sqlite3.Connection, read_only: bool) -> None:
+    db.execute(f"pragma cache_size = -{_CACHE_KIB}")
+    db.execute("pragma synchronous = full")
+    db.create_function("lower_text", 1, _lower, deterministic=True)
+    db.create_function("unhex_text", 1, bytes.fromhex, deterministic=True)
+    if read_only:
+        db.execute("pragma query_only = on")
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

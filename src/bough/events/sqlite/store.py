@@ -47,7 +47,7 @@ class SqliteEventStore:
         self.path = path
         self.url = f"sqlite:///{path}"
         self._clock = clock
-        self._hub = Hub(on_first=lambda: self._writer.look())
+        self._hub = Hub()
         self._sql = queries("sqlite")
         self._writer = Writer(path, self._sql, self._hub, clock)
         self._readers = _Readers(path, self._sql)
