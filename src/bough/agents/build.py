@@ -12,7 +12,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from bough.agents.context import ToolContext
-from bough.agents.skill_tools import SkillToolset
+from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.skills import SkillRegistry
 
@@ -20,7 +20,7 @@ from bough.skills import SkillRegistry
 def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> SkillRegistry:
     """Return the skills that `spec` asks for; `roots` are configured folders, used where it discovers."""
     if spec.skills is not None:
-        return SkillRegistry.of(spec.skills)
+        return registered(spec.skills)
     if spec.discover_skills:
         return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
     registry = SkillRegistry()

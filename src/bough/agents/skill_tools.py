@@ -5,7 +5,7 @@ Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activ
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic_ai import RunContext
@@ -56,7 +56,7 @@ class SkillToolset:
         script_timeout: float | None = None,
         catalog_tokens: int = 2000,
     ) -> None:
-        self.registry = skills if isinstance(skills, SkillRegistry) else SkillRegistry.of(skills)
+        self.registry = skills if isinstance(skills, SkillRegistry) else registered(skills)
         self.code_executor = code_executor
         self.script_timeout = script_timeout
         self.catalog = render_catalog(self.registry.list_all(), budget_tokens=catalog_tokens)
@@ -178,6 +178,14 @@ class SkillToolset:
                 "additionalProperties": False,
             },
         )
+
+
+def registered(skills: Iterable[Skill]) -> SkillRegistry:
+    """Return a registry of exactly these skills."""
+    registry = SkillRegistry()
+    for skill in skills:
+        registry.add(skill)
+    return registry
 
 
 _ARGS_SCHEMA: JsonObject = {

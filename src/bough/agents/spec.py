@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_serializer, model_validator
 from pydantic_ai.models import Model
 
 from bough.errors import InvalidInput
@@ -58,18 +58,13 @@ class AgentSpec(BaseModel):
     skills: tuple[Skill, ...] | None = None
     skill_roots: tuple[Path, ...] = ()
     discover_skills: bool = False
-    executor: CodeExecutor | None = None
+    executor: SkipValidation[CodeExecutor | None] = None
     catalog_tokens: int = 2000
 
-    @field_validator("executor", mode="before")
-    @classmethod
-    def _runs_code(cls, value: object) -> object:
-        if value is None or hasattr(value, "execute"):
-            return value
-        raise ValueError("an executor has an `execute` method")
-
     @model_validator(mode="after")
-    def _one_prompt(self) -> AgentSpec:
+    def _fits(self) -> AgentSpec:
+        if self.executor is not None and not hasattr(self.executor, "execute"):
+            raise ValueError("an executor has an `execute` method")
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
             raise ValueError("give system_prompt or system_prompt_path, not both")
         return self

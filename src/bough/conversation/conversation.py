@@ -247,9 +247,10 @@ class AsyncConversation:
         """Where its log is."""
         return self._journal.store
 
-    def events(self, start: int = 0, stop: int | None = None) -> AsyncIterator[StoredEvent]:
-        """Iterate its events, shared ones included, from the store."""
-        return self.store.read(self.id, start, stop)
+    @property
+    def events(self) -> AsyncIterator[StoredEvent]:
+        """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
+        return self.store.read(self.id)
 
     # What it does.
 
@@ -410,7 +411,7 @@ class AsyncConversation:
         journal = self._journal
         await journal.catch_up()
         start = journal.state.head
-        if not journal.state.has_work:
+        if not journal.state.has_work and journal.state.status != "running":
             return self._result(0, start)
         model = self._resolved(self.agent)
         async with held_lease(self.store, self.id) as lease:

@@ -68,7 +68,7 @@ class Journal:
                 await self._catch_up()
 
     async def forked(self, cid: UUID, at: int) -> Journal:
-        """Return the journal of a fork cut at `at`. What is folded here already is not read again if that is the cut."""
+        """Return the journal of a fork cut at `at`; where that is the head, nothing is read again."""
         new = Journal(self.store, cid)
         if self.state.head == at:
             new.state, new.view = self.state.copy(), self.view.copy()

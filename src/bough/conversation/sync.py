@@ -193,7 +193,7 @@ class Conversation:
     @property
     def events(self) -> Iterator[StoredEvent]:
         """Iterate its events, shared ones included, from the store."""
-        return self._loop.iterate(self._core.events())
+        return self._loop.iterate(self._core.events)
 
     def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
