@@ -6,18 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bough.testing.openai_server import Answer, Failure, Hang, OpenAIServer, Received, ServerCall
     from bough.testing.scripted import Asked, ScriptedModel, tool_call
 
-__all__ = ["Asked", "ScriptedModel", "tool_call"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "Failure",
+    "Hang",
+    "OpenAIServer",
+    "Received",
+    "ScriptedModel",
+    "ServerCall",
+    "tool_call",
+]
 
 _HOMES = {
-    "Asked": "bough.testing.scripted",
-    "ScriptedModel": "bough.testing.scripted",
-    "tool_call": "bough.testing.scripted",
+    "bough.testing.openai_server": ("Answer", "Failure", "Hang", "OpenAIServer", "Received", "ServerCall"),
+    "bough.testing.scripted": ("Asked", "ScriptedModel", "tool_call"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

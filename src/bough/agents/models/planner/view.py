@@ -123,7 +123,7 @@ def _entries(element: str) -> Iterator[Entry]:
         return
     for skill in root.iter("skill"):
         name = (skill.findtext("name") or skill.get("name") or "").strip()
-        description = skill.findtext("description") or skill.get("description") or ""
+        description = skill.findtext("description") or skill.get("description") or skill.text or ""
         if name:
             yield Entry(name=name, text=" ".join(description.split()))
 

@@ -1,0 +1,232 @@
+"""From a model string to a model: offline, any PydanticAI provider, or an OpenAI-format server at a base URL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from bough.errors import BoughError, InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.providers import Provider
+
+OFFLINE = "offline"
+"""The model string of the built-in planner."""
+
+_OPENAI = ("openai", "openai-chat", "openai-responses")
+_PLACEHOLDER_KEY = "none"
+_URL_HINT = "for example http://127.0.0.1:8000/v1"
+_BOUGH_EXTRAS = frozenset({"anthropic", "google", "groq", "mistral", "bedrock"})
+_NAMES = re.compile(r"`([A-Z][A-Z0-9_]{4,})`")
+_EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedModel:
+    """A model, the string that names it (write it down, and the same model comes back), and why it was taken."""
+
+    model: Model[Any]
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _KeyedProvider:
+    """A provider that a key in the environment is enough for.
+
+    Attributes:
+        keys: Variables its key is read from, the first one that is set.
+        package: What must be installed; bough's extra of the provider's name brings it.
+        default: The model taken when nobody named one: the provider's middle size.
+    """
+
+    keys: tuple[str, ...]
+    package: str
+    default: str
+
+    def key(self, env: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return (variable, value) of the key that is set."""
+        return next(((name, env[name]) for name in self.keys if env.get(name, "").strip()), None)
+
+
+_KEYED: Mapping[str, _KeyedProvider] = {
+    "anthropic": _KeyedProvider(
+        keys=("ANTHROPIC_API_KEY",), package="anthropic", default="anthropic:claude-sonnet-5-5"
+    ),
+    "openai": _KeyedProvider(keys=("OPENAI_API_KEY",), package="openai", default="openai:gpt-6.1-terra"),
+    "google": _KeyedProvider(
+        keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), package="google.genai", default="google:gemini-3.8-flash"
+    ),
+    "groq": _KeyedProvider(keys=("GROQ_API_KEY",), package="groq", default="groq:openai/gpt-oss-120b"),
+    "mistral": _KeyedProvider(keys=("MISTRAL_API_KEY",), package="mistralai", default="mistral:mistral-medium-latest"),
+}
+"""Tried in this order when no model is named."""
+
+
+def resolve_model(name: str | None, *, base_url: str | None = None, env: Mapping[str, str]) -> ResolvedModel:
+    """Return the model that `name` means. Nothing is sent anywhere; importing a provider takes up to a second.
+
+    Args:
+        name: `offline`, `provider:model`, or None: the default of the first provider whose key is set and whose
+            package is installed, `offline` otherwise.
+        base_url: Address of an OpenAI-format server, used for `openai:`, `openai-chat:` and `openai-responses:`.
+        env: Where keys are read from. Providers not listed here read the process's own environment.
+
+    Raises:
+        InvalidInput: The string names no known provider or no model, or the base URL is none.
+        Unavailable: The provider's key or package is missing.
+    """
+    if base_url is not None:
+        _check_url(base_url)
+    if name is None:
+        return _default(base_url, env)
+    if name == OFFLINE:
+        return _offline("named")
+    provider, _, model = name.partition(":")
+    if not provider or not model.strip():
+        raise _unknown_model(name)
+    if base_url is not None and provider in _OPENAI:
+        return ResolvedModel(model=_local(provider, model, base_url, env), name=name, reason=f"served at {base_url}")
+    return ResolvedModel(model=_hosted(name, provider, env), name=name, reason="named")
+
+
+def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
+    if base_url is not None:
+        raise InvalidInput(
+            f"a base URL ({base_url}) is set and no model is named", hint="name one its server has: --model openai:NAME"
+        )
+    missing: list[str] = []
+    for name, provider in _KEYED.items():
+        if (key := provider.key(env)) is None:
+            continue
+        if _installed(provider.package):
+            model = _hosted(provider.default, name, env)
+            return ResolvedModel(model=model, name=provider.default, reason=f"{key[0]} is set")
+        missing.append(f"{key[0]} is set but bough[{name}] is not installed")
+    return _offline("; ".join(missing) or "no model named and no key set")
+
+
+def _offline(reason: str) -> ResolvedModel:
+    from bough.agents.models.offline import OfflineModel
+
+    return ResolvedModel(model=OfflineModel(), name=OFFLINE, reason=reason)
+
+
+def _local(kind: str, model: str, base_url: str, env: Mapping[str, str]) -> Model[Any]:
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    key = _KEYED["openai"].key(env)
+    provider = OpenAIProvider(base_url=base_url, api_key=key[1] if key else _PLACEHOLDER_KEY)
+    return (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
+
+
+def _hosted(name: str, kind: str, env: Mapping[str, str]) -> Model[Any]:
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        infer_provider_class(kind)
+    except ValueError as error:
+        raise _unknown_model(name) from error
+    except ImportError as error:
+        raise _missing_package(kind, error) from error
+    try:
+        return infer_model(name, lambda provider: _provider(provider, env))
+    except ImportError as error:
+        raise _missing_package(kind, error) from error
+    except UserError as error:
+        raise _refused(name, kind, str(error)) from error
+
+
+def _provider(kind: str, env: Mapping[str, str]) -> Provider[Any]:
+    """Return the provider with its key from `env`, or as PydanticAI makes it where its key is not ours to know."""
+    from pydantic_ai.providers import infer_provider, infer_provider_class
+
+    keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
+    if keyed is None:
+        return infer_provider(kind)
+    provider: Any = infer_provider_class(kind)
+    if (key := keyed.key(env)) is None:
+        raise _missing_key(kind, keyed.keys[0])
+    return provider(api_key=key[1])
+
+
+def _missing_key(kind: str, variable: str) -> Unavailable:
+    return Unavailable(
+        f"{variable} is not set, and {kind} needs it",
+        hint=f"export {variable}=…, or use --model offline, which needs no key",
+        details={"provider": kind, "variable": variable},
+    )
+
+
+def _missing_package(kind: str, error: ImportError) -> Unavailable:
+    found = _EXTRA.search(str(error))
+    extra = found[1] if found else kind
+    wanted = f"bough[{extra}]" if extra in _BOUGH_EXTRAS else f"pydantic-ai-slim[{extra}]"
+    return Unavailable(
+        f"the package that {kind} needs is not installed",
+        hint=f'pip install "{wanted}"',
+        details={"provider": kind, "package": wanted},
+    )
+
+
+def _refused(name: str, kind: str, text: str) -> BoughError:
+    """Return what PydanticAI's refusal means: a variable it misses, or a name it does not know."""
+    if variable := _NAMES.search(text):
+        return _missing_key(kind, variable[1])
+    if text.startswith("Unknown model"):
+        return _unknown_model(name)
+    return InvalidInput(f"the model {name} cannot be used: {text}", hint="see the provider's documentation")
+
+
+def _unknown_model(name: str) -> InvalidInput:
+    from pydantic_ai.models import known_model_names
+
+    known = [known for known in known_model_names() if ":" in known and not known.startswith("gateway/")]
+    provider, separator, model = name.partition(":")
+    providers = sorted({known.partition(":")[0] for known in known} | {"azure", "ollama", "openrouter", *_OPENAI})
+    if provider in providers and not model:
+        examples = [known for known in known if known.startswith(f"{provider}:")]
+        return InvalidInput(f"{name!r} names no model", hint=f"for example {(examples or [f'{provider}:NAME'])[0]}")
+    if separator and model:
+        near = get_close_matches(provider, [*providers, OFFLINE], 1)
+        hint = f"did you mean {near[0]}:{model}? " if near else ""
+        return InvalidInput(f"unknown provider {provider!r}", hint=f"{hint}Known: {', '.join(providers)}")
+    near = _near(name, known)
+    hint = f"did you mean {near}?" if near else f"say {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
+    return InvalidInput(f"unknown model {name!r}", hint=hint)
+
+
+def _near(name: str, known: list[str]) -> str | None:
+    """Return the known model string whose model part, or whole, is nearest to `name`."""
+    by_rank = sorted(known, key=lambda whole: whole.partition(":")[0] in _KEYED)
+    candidates = {part: whole for whole in by_rank for part in (whole, whole.partition(":")[2])} | {OFFLINE: OFFLINE}
+    near = get_close_matches(name, candidates, 1, cutoff=0.7)
+    return candidates[near[0]] if near else None
+
+
+def _installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _check_url(base_url: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        raise InvalidInput("the base URL cannot be read", hint=_URL_HINT) from None
+    if parts.username or parts.password:
+        raise InvalidInput("a base URL must not carry a password", hint="put the key into OPENAI_API_KEY")
+    if not usable:
+        raise InvalidInput(f"{base_url!r} is no base URL", hint=_URL_HINT)

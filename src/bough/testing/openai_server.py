@@ -1,0 +1,301 @@
+"""A server that speaks the OpenAI chat-completions format on loopback and answers from a script.
+
+It is a real HTTP server: whatever talks to it goes through its own client, JSON, sockets and server-sent events. So a
+test sees what a model string with a base URL really sends, and what becomes of answers that break off or never come.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeAlias, cast
+
+from bough.types import JsonObject
+
+_PIECE = 7
+_MAX_BODY_BYTES = 16 << 20
+_CREATED = 1_700_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerCall:
+    """A tool call in an answer; `arguments` is JSON, or a text sent as it is to test malformed ones."""
+
+    tool: str
+    arguments: JsonObject | str = field(default_factory=dict[str, Any])
+    id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the model says: text, tool calls, or both.
+
+    Attributes:
+        break_after: Streamed: close the connection after that many chunks. Not streamed: after that many bytes.
+    """
+
+    text: str = ""
+    calls: tuple[ServerCall, ...] = ()
+    break_after: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An HTTP error in OpenAI's shape."""
+
+    status: int = 500
+    message: str = "scripted failure"
+    kind: str = "server_error"
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hang:
+    """No answer at all until the server is closed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """One request: its JSON `body`, its lower-case `headers`, its `path`."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: JsonObject
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a stream was asked for."""
+        return bool(self.body.get("stream"))
+
+
+Reply: TypeAlias = str | Answer | Failure | Hang
+"""One answer of the script; a text stands for `Answer(text=…)`."""
+
+Step: TypeAlias = Reply | Callable[[Received], Reply]
+"""One answer, or a function of the request that gives it."""
+
+
+class OpenAIServer:
+    """Answers `POST /v1/chat/completions` with `steps`, in order, and `GET /v1/models`; a context manager.
+
+    ```python
+    with OpenAIServer([Answer(calls=(ServerCall(tool="add", arguments={"a": 1, "b": 2}),)), "3"]) as server:
+        model = resolve_model("openai:test", base_url=server.url, env={}).model
+    ```
+
+    It listens on 127.0.0.1 and a free port, serves each connection in a thread of its own, and ends with the context,
+    hanging requests included. Token counts in its answers are the bytes sent and received divided by four.
+    A request beyond the script gets status 500. OpenAI's client repeats a request after 408, 409, 429 and 5xx, unless
+    the failure carries the header `x-should-retry: false`.
+
+    Attributes:
+        received: The completion requests so far, oldest first.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, model: str = "test") -> None:
+        self.received: list[Received] = []
+        self._steps = tuple(steps)
+        self._model = model
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._http = _Http(("127.0.0.1", 0), _Handler)
+        self._http.owner = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="openai-server")
+
+    @property
+    def url(self) -> str:
+        """The base URL, `/v1` included."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def __enter__(self) -> OpenAIServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+    def wait_closed(self) -> None:
+        """Block until the server is closed."""
+        self._closing.wait()
+
+    def models(self) -> JsonObject:
+        """Return the list of models in OpenAI's shape."""
+        entry = {"id": self._model, "object": "model", "created": _CREATED, "owned_by": "bough"}
+        return {"object": "list", "data": [entry]}
+
+    def reply(self, received: Received) -> Reply:
+        """Record a request and return the answer to it."""
+        with self._lock:
+            self.received.append(received)
+            turn = len(self.received)
+        if turn > len(self._steps):
+            message = f"the script has {len(self._steps)} answers and was asked for one more"
+            return Failure(message=message, headers={"x-should-retry": "false"})
+        step = self._steps[turn - 1]
+        reply = step(received) if callable(step) else step
+        return _identified(reply, turn) if isinstance(reply, Answer) else reply
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+    owner: OpenAIServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a client that went away; report anything else."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, closed after its answer, so that no idle one outlives the server."""
+
+    server: _Http  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing; what came in is in `received`."""
+
+    def do_GET(self) -> None:
+        """Answer with the list of models."""
+        if self.path == "/v1/models":
+            self._json(200, self.server.owner.models())
+        else:
+            self._fail(Failure(status=404, message=f"no such path: {self.path}", kind="invalid_request_error"))
+
+    def do_POST(self) -> None:
+        """Answer with the next step of the script."""
+        received = self._read()
+        if isinstance(received, Failure):
+            self._fail(received)
+            return
+        reply = self.server.owner.reply(received)
+        match reply:
+            case Hang():
+                self.close_connection = True
+                self.server.owner.wait_closed()
+            case Failure():
+                self._fail(reply)
+            case Answer() | str():
+                answer = Answer(text=reply) if isinstance(reply, str) else reply
+                (self._stream if received.streamed else self._whole)(answer, received)
+
+    def _read(self) -> Received | Failure:
+        size = int(self.headers.get("content-length") or 0)
+        if size > _MAX_BODY_BYTES:
+            self.close_connection = True
+            return Failure(status=413, message="the request is too large", kind="invalid_request_error")
+        raw = self.rfile.read(size)
+        if self.path != "/v1/chat/completions":
+            return Failure(status=404, message=f"no such path: {self.path}", kind="invalid_request_error")
+        try:
+            body = json.loads(raw)
+        except ValueError as error:
+            return Failure(status=400, message=f"no JSON: {error}", kind="invalid_request_error")
+        if not isinstance(body, dict):
+            return Failure(status=400, message="the body is no JSON object", kind="invalid_request_error")
+        return Received(
+            path=self.path, headers={k.lower(): v for k, v in self.headers.items()}, body=cast("JsonObject", body)
+        )
+
+    def _whole(self, answer: Answer, received: Received) -> None:
+        message: JsonObject = {"role": "assistant", "content": answer.text or None}
+        if answer.calls:
+            message["tool_calls"] = [_call(call) for call in answer.calls]
+        choice = {"index": 0, "message": message, "finish_reason": _finish(answer)}
+        body = _envelope(received, "chat.completion") | {"choices": [choice], "usage": _usage(answer, received)}
+        self._json(200, body, cut=answer.break_after)
+
+    def _stream(self, answer: Answer, received: Received) -> None:
+        self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+        for sent, chunk in enumerate(_chunks(answer, received)):
+            if sent == answer.break_after:
+                return
+            self._chunk(f"data: {json.dumps(chunk)}\n\n")
+        self._chunk("data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, text: str) -> None:
+        data = text.encode()
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _fail(self, failure: Failure) -> None:
+        error = {"message": failure.message, "type": failure.kind, "param": None, "code": None}
+        self._json(failure.status, {"error": error}, headers=failure.headers)
+
+    def _json(
+        self, status: int, body: JsonObject, *, headers: Mapping[str, str] | None = None, cut: int | None = None
+    ) -> None:
+        data = json.dumps(body).encode()
+        self._head(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
+        self.wfile.write(data if cut is None else data[:cut])
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+def _chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
+    """Yield the chunks of a stream: role, text, each call's head and then its arguments, the end, and the usage."""
+    envelope = _envelope(received, "chat.completion.chunk")
+
+    def chunk(delta: JsonObject, finish: str | None = None) -> JsonObject:
+        return envelope | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    for piece in _pieces(answer.text):
+        yield chunk({"content": piece})
+    for index, call in enumerate(answer.calls):
+        whole = _call(call)
+        arguments = whole["function"]["arguments"]
+        whole["function"]["arguments"] = ""
+        yield chunk({"tool_calls": [{"index": index, **whole}]})
+        for piece in _pieces(arguments):
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+    yield chunk({}, _finish(answer))
+    if received.body.get("stream_options", {}).get("include_usage"):
+        yield envelope | {"choices": [], "usage": _usage(answer, received)}
+
+
+def _envelope(received: Received, kind: str) -> JsonObject:
+    return {"id": "chatcmpl-bough", "object": kind, "created": _CREATED, "model": received.body.get("model", "")}
+
+
+def _call(call: ServerCall) -> JsonObject:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.tool, "arguments": arguments},
+    }
+
+
+def _identified(answer: Answer, turn: int) -> Answer:
+    """Return `answer` with an id for every call that has none, unique in the script."""
+    calls = (replace(call, id=call.id or f"call_{turn}_{i}") for i, call in enumerate(answer.calls))
+    return replace(answer, calls=tuple(calls))
+
+
+def _finish(answer: Answer) -> str:
+    return "tool_calls" if answer.calls else "stop"
+
+
+def _usage(answer: Answer, received: Received) -> JsonObject:
+    asked = len(json.dumps(received.body.get("messages", []))) // 4
+    said = (len(answer.text) + sum(len(json.dumps(_call(call)["function"])) for call in answer.calls)) // 4
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
