@@ -56,6 +56,19 @@ class Draft(NamedTuple):
         return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
 
 
+class Piece(NamedTuple):
+    """What an import inserts of one conversation: the record if it is not there yet, and events from `first` on.
+
+    Attributes:
+        record: With `deleted`, if it is there only for those who descend from it.
+        first: The seq of the first event to add; the head of what is there, or `record.base`.
+    """
+
+    record: ConversationRecord
+    first: int
+    events: Draft
+
+
 def digest_of(id: bytes, kind: str, ts: int, data: bytes) -> int:
     """Return a 32-bit checksum of an event: it finds damage, it does not prove authorship (bundles are signed)."""
     return crc32(data, crc32(b"%b%b%d" % (id, kind.encode(), ts)))

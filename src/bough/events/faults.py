@@ -80,6 +80,15 @@ def leased(cid: UUID, owner: str, seconds: float) -> Conflict:
     )
 
 
+def changed_meanwhile(cid: UUID) -> Conflict:
+    """The store is not as it was when an import was planned."""
+    return Conflict(
+        f"conversation {cid} changed while it was being imported; nothing was written",
+        hint="import it again",
+        details={"conversation": str(cid)},
+    )
+
+
 def closed(url: str) -> StoreError:
     """The store was closed."""
     return StoreError(f"the store {url} is closed", hint="open it again with open_store")

@@ -7,15 +7,17 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events import faults
+from bough.events.base import BaseEventStore
+from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
-from bough.events.draft import Draft, cleaned, draft, fresh
-from bough.events.hub import END, Hub, follow
-from bough.events.lineage import Range, clip, owner_of, shared
+from bough.events.draft import Draft, Piece, cleaned, draft, fresh
+from bough.events.hub import END
+from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
 from bough.events.record import (
     ConversationFilter,
@@ -42,19 +44,18 @@ class _Log:
     lease: Lease | None = None
 
 
-class MemoryEventStore:
+class MemoryEventStore(BaseEventStore):
     """Conversations that live as long as the process. Source: `EventStore`. Thread-safe."""
 
     url = "memory:"
 
     def __init__(self, *, clock: Clock | None = None) -> None:
+        super().__init__()
         self._clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._logs: dict[UUID, _Log] = {}
         self._places: dict[bytes, tuple[UUID, int]] = {}
-        self._hub = Hub()
         self._numbers = 0
-        self._closed = False
 
     async def create(
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
@@ -153,12 +154,8 @@ class MemoryEventStore:
             self._check_new(id, drafted)
             parent = owner_of(self._ranges(cid), cut - 1)
             places: dict[str, Any] = {"root": source.root, "parent": parent, "base": cut, "head": cut}
-            origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(cid, cut - 1)}
+            origin = {"forked_from": cid, "forked_at": cut, "fork_event": self._event_at(source, cut - 1)}
             return self._insert(replace(wanted, **places, **origin, **fields), drafted)
-
-    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate events, then live ones. See `EventStore.subscribe`."""
-        return follow(self, self._hub, cid, after)
 
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
@@ -184,10 +181,6 @@ class MemoryEventStore:
         with self._open():
             self._living(cid)
             return self._ranges(cid)
-
-    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return what two logs share. See `EventStore.common_ancestor`."""
-        return shared(await self.lineage(a), await self.lineage(b))
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease. See `EventStore.acquire`."""
@@ -231,17 +224,41 @@ class MemoryEventStore:
                 raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
             self._bury(cid)
 
-    async def export(self, cid: UUID, file: IO[bytes]) -> None:
-        """Write a bundle. See `EventStore.export`."""
-        from bough.events.bundle import write_bundle
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record, tombstone or not. See `EventStore.peek`."""
+        with self._open():
+            if cid not in self._logs:
+                raise faults.no_conversation(cid)
+            return self._logs[cid].record
 
-        await write_bundle(self, cid, file)
+    async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return what a conversation descends from. See `EventStore.ancestry`."""
+        with self._open():
+            found, waiting = set[UUID](), [self._living(cid).record]
+            while waiting:
+                record = waiting.pop()
+                above = {record.parent, record.forked_from, record.root} - {None, cid} - found
+                found |= cast("set[UUID]", above)
+                waiting += [self._logs[id].record for id in cast("set[UUID]", above)]
+            return [log.record for log in self._logs.values() if log.record.id in found]
 
-    async def import_(self, file: IO[bytes]) -> ConversationRecord:
-        """Read a bundle. See `EventStore.import_`."""
-        from bough.events.bundle import read_bundle
+    async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
+        """Return own events, tombstone or not. See `EventStore.span`."""
+        with self._open():
+            return list(self._own(owner, lo, hi))
 
-        return await read_bundle(self, file)
+    async def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing. See `EventStore.restore`."""
+        with self._open():
+            for piece in pieces:
+                self._check_piece(piece, pieces)
+            for piece in pieces:
+                self._restore(piece)
+
+    async def census(self) -> Census:
+        """Return how many events there are. See `EventStore.census`."""
+        with self._open():
+            return Census(len(self._places))
 
     async def aclose(self) -> None:
         """Close; subscribers end. See `EventStore.aclose`."""
@@ -300,8 +317,9 @@ class MemoryEventStore:
         log = self._logs[owner]
         return iter(log.own[lo - log.record.base : hi - log.record.base])
 
-    def _event_at(self, cid: UUID, seq: int) -> UUID | None:
-        return next((stored.id for stored in self._slice(cid, seq, seq + 1)), None)
+    def _event_at(self, record: ConversationRecord, seq: int) -> UUID | None:
+        parts = clip(self._ranges(record.id), seq, seq + 1)
+        return next((stored.id for owner, lo, hi in parts for stored in self._own(owner, lo, hi)), None)
 
     def _locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
         place = self._places.get(event_id.bytes)
@@ -326,6 +344,34 @@ class MemoryEventStore:
         if not same or (at is not None and self._cut(source, at) != there.forked_at):
             raise faults.taken(there.id)
         return there
+
+    def _check_piece(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+        self._check_new(piece.record.id, piece.events)
+        there = self._logs.get(piece.record.id)
+        if there and there.record.head != piece.first:
+            raise faults.changed_meanwhile(piece.record.id)
+        parent = piece.record.parent
+        inserted = {other.record.id: other.first + len(other.events.rows) for other in pieces}
+        if parent and not there and piece.first > inserted.get(parent, 0):
+            known = self._logs.get(parent)
+            if known is None or known.record.head < piece.first:
+                raise faults.changed_meanwhile(piece.record.id)
+
+    def _restore(self, piece: Piece) -> None:
+        record, there = piece.record, self._logs.get(piece.record.id)
+        if there is None:
+            fields = cleaned(record, {}) | {"owner": None, "head": record.base, "generation": 0}
+            self._insert(replace(record, **fields), Draft((), {}))
+        elif there.record.deleted:
+            kept = {"base": there.record.base, "head": there.record.head, "generation": there.record.generation}
+            there.record = replace(record, **kept)
+        else:
+            changes = {key: getattr(record, key) for key in ("status", "title", "tags")}
+            there.record = replace(there.record, updated=max(there.record.updated, record.updated), **changes)
+        self._extend(self._logs[record.id], piece.events)
+        log = self._logs[record.id]
+        if record.forked_at is not None:
+            log.record = replace(log.record, fork_event=self._event_at(log.record, record.forked_at - 1))
 
     def _below(self, cid: UUID) -> builtins.list[UUID]:
         found, waiting = builtins.list[UUID](), [cid]

@@ -7,7 +7,7 @@ at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -15,6 +15,10 @@ from bough.events.record import ConversationFilter, ConversationRecord, Lease, P
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from bough.events.check import Census, Integrity
+    from bough.events.draft import Piece
     from bough.events.model import Event
 
 Cut: TypeAlias = int | UUID
@@ -176,12 +180,54 @@ class EventStore(Protocol):
         """
         ...
 
-    async def export(self, cid: UUID, file: IO[bytes]) -> None:
-        """Write the conversation and its lineage to a bundle."""
+    async def export(
+        self, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvage: bool = False
+    ) -> None:
+        """Write the conversation and its lineage to a bundle, signed by `key`. See `bundle.write_bundle`."""
         ...
 
-    async def import_(self, file: IO[bytes]) -> ConversationRecord:
-        """Read a bundle; importing twice adds nothing."""
+    async def import_(self, file: IO[bytes], *, trusted: Collection[bytes] | None = None) -> ConversationRecord:
+        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`."""
+        ...
+
+    async def check(self) -> Integrity:
+        """Look at every row and return what does not add up. O(store)."""
+        ...
+
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record even of a deleted conversation, as long as a living fork needs its tombstone.
+
+        Raises:
+            NotFound: There is no such row.
+        """
+        ...
+
+    async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
+        """Return the conversations this one descends from, tombstones too, each after those it descends from itself.
+
+        Raises:
+            NotFound: There is no such conversation, or it was deleted.
+        """
+        ...
+
+    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
+        """Return an owner's own events with `lo <= seq < hi`, tombstone or not, each checked against its digest.
+
+        Raises:
+            CorruptLog: One of them is missing or damaged.
+        """
+        ...
+
+    async def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing, in one transaction.
+
+        Raises:
+            Conflict: The store changed since the pieces were made, or an event's id is used elsewhere.
+        """
+        ...
+
+    async def census(self) -> Census:
+        """Return how many events are stored, and what the database's own check finds. O(store)."""
         ...
 
     async def aclose(self) -> None:

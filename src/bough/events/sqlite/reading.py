@@ -11,8 +11,9 @@ from uuid import UUID
 
 from bough.errors import CorruptLog
 from bough.events import faults
+from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
-from bough.events.draft import dump, load, uuid_of
+from bough.events.draft import digest_of, dump, load, uuid_of
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
 from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, moment
@@ -50,6 +51,36 @@ class Reading:
         if row is None or row[9]:
             raise faults.no_conversation(cid)
         return record_of(row)
+
+    def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation, tombstone or not."""
+        row = self.one("record", (cid.bytes,))
+        if row is None:
+            raise faults.no_conversation(cid)
+        return record_of(row)
+
+    def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return the conversations this one descends from, the oldest first."""
+        self.get(cid)
+        return [self.peek(UUID(bytes=id)) for (id,) in self.all("ancestry", (cid.bytes,))]
+
+    def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
+        """Return an owner's own events, each checked against its digest.
+
+        Raises:
+            CorruptLog: One is missing or damaged.
+        """
+        key = self.one("number_of", (owner.bytes,))[0] << SEQ_BITS
+        rows = self.all("span", (key | lo, key | hi))
+        whole = len(rows) == hi - lo and all(digest_of(*row[1:5]) == row[5] for row in rows)
+        if not whole:
+            raise missing(lo, hi)
+        return StoredEvent.of_rows(row[:5] for row in rows)
+
+    def census(self) -> Census:
+        """Return the number of events and what SQLite's own check says."""
+        damage = [row[0] for row in self.db.execute("pragma integrity_check(20)") if row[0] != "ok"]
+        return Census(self.one("count_events")[0], tuple(damage))
 
     def resolve(self, name: str) -> UUID:
         """Return the conversation that a name stands for."""

@@ -11,14 +11,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from bough.errors import CorruptLog
 from bough.events import faults
-from bough.events.draft import draft, fresh
-from bough.events.hub import Hub, follow
-from bough.events.lineage import Range, shared
+from bough.events.base import BaseEventStore
+from bough.events.check import Census
+from bough.events.draft import Piece, draft, fresh
+from bough.events.lineage import Range
 from bough.events.queries import queries
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
 from bough.events.sqlite.commit import Writer
@@ -36,7 +37,7 @@ T = TypeVar("T")
 _READERS = 4
 
 
-class SqliteEventStore:
+class SqliteEventStore(BaseEventStore):
     """Conversations in one file, for any number of processes on one machine. Source: `EventStore`.
 
     Writes go through one thread with group commit, reads through a few connections of their own, so that neither
@@ -44,14 +45,13 @@ class SqliteEventStore:
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
+        super().__init__()
         self.path = path
         self.url = f"sqlite:///{path}"
         self._clock = clock
-        self._hub = Hub()
         self._sql = queries("sqlite")
         self._writer = Writer(path, self._sql, self._hub, clock)
         self._readers = _Readers(path, self._sql)
-        self._closed = False
         weakref.finalize(self, Writer.stop, self._writer)
 
     @classmethod
@@ -137,10 +137,6 @@ class SqliteEventStore:
         drafted = draft(events)
         return await self._write(lambda log: log.fork(cid, at, wanted, drafted))
 
-    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
-        """Iterate events, then live ones. See `EventStore.subscribe`."""
-        return follow(self, self._hub, cid, after)
-
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
         return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit))
@@ -152,10 +148,6 @@ class SqliteEventStore:
     async def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
         """Return the ranges of the log. See `EventStore.lineage`."""
         return await self._read(lambda log: log.lineage(cid))
-
-    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
-        """Return what two logs share. See `EventStore.common_ancestor`."""
-        return await self._read(lambda log: shared(log.lineage(a), log.lineage(b)))
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease. See `EventStore.acquire`."""
@@ -173,17 +165,25 @@ class SqliteEventStore:
         """Delete a conversation. See `EventStore.delete`."""
         await self._write(lambda log: log.delete(cid, mode))
 
-    async def export(self, cid: UUID, file: IO[bytes]) -> None:
-        """Write a bundle. See `EventStore.export`."""
-        from bough.events.bundle import write_bundle
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record, tombstone or not. See `EventStore.peek`."""
+        return await self._read(lambda log: log.peek(cid))
 
-        await write_bundle(self, cid, file)
+    async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return what a conversation descends from. See `EventStore.ancestry`."""
+        return await self._read(lambda log: log.ancestry(cid))
 
-    async def import_(self, file: IO[bytes]) -> ConversationRecord:
-        """Read a bundle. See `EventStore.import_`."""
-        from bough.events.bundle import read_bundle
+    async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
+        """Return own events with their digests checked. See `EventStore.span`."""
+        return await self._read(lambda log: log.span(owner, lo, hi))
 
-        return await read_bundle(self, file)
+    async def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing. See `EventStore.restore`."""
+        await self._write(lambda log: log.restore(pieces))
+
+    async def census(self) -> Census:
+        """Count the events and run SQLite's own check. See `EventStore.census`."""
+        return await self._read(lambda log: log.census())
 
     async def aclose(self) -> None:
         """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""

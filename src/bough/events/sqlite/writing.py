@@ -6,7 +6,7 @@ A method either refuses before it writes, or writes everything it means to.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events import faults
-from bough.events.draft import Draft, EventRow, cleaned, dump, load
+from bough.events.draft import Draft, EventRow, Piece, cleaned, dump, load
 from bough.events.hub import END, Batch
 from bough.events.lineage import owner_of
 from bough.events.record import ConversationRecord, Lease, microseconds, moment
@@ -120,6 +120,37 @@ class Writing(Reading):
             raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
         self._bury(cid)
 
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing."""
+        for piece in pieces:
+            row = self._row(piece.record.id)
+            number = self._restore(piece) if row is None else self._resume(row, piece)
+            self._insert_events(piece.record.id, number, piece.first, piece.events)
+
+    def _restore(self, piece: Piece) -> int:
+        record = piece.record
+        head = piece.first + len(piece.events.rows)
+        parent, source, root = (
+            self._row(id) if id else None for id in (record.parent, record.forked_from, record.root)
+        )
+        if record.parent and not (parent and parent.base < record.base <= parent.head):
+            raise faults.changed_meanwhile(record.id)
+        fields = cleaned(record, {}) | {"owner": None, "head": head, "generation": 0}
+        numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
+        return self._insert(replace(record, **fields), **numbers)
+
+    def _resume(self, row: Row, piece: Piece) -> int:
+        record, head = piece.record, piece.first + len(piece.events.rows)
+        if row.head != piece.first:
+            raise faults.changed_meanwhile(record.id)
+        parent = self._row(record.parent) if record.parent else None
+        self.all("trim", (head, parent and parent.cid, row.cid))
+        if not record.deleted:
+            words = (dump(record.config), dump(record.lineage)) if row.deleted else (None, None)
+            self.all("revive", (microseconds(record.updated), *words, row.cid))
+            self._apply(row.cid, {"status": record.status, "title": record.title, "tags": record.tags})
+        return row.cid
+
     def _lease(self, number: int, lease: Lease, ttl: float) -> Lease:
         expires = self.clock.now() + timedelta(seconds=ttl)
         self.all("set_lease", (number, lease.owner, microseconds(expires)))
@@ -142,11 +173,12 @@ class Writing(Reading):
         self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
     ) -> int:
         created, updated = microseconds(record.created), microseconds(record.updated)
-        places = (record.id.bytes, parent, record.base, record.head, forked_from, None, root, record.generation)
+        at = None if record.forked_at == record.base else record.forked_at
+        places = (record.id.bytes, parent, record.base, record.head, forked_from, at, root, record.generation)
         words = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
         status = None if record.status == "idle" else record.status
-        changed = None if updated == created else updated
-        cursor = self.db.execute(self.sql["insert_conversation"], (*places, created, changed, status, *words))
+        times = (record.deleted, created, None if updated == created else updated)
+        cursor = self.db.execute(self.sql["insert_conversation"], (*places, *times, status, *words))
         return cursor.lastrowid or 0
 
     def _insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:

@@ -8,7 +8,7 @@ from conversation where id = ?;
 -- name: insert_conversation
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted,
                           created, updated, status, owner, title, tags, config, lineage)
-values (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?);
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_event
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
@@ -155,3 +155,28 @@ select k, id, kind, ts, data from event where k >= ? and k < ? order by k limit 
 
 -- name: set_payload
 update event set data = ?, digest = ? where k = ?;
+
+-- name: number_of
+select cid from conversation where id = ?;
+
+-- name: ancestry
+-- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
+with recursive up (cid) as (
+  select cid from conversation where id = ?1
+  union
+  select case way.n when 0 then c.parent when 1 then c.forked_from else c.root end
+  from up join conversation c on c.cid = up.cid join (select 0 as n union all select 1 union all select 2) way)
+select c.id from conversation c join up on up.cid = c.cid where c.id <> ?1 order by c.cid;
+
+-- name: span
+-- Events with their digests.
+select k & 4294967295, id, kind, ts, data, digest from event where k >= ? and k < ? order by k;
+
+-- name: count_events
+select count(*) from event;
+
+-- name: revive
+-- An imported continuation; a tombstone comes back to life.
+update conversation set deleted = 0, updated = max(ifnull(updated, created), ?), config = ifnull(?, config),
+                        lineage = ifnull(?, lineage)
+where cid = ?;

@@ -1,0 +1,173 @@
+"""Whether what a store holds adds up: counts, lineage, digests; and what of a log can still be read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from bough.errors import CorruptLog
+from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
+
+if TYPE_CHECKING:
+    from bough.events.store import EventStore
+
+_PAGE = 500
+
+
+class Census(NamedTuple):
+    """What a store says of itself.
+
+    Attributes:
+        events: How many event rows there are, reachable or not.
+        damage: What the database's own check found.
+    """
+
+    events: int
+    damage: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that does not add up.
+
+    Attributes:
+        conversation: Whose, where it is somebody's.
+        readable: The ranges `(lo, hi)` of its own events that can be read.
+    """
+
+    problem: str
+    conversation: UUID | None = None
+    readable: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """The result of a check; clean when there are no findings."""
+
+    conversations: int
+    events: int
+    findings: tuple[Finding, ...] = field(default=())
+
+    def require(self) -> Integrity:
+        """Return itself when it is clean.
+
+        Raises:
+            CorruptLog: It is not; `details` has the findings, and what is readable.
+        """
+        if not self.findings:
+            return self
+        first, more = self.findings[0], len(self.findings) - 1
+        raise CorruptLog(
+            f"the store does not add up: {first.problem}" + (f" (and {more} more)" if more else ""),
+            hint="`bough conv export --salvage` writes what is readable",
+            details={"findings": [as_details(finding) for finding in self.findings]},
+        )
+
+
+def as_details(finding: Finding) -> dict[str, object]:
+    """Return a finding as JSON."""
+    cid = finding.conversation and str(finding.conversation)
+    return {"problem": finding.problem, "conversation": cid, "readable": [list(part) for part in finding.readable]}
+
+
+async def check(store: EventStore) -> Integrity:
+    """Return what a look at every row of the store finds. O(store); it may run beside writers."""
+    census = await store.census()
+    findings = [Finding(f"the database says: {problem}") for problem in census.damage]
+    records = {record.id: record async for record in every_record(store)}
+    forks = _forks(records.values())
+    counted = 0
+    for record in records.values():
+        found = [problem async for problem in _own_problems(store, record)]
+        findings += found
+        findings += (Finding(problem, record.id) for problem in _places(record, records, forks[record.id]))
+        counted += record.head - record.base
+    if census.events != counted and not findings:
+        findings.append(Finding(f"{census.events} events are stored, conversations account for {counted}"))
+    return Integrity(len(records), census.events, tuple(findings))
+
+
+async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
+    """Iterate all records, tombstones too."""
+    cursor, more = None, True
+    while more:
+        page = await store.list(ConversationFilter(include_deleted=True), cursor, _PAGE)
+        for record in page.items:
+            yield record
+        cursor = page.next_cursor
+        more = cursor is not None
+
+
+async def readable(store: EventStore, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:
+    """Return the ranges of `lo <= seq < hi` that can be read and have their digest. O(events + damage * log events)."""
+    if lo >= hi:
+        return []
+    try:
+        for start in range(lo, hi, _PAGE):
+            await store.span(owner, start, min(start + _PAGE, hi))
+    except CorruptLog:
+        if hi - lo == 1:
+            return []
+        middle = (lo + hi) // 2
+        return joined([*await readable(store, owner, lo, middle), *await readable(store, owner, middle, hi)])
+    return [(lo, hi)]
+
+
+def joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges with neighbours that touch made one."""
+    found: list[tuple[int, int]] = []
+    for lo, hi in parts:
+        if found and found[-1][1] == lo:
+            found[-1] = (found[-1][0], hi)
+        else:
+            found.append((lo, hi))
+    return found
+
+
+async def salvage(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
+    """Iterate those of an owner's events that can be read."""
+    for start, stop in await readable(store, owner, lo, hi):
+        for page in range(start, stop, _PAGE):
+            for stored in await store.span(owner, page, min(page + _PAGE, stop)):
+                yield stored
+
+
+async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncIterator[Finding]:
+    whole = [(record.base, record.head)] if record.base < record.head else []
+    found = await readable(store, record.id, record.base, record.head)
+    if found != whole:
+        lost = record.head - record.base - sum(hi - lo for lo, hi in found)
+        yield Finding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(found))
+
+
+def _places(record: ConversationRecord, records: dict[UUID, ConversationRecord], cuts: list[int]) -> Iterator[str]:
+    if record.head < record.base:
+        yield f"conversation {record.id} ends at {record.head}, before its own events begin at {record.base}"
+    if record.root not in records:
+        yield f"the root of {record.id} is gone"
+    if record.forked_from is not None and record.forked_from not in records:
+        yield f"what {record.id} was forked from is gone"
+    if record.deleted and record.head != max([record.base, *cuts]):
+        yield f"the tombstone {record.id} keeps events that no fork reaches"
+    yield from _parent_problems(record, records)
+
+
+def _parent_problems(record: ConversationRecord, records: dict[UUID, ConversationRecord]) -> Iterator[str]:
+    if record.parent is None:
+        if record.base > 0 and not record.deleted:
+            yield f"conversation {record.id} shares {record.base} events with nobody"
+        return
+    parent = records.get(record.parent)
+    if parent is None or not parent.base < record.base <= parent.head:
+        yield f"conversation {record.id} shares {record.base} events, which {record.parent} does not own"
+
+
+def _forks(records: Iterable[ConversationRecord]) -> dict[UUID, list[int]]:
+    cuts: dict[UUID, list[int]] = defaultdict(list)
+    for record in records:
+        if record.parent is not None:
+            cuts[record.parent].append(record.base)
+    return cuts
