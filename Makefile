@@ -47,7 +47,7 @@ bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that 
 
 docs: $(READY) ## run the examples in the documentation and check its links
 	$(BIN)/python -m pytest -q tests/docs
-	$(BIN)/python examples/skills/link-check/scripts/linkcheck.py README.md AGENTS.md CHANGELOG.md docs
+	$(BIN)/python examples/skills/link-check/scripts/check.py --check README.md AGENTS.md CHANGELOG.md docs
 
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \
