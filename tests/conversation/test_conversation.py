@@ -233,7 +233,9 @@ async def test_open_by_the_end_of_the_id(start: Any, scripted: Any, store: Any, 
     assert (again.id, again.title, again.tags, again.state.output) == (conversation.id, "kept", {"a": "b"}, "one")
 
 
-async def test_an_agent_that_the_log_only_names_must_be_given(start: Any, scripted: Any, store: Any, settings: Any) -> None:
+async def test_an_agent_that_the_log_only_names_must_be_given(
+    start: Any, scripted: Any, store: Any, settings: Any
+) -> None:
     conversation = await start(scripted("one"))
     with pytest.raises(InvalidInput, match="only names"):
         await AsyncConversation.open(conversation.id, store=store, settings=settings)
@@ -263,9 +265,9 @@ async def test_the_first_message_gives_the_title(start: Any, scripted: Any, stor
     assert (await store.get(conversation.id)).title == "Summarise sales.csv"
 
 
-async def test_a_conversation_without_key_or_name_is_offline(store: Any, settings: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+async def test_a_conversation_without_key_or_name_is_offline(
+    store: Any, settings: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     conversation = await AsyncConversation.create(workspace=tmp_path, store=store, settings=settings)
     assert conversation.agent.model == "offline"
     await conversation.send_message("paint me a picture of a whale")

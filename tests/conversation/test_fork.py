@@ -16,7 +16,17 @@ pytestmark = pytest.mark.anyio
 
 
 async def rows(conversation: AsyncConversation, stop: int | None = None) -> list[Any]:
-    return [(stored.seq, stored.id, stored.ts, stored.raw) async for stored in conversation.store.read(conversation.id, 0, stop)]
+    return [
+        (stored.seq, stored.id, stored.ts, stored.raw)
+        async for stored in conversation.store.read(conversation.id, 0, stop)
+    ]
+
+
+async def first_response(conversation: AsyncConversation) -> int:
+    async for stored in conversation.events:
+        if stored.kind == "ModelResponded":
+            return stored.seq
+    raise AssertionError("the model has not responded")
 
 
 async def ask(conversation: AsyncConversation, text: str) -> str:
@@ -102,7 +112,7 @@ async def test_calls_that_were_never_started_do_not_run_in_a_fork(start: Any, sc
 
     source = await start(scripted(tool_call("act"), "done", "in the fork", tools=(act,)))
     await ask(source, "go")
-    responded = [stored.seq async for stored in source.events if stored.kind == "ModelResponded"][0]
+    responded = await first_response(source)
     fork = await source.fork(at=responded + 1)
     assert (await fork.run()).output == "in the fork"
     assert ran == ["ran"], "only the source ran it"
@@ -116,7 +126,7 @@ async def test_drop_moves_the_cut_before_the_response(start: Any, scripted: Any)
     spec = scripted(tool_call("act"), "done", "another way", tools=(act,))
     source = await start(spec)
     await ask(source, "go")
-    responded = [stored.seq async for stored in source.events if stored.kind == "ModelResponded"][0]
+    responded = await first_response(source)
     fork = await source.fork(at=responded + 1, pending="drop")
     assert (await fork.store.get(fork.id)).forked_at == responded
     assert (await fork.run()).output == "another way"
@@ -136,7 +146,7 @@ async def test_usage_is_split_at_the_cut(start: Any, scripted: Any) -> None:
 async def test_cuts_that_are_none(start: Any, scripted: Any) -> None:
     source = await start(scripted("one"))
     sibling = await start(scripted())
-    foreign = [stored.id async for stored in sibling.events][0]
+    foreign = (await sibling.store.tail(sibling.id, 1))[0].id
     for at, error in ((-1, InvalidInput), (99, InvalidInput), (uuid4(), NotFound), (foreign, NotFound)):
         with pytest.raises(error):
             await source.fork(at=at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -64,10 +65,8 @@ async def test_every_point_between_two_events(dying: DyingStore, settings: Setti
     conversation = await AsyncConversation.create(first, workspace=tmp_path, store=dying, settings=settings)
     await conversation.send_message("go")
     dying.lives = lives
-    try:
+    with contextlib.suppress(Died):
         await conversation.run()
-    except Died:
-        pass
     dying.lives = 10**9
     stored = [event async for event in dying.read(conversation.id)]
     kinds = [event.kind for event in stored]

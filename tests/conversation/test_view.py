@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import given
@@ -68,7 +69,7 @@ def test_every_cut_renders_in_order(events: list[Event]) -> None:
             view.apply(seq, event)
             state.apply(seq, event)
         messages = view.messages()
-        for before, after in zip(messages, messages[1:], strict=False):
+        for before, after in itertools.pairwise(messages):
             assert not (isinstance(before, ModelRequest) and isinstance(after, ModelRequest))
         calls = [p.tool_call_id for m in messages for p in m.parts if p.part_kind == "tool-call"]
         answers = [p.tool_call_id for m in messages for p in m.parts if p.part_kind == "tool-return"]

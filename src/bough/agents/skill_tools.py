@@ -15,10 +15,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from bough.agents.context import ToolContext
 from bough.errors import BoughError, NotFound
 from bough.events.model import ScriptRan, SkillActivated
-from bough.execution.base import CodeExecutor
+from bough.execution.base import CodeExecutionResult, CodeExecutor
 from bough.skills import Skill, SkillRegistry
 from bough.skills.activation import activate
 from bough.skills.catalog import render_catalog
+from bough.skills.resources import read_resource
 from bough.skills.scripts import ScriptResult, run_script
 from bough.types import Json, JsonObject
 
@@ -127,10 +128,13 @@ class SkillToolset:
         skill = self._find(skill_name)
         if not isinstance(skill, Skill):
             return skill
+        if skill.folder is None:
+            return _error("RESOURCE_NOT_FOUND", NotFound(f"the skill {skill.name!r} has no files"))
         try:
-            return skill.read_resource(str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
+            data = read_resource(skill.folder, str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
         except BoughError as error:
             return _error("RESOURCE_NOT_FOUND", error)
+        return data.decode("utf-8", "replace")
 
     async def run_skill_script(
         self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
@@ -143,7 +147,8 @@ class SkillToolset:
         executor = self.code_executor or deps.executor
         timeout = self.script_timeout if self.script_timeout is not None else deps.timeout_seconds
         result = await run_script(skill, executor, script_path, args, workspace=deps.workspace, timeout_seconds=timeout)
-        await deps.emit(_script_ran(skill.name, str(script_path or ""), result, tool_call_id=ctx.tool_call_id))
+        script = result.script or str(script_path or "")
+        await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         return result.as_dict()
 
     def _find(self, name: Json) -> Skill | JsonObject:
@@ -203,7 +208,8 @@ def _error(code: str, error: BoughError) -> JsonObject:
     return {"status": "error", "error_code": code, "error": text[:200]}
 
 
-def _script_ran(skill: str, script: str, result: ScriptResult, *, tool_call_id: str | None) -> ScriptRan:
+def _script_ran(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
+    ran = result.execution or CodeExecutionResult()
     return ScriptRan(
         tool_call_id=tool_call_id,
         skill=skill,
@@ -211,15 +217,15 @@ def _script_ran(skill: str, script: str, result: ScriptResult, *, tool_call_id: 
         argv=result.argv,
         status=result.status,
         exit_code=result.exit_code,
-        signal=result.signal,
+        signal=ran.signal,
         timed_out=result.timed_out,
-        killed_by=result.killed_by,
+        killed_by=ran.killed_by,
         isolation=result.isolation,
-        wall_seconds=result.duration_seconds,
-        cpu_seconds=result.cpu_seconds,
-        max_rss_bytes=result.max_rss_bytes,
-        stdout_bytes=result.stdout_bytes,
-        stderr_bytes=result.stderr_bytes,
+        wall_seconds=round(ran.wall_seconds, 6),
+        cpu_seconds=round(ran.cpu_seconds, 6),
+        max_rss_bytes=ran.max_rss_bytes,
+        stdout_bytes=ran.stdout_bytes,
+        stderr_bytes=ran.stderr_bytes,
         output_files=tuple(file.path for file in result.output_files),
-        error=result.error_detail,
+        error=result.details or None,
     )
