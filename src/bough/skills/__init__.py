@@ -1,1 +1,85 @@
-"""bough.skills"""
+"""Folders of know-how: found, read, matched, shown to a model, and their scripts run.
+
+Start with `SkillRegistry.open`; everything here is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bough.skills.activation import Activation, activate
+    from bough.skills.catalog import Catalog, render_catalog
+    from bough.skills.check import CheckedSkill, check
+    from bough.skills.model import (
+        Diagnostic,
+        InputMetadata,
+        KeywordTrigger,
+        PathTrigger,
+        Resources,
+        Skill,
+        SkillMetadata,
+        TaskTrigger,
+    )
+    from bough.skills.parse import SkillRefused, read_skill
+    from bough.skills.registry import SkillRegistry
+    from bough.skills.scripts import ScriptResult, run_script
+    from bough.skills.triggers import TriggerIndex, TriggerMatch
+    from bough.skills.trust import TrustStore
+
+_HOMES = {
+    "Activation": "activation",
+    "Catalog": "catalog",
+    "CheckedSkill": "check",
+    "Diagnostic": "model",
+    "InputMetadata": "model",
+    "KeywordTrigger": "model",
+    "PathTrigger": "model",
+    "Resources": "model",
+    "ScriptResult": "scripts",
+    "Skill": "model",
+    "SkillMetadata": "model",
+    "SkillRefused": "parse",
+    "SkillRegistry": "registry",
+    "TaskTrigger": "model",
+    "TriggerIndex": "triggers",
+    "TriggerMatch": "triggers",
+    "TrustStore": "trust",
+    "activate": "activation",
+    "check": "check",
+    "read_skill": "parse",
+    "render_catalog": "catalog",
+    "run_script": "scripts",
+}
+
+__all__ = [
+    "Activation",
+    "Catalog",
+    "CheckedSkill",
+    "Diagnostic",
+    "InputMetadata",
+    "KeywordTrigger",
+    "PathTrigger",
+    "Resources",
+    "ScriptResult",
+    "Skill",
+    "SkillMetadata",
+    "SkillRefused",
+    "SkillRegistry",
+    "TaskTrigger",
+    "TriggerIndex",
+    "TriggerMatch",
+    "TrustStore",
+    "activate",
+    "check",
+    "read_skill",
+    "render_catalog",
+    "run_script",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

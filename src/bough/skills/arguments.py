@@ -1,0 +1,100 @@
+"""The arguments of a script as a model gives them: a list, an object or a text; never a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from bough.errors import InvalidInput
+
+MAX_ARGUMENTS = 1_000
+MAX_BYTES = 128 << 10
+
+
+class BadArguments(InvalidInput):
+    """Arguments that cannot be passed to a script.
+
+    Attributes:
+        error_code: `INVALID_ARGS_TYPE` or `INVALID_INPUT_ARGS`.
+    """
+
+    error_code: Literal["INVALID_ARGS_TYPE", "INVALID_INPUT_ARGS"]
+
+    def __init__(self, message: str, error_code: Literal["INVALID_ARGS_TYPE", "INVALID_INPUT_ARGS"]) -> None:
+        super().__init__(message, hint='a list ["--name", "x"], an object {"name": "x"} or a text \'--name x\'')
+        self.error_code = error_code
+
+
+def argv_of(args: Any = None) -> tuple[str, ...]:
+    """Return the argument vector: a list as it stands, an object as options, a text split as a POSIX shell would.
+
+    `{"name": "x", "verbose": true, "tag": ["a", "b"], "_": ["in.txt"]}` becomes
+    `--name x --verbose --tag a --tag b in.txt`; `false` and `null` are left out.
+
+    Raises:
+        BadArguments: Another type, an unclosed quote, a nested value, or too much.
+    """
+    match args:
+        case None:
+            words: list[str] = []
+        case str():
+            words = _split(args)
+        case Mapping():
+            words = _options(cast("Mapping[Any, Any]", args))
+        case list() | tuple():
+            words = [_word(item) for item in cast("list[Any]", args)]
+        case _:
+            raise BadArguments(f"`args` is of type {type(args).__name__}", "INVALID_ARGS_TYPE")
+    return _checked(words)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadArguments(f"`args` cannot be split into words: {error}", "INVALID_INPUT_ARGS") from error
+
+
+def _options(args: Mapping[Any, Any]) -> list[str]:
+    words: list[str] = []
+    for key, value in args.items():
+        if key == "_":
+            continue
+        if not isinstance(key, str) or not key or any(char.isspace() or char in "=\0" for char in key):
+            raise BadArguments(f"{key!r} cannot be the name of an option", "INVALID_INPUT_ARGS")
+        flag = key if key.startswith("-") else f"--{key}"
+        for item in _items(value):
+            words += [flag] if item is True else [flag, _word(item)]
+    return words + [_word(item) for item in _items(args.get("_"))]
+
+
+def _items(value: Any) -> list[Any]:
+    items = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    return [item for item in items if item is not None and item is not False]
+
+
+def _word(value: Any) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return str(value)
+        case _:
+            raise BadArguments(
+                f"an argument is of type {type(value).__name__}, not text or number", "INVALID_INPUT_ARGS"
+            )
+
+
+def _checked(words: list[str]) -> tuple[str, ...]:
+    if any("\0" in word for word in words):
+        raise BadArguments("an argument holds a NUL byte", "INVALID_INPUT_ARGS")
+    try:
+        size = sum(len(word.encode()) for word in words)
+    except UnicodeEncodeError as error:
+        raise BadArguments("an argument is not valid Unicode", "INVALID_INPUT_ARGS") from error
+    if len(words) > MAX_ARGUMENTS or size > MAX_BYTES:
+        raise BadArguments(f"more than {MAX_ARGUMENTS} arguments or {MAX_BYTES} bytes", "INVALID_INPUT_ARGS")
+    return tuple(words)

@@ -1,0 +1,152 @@
+"""Finding the files that define skills under a root: folders with a `SKILL.md`, and flat `*.md` files.
+
+A root may be a skill itself. Folders that are skills are not searched further; depth and count are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bough.skills.index import SkillIndex
+from bough.skills.model import Diagnostic, Scope, SkillMetadata, is_skill_file
+from bough.skills.parse import HeadReading, read_head
+
+MAX_DEPTH = 5
+MAX_FOLDERS = 100_000
+_SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", "venv", "dist", "build"})
+_NO_SKILL = frozenset(
+    {"readme.md", "license.md", "changelog.md", "contributing.md", "security.md", "code_of_conduct.md"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder to look for skills in.
+
+    Attributes:
+        flat: Whether every `*.md` directly in it is a skill; else only those that begin with frontmatter.
+        within: Links out of this folder are not followed; None follows links to folders anywhere, each once.
+    """
+
+    path: Path
+    scope: Scope = "configured"
+    flat: bool = False
+    within: Path | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """What a root holds, in order of path, and what was noticed; refused files are among the diagnostics."""
+
+    skills: list[SkillMetadata] = field(default_factory=list[SkillMetadata])
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+
+def discover(root: Root, index: SkillIndex | None = None) -> Found:
+    """Return the skills under `root`. O(folders); of each file 4 KB are read, none of it when `index` knows it.
+
+    A root that does not exist holds nothing. One unreadable or refused file is a diagnostic and harms no other.
+    """
+    found = Found()
+    source = os.path.abspath(root.path)
+    for path, home in skill_files(root, found.diagnostics):
+        reading = _read(path, home, source, root.scope, index)
+        found.diagnostics.extend(reading.diagnostics)
+        if reading.metadata is not None:
+            found.skills.append(reading.metadata)
+    return found
+
+
+def _read(path: str, home: str, source: str, scope: Scope, index: SkillIndex | None) -> HeadReading:
+    if index is None:
+        return read_head(path, home, source=source, scope=scope)
+    known = index.get(path, source, scope)
+    if known is not None:
+        return known
+    reading = read_head(path, home, source=source, scope=scope)
+    index.put(path, reading)
+    return reading
+
+
+def skill_files(root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
+    """Yield (absolute path, name of the place) of every skill's file; `notes` takes what was passed over."""
+    top = os.path.abspath(root.path)
+    folders = 0
+    seen = {os.path.realpath(top)}
+    stack = [(top, 0)]
+    while stack:
+        folder, depth = stack.pop()
+        entries = _scan(folder, notes, missing_is_fine=depth == 0)
+        own = next((each for each in ("SKILL.md", "skill.md") if each in entries), None)
+        if own is not None:
+            yield f"{folder}{os.sep}{own}", os.path.basename(folder)
+            continue
+        if depth == 0:
+            yield from _flat_files(folder, entries, root)
+        inner: list[str] = []
+        for name, entry in entries.items():
+            if name in _SKIPPED or not _is_folder(entry, root, seen, notes):
+                continue
+            folders += 1
+            if folders > MAX_FOLDERS:
+                notes.append(_bound("too-many-folders", top, f"more than {MAX_FOLDERS} folders; the rest is not read"))
+                return
+            direct = f"{folder}{os.sep}{name}{os.sep}SKILL.md"
+            if os.path.lexists(direct):
+                yield direct, name
+            elif depth + 1 >= MAX_DEPTH:
+                notes.append(_bound("too-deep", entry.path, f"more than {MAX_DEPTH} folders deep; not searched"))
+            else:
+                inner.append(f"{folder}{os.sep}{name}")
+        stack.extend((each, depth + 1) for each in reversed(inner))
+
+
+def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry for entry in sorted(entries, key=lambda each: each.name)}
+    except (FileNotFoundError, NotADirectoryError):
+        if not missing_is_fine:
+            notes.append(Diagnostic("unreadable", "warning", "the folder has gone while it was read", path=folder))
+    except OSError as error:
+        notes.append(Diagnostic("unreadable", "warning", f"the folder cannot be read: {error.strerror}", path=folder))
+    return {}
+
+
+def _flat_files(folder: str, entries: dict[str, os.DirEntry[str]], root: Root) -> Iterator[tuple[str, str]]:
+    for name, entry in entries.items():
+        if not name.endswith(".md") or name.lower() in _NO_SKILL or not entry.is_file():
+            continue
+        if root.flat or _begins_with_frontmatter(entry.path):
+            yield entry.path, name.removesuffix(".md")
+
+
+def _begins_with_frontmatter(path: str) -> bool:
+    try:
+        with open(path, "rb") as handle:
+            return handle.read(16).lstrip(b"\xef\xbb\xbf\r\n ").startswith(b"---")
+    except OSError:
+        return False
+
+
+def _is_folder(entry: os.DirEntry[str], root: Root, seen: set[str], notes: list[Diagnostic]) -> bool:
+    if not entry.is_symlink():
+        return entry.is_dir(follow_symlinks=False)
+    target = os.path.realpath(entry.path)
+    if not os.path.isdir(target) or target in seen:
+        return False
+    if root.within is not None and not target.startswith(os.path.realpath(root.within) + os.sep):
+        notes.append(_bound("link-out", entry.path, "a link out of the project; not followed"))
+        return False
+    seen.add(target)
+    return True
+
+
+def _bound(code: str, path: str, message: str) -> Diagnostic:
+    return Diagnostic(code, "warning", message, path=path)
+
+
+__all__ = ["MAX_DEPTH", "MAX_FOLDERS", "Found", "Root", "discover", "is_skill_file", "skill_files"]

@@ -1,0 +1,178 @@
+"""Where the frontmatter of a file ends and what it says.
+
+YAML is read without types: every scalar is text, so `name: yes` is the name `yes` and `version: 1.10` keeps its zero.
+What YAML rejects goes to `bough.skills.salvage`, entry by entry.
+
+Source: Agent Skills specification (frontmatter between `---` lines, then Markdown).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from bough.skills.model import Diagnostic
+
+_FENCE = re.compile(r"(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
+_OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
+_CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
+_COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
+_ENTRY = re.compile(r"[A-Za-z_][\w-]*[ \t]*:(?=\s|$)")
+_KEY = r"([A-Za-z_][\w-]*)[ ]*:"
+_PLAIN = r"[^\W\d_](?:[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\ufeff:#]|:(?=\S)|(?<=\S)#)*"
+_LINE = re.compile(rf"""([ ]*){_KEY}(?:[ ]+(?:({_PLAIN})|"([^"\\\x00-\x1f]*)"|'([^'\x00-\x1f]*)'))?[ ]*""")
+_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*?[ \t]#.*?)[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A file cut in two.
+
+    Attributes:
+        header: The frontmatter's text; None when there is none.
+        body: What comes after it.
+        header_line: The line of the file that `header` begins with, counted from 1.
+    """
+
+    header: str | None
+    body: str
+    header_line: int = 1
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class Fields:
+    """The frontmatter as a mapping of text, lists and mappings, and what was wrong with it."""
+
+    values: dict[str, Any]
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+
+def split(text: str) -> Split:
+    """Return frontmatter and body of `text`, whose lines end with line feeds. O(n)."""
+    start, found = _find_opening(text)
+    opening = _OPENING.match(text, start)
+    if opening is None:
+        return Split(None, text, 1, ())
+    line = text.count("\n", 0, opening.end()) + 1
+    if opening[1] != "---":
+        found.append(_warn("fence", "the frontmatter's first line is not exactly `---`", line - 1, "write `---`"))
+    closing = _FENCE.search(text, opening.end())
+    if closing is None:
+        return _unclosed(text, opening.end(), line, found)
+    if closing[0] != "---":
+        at = text.count("\n", 0, closing.start()) + 1
+        found.append(_warn("fence", "the frontmatter's last line is not exactly `---`", at, "write `---`"))
+    return Split(text[opening.end() : closing.start()], text[closing.end() + 1 :], line, tuple(found))
+
+
+def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:
+    start, found = 0, list[Diagnostic]()
+    while start < len(text) and text[start].isspace():
+        start += 1
+    if start and _OPENING.match(text, start):
+        found.append(_warn("leading-blank-lines", "blank space before the frontmatter", 1, "begin with `---`"))
+    for pattern, what in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
+        if wrapped := pattern.match(text, start):
+            found.append(_warn("text-before-frontmatter", f"{what} before the frontmatter", 1, "begin with `---`"))
+            return wrapped.end(), found
+    return start, found
+
+
+def _unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
+    """A header without an end: the entries up to the first blank line or heading; nothing when there are none."""
+    lines = text[start:].split("\n")
+    count = next((i for i, each in enumerate(lines) if not each.strip() or each.startswith("#")), len(lines))
+    if not any(_ENTRY.match(each) for each in lines[:count]):
+        return Split(None, text, 1, ())
+    note = _warn("unclosed-frontmatter", "the frontmatter has no closing `---`", line + count, "add a line `---`")
+    return Split("\n".join(lines[:count]) + "\n", "\n".join(lines[count:]), line, (*found, note))
+
+
+def load(header: str, first_line: int = 2) -> Fields:
+    """Return what a frontmatter says, repaired where need be. O(n); never raises.
+
+    Args:
+        header: The text between the fences.
+        first_line: The line of the file it begins with, for diagnostics.
+    """
+    plain = plain_fields(header)
+    if plain is not None:
+        return Fields(plain)
+    loaded = _load_yaml(header, first_line)
+    if loaded is None:
+        from bough.skills.salvage import salvage
+
+        return salvage(header, first_line)
+    _keep_hash(header, first_line, loaded)
+    return loaded
+
+
+def plain_fields(header: str) -> dict[str, Any] | None:
+    """Return the fields of a frontmatter made of plain `key: value` lines; None when only YAML can tell.
+
+    What it returns is what YAML would: it is there because most files need no more.
+    """
+    values: dict[str, Any] = {}
+    nested: dict[str, Any] | None = None
+    last, indent = "", 0
+    for line in header.split("\n"):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return None
+        spaces, key, plain, double, single = match.groups()
+        value = plain if plain is not None else double if double is not None else single
+        if not spaces:
+            target, nested, last = values, None, key if value is None else ""
+        else:
+            if nested is None:
+                if not last:
+                    return None
+                nested, indent = {}, len(spaces)
+                values[last] = nested
+            if len(spaces) != indent:
+                return None
+            target = nested
+        if key in target:
+            return None
+        target[key] = "" if value is None else value.rstrip(" ") if value is plain else value
+    return values
+
+
+def _load_yaml(header: str, first_line: int) -> Fields | None:
+    from bough.skills.yaml_text import NotText, read_yaml
+
+    notes: list[Diagnostic] = []
+    try:
+        data = read_yaml(header, first_line, notes)
+    except OverflowError:
+        return Fields({}, [_error("yaml-bomb", "the frontmatter grows beyond bounds", first_line, "write it out")])
+    except NotText:
+        return None
+    if data is None or data == "":
+        return Fields({}, notes)
+    return Fields(cast("dict[str, Any]", data), notes) if isinstance(data, dict) else None
+
+
+def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
+    """YAML ends a plain value at ` #`; in a description that is nearly always meant as text."""
+    match = _HASH_IN_TEXT.search(header)
+    value = loaded.values.get("description")
+    if match is None or not isinstance(value, str) or not match[1].startswith(value):
+        return
+    loaded.values["description"] = match[1]
+    line = first_line + header.count("\n", 0, match.start())
+    loaded.diagnostics.append(
+        _warn("yaml-hash-in-text", "YAML would drop the description from ` #` on", line, "put the value in quotes")
+    )
+
+
+def _warn(code: str, message: str, line: int, fix: str) -> Diagnostic:
+    return Diagnostic(code, "warning", message, line, fix)
+
+
+def _error(code: str, message: str, line: int, fix: str) -> Diagnostic:
+    return Diagnostic(code, "error", message, line, fix)

@@ -1,0 +1,138 @@
+"""What discovery learned of each file, kept between runs by the file's (mtime, size, inode).
+
+The index is a cache: a missing, broken or foreign file is an empty index, and nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from bough.skills.model import (
+    Diagnostic,
+    InputMetadata,
+    KeywordTrigger,
+    PathTrigger,
+    Scope,
+    SkillMetadata,
+    TaskTrigger,
+    Trigger,
+)
+from bough.skills.parse import HeadReading
+
+_VERSION = 1
+_TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
+
+
+class SkillIndex:
+    """Remembers readings by path; load, use while discovering, save.
+
+    Args:
+        file: Where it is kept.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.hits = 0
+        self.misses = 0
+        self._old = _load(file)
+        self._new: dict[str, list[Any]] = {}
+
+    def get(self, path: str, source: str, scope: Scope) -> HeadReading | None:
+        """Return what was read from this very file before; None when it is new or has changed."""
+        entry = self._old.get(path)
+        if entry is None or entry[0] != _stamp(path):
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._new[path] = entry
+        return _decode(path, source, scope, entry)
+
+    def put(self, path: str, reading: HeadReading) -> None:
+        """Remember what was read from a file."""
+        stamp = _stamp(path)
+        if stamp is not None:
+            self._new[path] = [stamp, *_encode(reading)]
+
+    def save(self) -> None:
+        """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
+        if not self.misses and len(self._new) == len(self._old):
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=self.file.name)
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                json.dump({"version": _VERSION, "files": self._new}, out, ensure_ascii=True, separators=(",", ":"))
+            os.replace(name, self.file)
+        except OSError:  # a read-only home: the next run reads the files again
+            return
+
+
+def _stamp(path: str) -> list[int] | None:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return [info.st_mtime_ns, info.st_size, info.st_ino]
+
+
+def _load(file: Path) -> dict[str, list[Any]]:
+    try:
+        data: Any = json.loads(file.read_bytes())
+        files: Any = data["files"] if data["version"] == _VERSION else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return cast("dict[str, list[Any]]", files) if isinstance(files, dict) else {}
+
+
+def _encode(reading: HeadReading) -> list[Any]:
+    notes = [[d.code, d.severity, d.message, d.line, d.fix] for d in reading.diagnostics]
+    skill = reading.metadata
+    if skill is None:
+        return [None, notes]
+    rest: list[Any] = []
+    if skill.trigger or skill.inputs or skill.keywords or not skill.invocable:
+        inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
+        rest = [_encode_trigger(skill.trigger), inputs, skill.keywords, skill.invocable]
+    return [[skill.name, skill.description, *rest], notes]
+
+
+def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
+    match trigger:
+        case KeywordTrigger(words):
+            return ["keyword", words]
+        case TaskTrigger(words):
+            return ["task", words]
+        case PathTrigger(globs):
+            return ["path", globs]
+        case None:
+            return None
+
+
+def _decode(path: str, source: str, scope: Scope, entry: Sequence[Any]) -> HeadReading | None:
+    try:
+        _, body, notes = entry
+        diagnostics = tuple(Diagnostic(*note, path=path) for note in notes) if notes else ()
+        if body is None:
+            return HeadReading(None, diagnostics)
+        if len(body) == 2:
+            return HeadReading(SkillMetadata(body[0], body[1], Path(path), source, scope), diagnostics)
+        name, description, trigger, inputs, keywords, invocable = body
+        metadata = SkillMetadata(
+            name,
+            description,
+            Path(path),
+            source,
+            scope,
+            trigger and _TRIGGERS[trigger[0]](tuple(trigger[1])),
+            tuple(InputMetadata(*each) for each in inputs),
+            tuple(keywords),
+            invocable,
+        )
+        return HeadReading(metadata, diagnostics)
+    except (ValueError, TypeError, KeyError, IndexError):  # a foreign entry: read the file again
+        return None

@@ -1,0 +1,39 @@
+"""What a Python script says of itself in its first comment block.
+
+Source: PEP 723, inline script metadata.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+
+
+@dataclass(frozen=True, slots=True)
+class InlineMetadata:
+    """Dependencies of a script, as requirement texts, and the Python it wants."""
+
+    dependencies: tuple[str, ...] = ()
+    requires_python: str | None = None
+
+
+def inline_metadata(source: str) -> InlineMetadata | None:
+    """Return a script's inline metadata; None when it has none, or none that can be read. O(n)."""
+    blocks = [match for match in _BLOCK.finditer(source.replace("\r\n", "\n")) if match["type"] == "script"]
+    if len(blocks) != 1:
+        return None
+    lines = blocks[0]["content"].splitlines()
+    try:
+        data: dict[str, Any] = tomllib.loads(
+            "\n".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
+        )
+    except tomllib.TOMLDecodeError:
+        return None
+    names, python = data.get("dependencies", []), data.get("requires-python")
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):  # pyright: ignore
+        return None
+    return InlineMetadata(tuple(names), python if isinstance(python, str) else None)  # pyright: ignore

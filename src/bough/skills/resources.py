@@ -1,0 +1,109 @@
+"""The files beside a skill's instructions: which there are, and one of them by its relative path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from bough.errors import InvalidInput, LimitExceeded, NotFound
+from bough.skills.model import Resources, is_skill_file
+
+MAX_FILES = 2_000
+MAX_DEPTH = 8
+_SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", ".DS_Store"})
+
+
+def list_resources(folder: Path) -> Resources:
+    """Return the files of a skill's folder, its `SKILL.md` left out. O(files), at most 2,000, 8 folders deep."""
+    groups: dict[str, list[str]] = {"scripts": [], "references": [], "assets": [], "other": []}
+    complete = True
+    for count, name in enumerate(walk_files(folder)):
+        if count >= MAX_FILES or name is None:
+            complete = False
+            break
+        top = name.split("/", 1)[0] if "/" in name else ""
+        groups[top if top in groups else "other"].append(name)
+    parts = {key: tuple(sorted(names)) for key, names in groups.items()}
+    return Resources(**parts, complete=complete)
+
+
+def walk_files(folder: Path) -> Iterator[str | None]:
+    """Yield the relative path of every file in a folder, sorted by folder; None where it is too deep to go on.
+
+    Links are followed to files inside the folder only, and to folders never.
+    """
+    root = os.path.realpath(folder)
+    stack = [("", 0)]
+    while stack:
+        inside, depth = stack.pop()
+        for entry in _entries(os.path.join(root, inside)):
+            name = f"{inside}/{entry.name}" if inside else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if depth + 1 >= MAX_DEPTH:
+                    yield None
+                else:
+                    stack.append((name, depth + 1))
+            elif _is_inside(entry, root) and not (not inside and is_skill_file(entry.name)):
+                yield name
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((each for each in entries if each.name not in _SKIPPED), key=lambda each: each.name)
+    except OSError:  # gone, or not ours to read: then it has nothing to offer
+        return []
+
+
+def _is_inside(entry: os.DirEntry[str], root: str) -> bool:
+    if not entry.is_symlink():
+        return entry.is_file(follow_symlinks=False)
+    target = os.path.realpath(entry.path)
+    return target.startswith(root + os.sep) and os.path.isfile(target)
+
+
+def resolve(folder: Path, name: str) -> Path:
+    """Return the absolute path of a file of the skill.
+
+    Raises:
+        InvalidInput: The path is absolute, climbs out, or leads out over a link.
+        NotFound: There is no such file; the hint names the nearest.
+    """
+    parts = name.split("/")
+    if not name or name.startswith("/") or "\\" in name or "\0" in name or ".." in parts:
+        raise InvalidInput(f"{name[:100]!r} is not a path inside the skill", hint="relative, with forward slashes")
+    root = os.path.realpath(folder)
+    target = os.path.realpath(os.path.join(root, *parts))
+    if not target.startswith(root + os.sep):
+        raise InvalidInput(
+            f"{name[:100]!r} leads out of the skill", hint="only files of the skill's folder can be used"
+        )
+    if os.path.isfile(target):
+        return Path(target)
+    raise NotFound(f"the skill has no file {name[:100]!r}", hint=nearest(name, list_resources(folder).all))
+
+
+def nearest(name: str, names: tuple[str, ...]) -> str:
+    """Return a hint that names the most similar of `names`, or the first few."""
+    close = get_close_matches(name, names, 1, 0.4) or [each for each in names if each.endswith("/" + name)][:1]
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"there are: {', '.join(names[:8])}" if names else "there are none"
+
+
+def read_resource(folder: Path, name: str, *, max_bytes: int = 256 << 10) -> bytes:
+    """Return the bytes of a file of the skill (tier 3).
+
+    Raises:
+        InvalidInput: The path is not one inside the skill.
+        NotFound: There is no such file.
+        LimitExceeded: It is longer than `max_bytes`.
+    """
+    path = resolve(folder, name)
+    with path.open("rb") as handle:
+        data = handle.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise LimitExceeded(f"{name!r} is longer than {max_bytes} bytes", hint="let a script of the skill read it")
+    return data

@@ -1,0 +1,56 @@
+"""Bytes of a file on the way to text, whatever an editor wrote, with a diagnostic for what had to be guessed."""
+
+from __future__ import annotations
+
+import codecs
+
+from bough.skills.model import Diagnostic
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def decode(data: bytes) -> tuple[str, list[Diagnostic]]:
+    """Return the text of `data` with line feeds only, and what had to be repaired. O(n); never raises."""
+    text, found = _decode_bytes(data)
+    if "\0" in text:
+        text = text.replace("\0", "")
+        found.append(_repaired("nul-bytes", "the file holds NUL bytes; they were left out", "remove them"))
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        found.append(Diagnostic("crlf", "info", "the lines end with carriage returns", fix="save with LF line ends"))
+    return text, found
+
+
+def _decode_bytes(data: bytes) -> tuple[str, list[Diagnostic]]:
+    if data.startswith(codecs.BOM_UTF8):
+        text, found = _decode_bytes(data[3:])
+        return text, [_repaired("bom", "the file begins with a byte order mark", "save as UTF-8 without BOM"), *found]
+    encoding = _wide_encoding(data)
+    if encoding is not None:
+        text = data.decode(encoding, "replace").removeprefix("\ufeff")
+        return text, [_repaired(encoding[:6], f"the file is {encoding[:6].upper()}", "save as UTF-8")]
+    try:
+        return data.decode("utf-8"), []
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        note = _repaired("not-utf-8", "the file is not UTF-8; it was read as Windows-1252", "save as UTF-8", line)
+        return data.decode("cp1252", "replace"), [note]
+
+
+def _wide_encoding(data: bytes) -> str | None:
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding
+    sample = data[:64]
+    if len(sample) >= 4 and sample.count(0) * 5 >= len(sample) * 2:  # half of ASCII in UTF-16 is zero
+        return "utf-16-le" if sample[1::2].count(0) > sample[::2].count(0) else "utf-16-be"
+    return None
+
+
+def _repaired(code: str, message: str, fix: str, line: int | None = None) -> Diagnostic:
+    return Diagnostic(code, "warning", message, line, fix)

@@ -1,0 +1,201 @@
+"""Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
+
+All keywords of all skills are in one automaton, all regular expressions in one RE2 set, so the work for a message
+depends on its length and its hits, not on the number of skills. Both are built at the first match.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal, TypeAlias
+
+from bough.skills.inputs import missing_inputs, parse_arguments, parse_pairs
+from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
+from bough.skills.search import trigger_words
+
+TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
+MAX_MESSAGE = 1 << 20
+_SLASH = re.compile(r"\s*/(\S+)(?:\s+|$)")
+_NO_SPACES = re.compile(  # scripts written without blanks between words
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerMatch:
+    """A skill that a message activates, and why.
+
+    Attributes:
+        keyword: What matched, as the message has it.
+        inputs: What the message gives for the skill's inputs; after `/name` the rest of the message is `ARGUMENTS`.
+        missing: Required inputs that the message does not give; ask for them by name.
+    """
+
+    skill: str
+    kind: TriggerKind
+    keyword: str
+    inputs: dict[str, str] = field(default_factory=dict[str, str])
+    missing: tuple[str, ...] = ()
+
+
+class TriggerIndex:
+    """Matches messages against the triggers of many skills. Safe for concurrent use once built.
+
+    Args:
+        skills: Those without keywords can still be called by `/name`.
+
+    Attributes:
+        diagnostics: Regular expressions that RE2 refuses.
+    """
+
+    def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._skills = {skill.name: skill for skill in skills}
+        self._words: dict[str, list[str]] = {}
+        self._patterns: list[tuple[str, str]] = []
+        for skill in self._skills.values():
+            self._add(skill)
+        self._find_words = _word_finder(list(self._words)) if self._words else None
+        self._find_patterns = self._pattern_finder() if self._patterns else None
+
+    def _add(self, skill: Skill | SkillMetadata) -> None:
+        for word in trigger_words(skill.trigger):
+            if word.startswith("re:"):
+                self._patterns.append((skill.name, word[3:].strip()))
+            elif folded := fold(word.strip()):
+                self._words.setdefault(folded, []).append(skill.name)
+
+    def match(self, text: str, active: Collection[str] = ()) -> list[TriggerMatch]:
+        """Return the skills that `text` activates, those in `active` left out, in order of their place in the text.
+
+        Each skill comes once. O(length of the text + hits); at most the first 1 MB of a text is looked at.
+
+        Args:
+            text: A user message.
+            active: Names of skills that are active already.
+        """
+        text = unicodedata.normalize("NFC", text[:MAX_MESSAGE])
+        found: dict[str, TriggerMatch] = {}
+        if (slash := self._slash(text)) and slash.skill not in active:
+            found[slash.skill] = slash
+        for _, name, keyword in sorted(self._hits(text, active), key=lambda hit: hit[0]):
+            if name not in found:
+                found[name] = self._matched(name, keyword, text)
+        return list(found.values())
+
+    def _slash(self, text: str) -> TriggerMatch | None:
+        match = _SLASH.match(text)
+        skill = self._skills.get(match[1]) or self._skills.get(match[1].lower()) if match else None
+        if match is None or skill is None:
+            return None
+        rest = text[match.end() :].strip()
+        inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
+        return TriggerMatch(skill.name, "slash", f"/{match[1]}", inputs, missing_inputs(skill.inputs, inputs))
+
+    def _matched(self, name: str, keyword: str, text: str) -> TriggerMatch:
+        skill = self._skills[name]
+        if not isinstance(skill.trigger, TaskTrigger):
+            return TriggerMatch(name, "keyword", keyword)
+        inputs = parse_pairs(text, skill.inputs)
+        return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
+
+    def _hits(self, text: str, active: Collection[str]) -> Iterator[tuple[int, str, str]]:
+        """(place, skill, what matched) for every skill with a hit that is not active yet."""
+        if self._find_words is not None:
+            yield from self._word_hits(text, active, self._find_words)
+        if self._find_patterns is not None:
+            for name, pattern in self._find_patterns(text):
+                if name not in active and (hit := pattern.search(text)):
+                    yield hit.start(), name, hit.group()
+
+    def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> Iterator[tuple[int, str, str]]:
+        folded = fold(text)
+        plain = len(folded) == len(text) and text.isascii()
+        seen: set[tuple[str, int]] = set()
+        for start, end, word in find(folded):
+            names = [name for name in self._words[word] if name not in active and (name, 0) not in seen]
+            if names and is_whole_word(folded, start, end):
+                first, last = (start, end) if plain else _place(text, start, end)
+                seen.update((name, 0) for name in names)
+                yield from ((first, name, text[first:last]) for name in names)
+
+    def _pattern_finder(self) -> _PatternFinder | None:
+        re2: Any = import_module("re2")  # it carries no types
+        options = re2.Options()
+        options.case_sensitive = False
+        options.log_errors = False
+        several = re2.Set.SearchSet(options)
+        compiled: list[tuple[str, Any]] = []
+        for name, source in self._patterns:
+            try:
+                pattern = re2.compile(source, options)
+                several.Add(source)
+            except re2.error as error:
+                self.diagnostics.append(_bad_pattern(name, source, str(error)))
+            else:
+                compiled.append((name, pattern))
+        if not compiled:
+            return None
+        several.Compile()
+        return lambda text: [compiled[i] for i in sorted(several.Match(text))]
+
+
+_WordFinder: TypeAlias = Callable[[str], Iterator[tuple[int, int, str]]]
+_PatternFinder: TypeAlias = Callable[[str], list[tuple[str, Any]]]
+
+
+def _word_finder(words: list[str]) -> _WordFinder:
+    from ahocorasick_rs import AhoCorasick
+
+    automaton = AhoCorasick(words, store_patterns=False)
+
+    def find(text: str) -> Iterator[tuple[int, int, str]]:
+        for which, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
+            yield start, end, words[which]
+
+    return find
+
+
+def fold(text: str) -> str:
+    """Return `text` so that equal words of any case are equal: NFC, then Unicode case folding (`ß` is `ss`)."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
+
+
+def is_whole_word(text: str, start: int, end: int) -> bool:
+    """Whether `text[start:end]` is not a part of a longer word at either end. O(1)."""
+    return not (start > 0 and _joined(text[start - 1], text[start])) and not (
+        end < len(text) and _joined(text[end - 1], text[end])
+    )
+
+
+def _joined(left: str, right: str) -> bool:
+    return _is_word(left) and _is_word(right) and not (_NO_SPACES.match(left) or _NO_SPACES.match(right))
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
+
+
+def _place(text: str, start: int, end: int) -> tuple[int, int]:
+    """Where in `text` the characters `start:end` of its folded form come from."""
+    first = last = at = 0
+    for i, char in enumerate(text):
+        at += len(char.casefold())
+        if at <= start:
+            first = i + 1
+        if at >= end:
+            last = i + 1
+            break
+    return first, last
+
+
+def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:
+    message = f"the skill {name!r} has a regular expression that cannot be used: re:{source[:80]} ({reason[:120]})"
+    return Diagnostic(
+        "trigger-bad-regex", "warning", message, None, "RE2's dialect: no look-around, no back-references"
+    )
