@@ -1,1 +1,46 @@
-"""bough.execution"""
+"""Running code that a model chose: the contract, and executors that keep it away from the machine."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bough.execution.base import (
+        CodeExecutionInput,
+        CodeExecutionResult,
+        CodeExecutor,
+        ExecutionLimits,
+        File,
+        Isolation,
+        Mount,
+        Network,
+    )
+    from bough.execution.local import LocalSandboxCodeExecutor
+    from bough.execution.rung import RungReport
+    from bough.execution.unsafe import UnsafeLocalCodeExecutor
+
+__all__ = [
+    "CodeExecutionInput",
+    "CodeExecutionResult",
+    "CodeExecutor",
+    "ExecutionLimits",
+    "File",
+    "Isolation",
+    "LocalSandboxCodeExecutor",
+    "Mount",
+    "Network",
+    "RungReport",
+    "UnsafeLocalCodeExecutor",
+]
+
+_HOMES = {
+    "LocalSandboxCodeExecutor": "local",
+    "RungReport": "rung",
+    "UnsafeLocalCodeExecutor": "unsafe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES.get(name, 'base')}", __name__), name)

@@ -147,10 +147,25 @@ class CodeExecutionResult:
 class CodeExecutor(Protocol):
     """Something that runs code. Safe for concurrent use. Cancelling `execute` kills the whole process tree."""
 
-    name: str
-    default_timeout_seconds: float
-    stateful: bool
-    isolation: Isolation
+    @property
+    def name(self) -> str:
+        """What kind of executor it is, for people and logs."""
+        ...
+
+    @property
+    def default_timeout_seconds(self) -> float:
+        """The timeout of requests that name none."""
+        ...
+
+    @property
+    def stateful(self) -> bool:
+        """Whether variables live on between runs of one `execution_id`."""
+        ...
+
+    @property
+    def isolation(self) -> Isolation:
+        """How well it keeps code away; what it demands until it knows what it reaches."""
+        ...
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run and return what happened; a script that fails is a result, not an error.

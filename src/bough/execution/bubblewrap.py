@@ -1,0 +1,228 @@
+"""The strongest rung without an engine: Linux namespaces made by bubblewrap, a seccomp filter, no capability.
+
+Inside there is `/usr` and its links, an empty `/etc` with a user and group file, a private `/tmp`, `/dev` and `/proc`,
+`/work`, and what the request mounts; all but `/work`, `/tmp` and `/dev/shm` is read-only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final
+
+from bough.execution.base import Isolation
+from bough.execution.child import CONF, STATUS, Launch, readable
+from bough.execution.identity import Identity, free_uid, identity_for
+from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
+from bough.execution.request import CODE_FOLDER, WORK, Plan
+from bough.execution.rung import INSIDE, RungReport
+from bough.execution.seccomp import filter_program
+from bough.execution.workspace import Workspace
+
+INIT: Final = "/run/bough/init.py"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
+_PROBE_SECONDS = 10.0
+_HIDDEN_ID = 65532
+
+
+@dataclass
+class BubblewrapRung:
+    """Runs behind bubblewrap. One object serves any number of concurrent runs."""
+
+    name: str = "bubblewrap"
+    isolation: Isolation = Isolation.NAMESPACES
+    _bwrap: str = ""
+    _interpreter: Interpreter = field(default_factory=find_interpreter)
+    _options: tuple[str, ...] = ()
+    _filter: bytes = b""
+
+    async def probe(self) -> RungReport:
+        """Find bubblewrap in PATH and run `true` behind it, with every option that a run has."""
+        return await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> RungReport:
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            return self._lacks("The program bwrap is not in PATH.", "apt-get install bubblewrap")
+        try:
+            self._filter = filter_program()
+        except (ImportError, RuntimeError):
+            return self._lacks(
+                "libseccomp or pyseccomp is missing.", "apt-get install libseccomp2 && pip install pyseccomp"
+            )
+        self._bwrap = bwrap
+        self._options = _known_options(bwrap)
+        failure = ""
+        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+            self._interpreter = interpreter
+            failure = self._try_true()
+            if not failure:
+                return RungReport(name=self.name, isolation=self.isolation, works=True)
+        return self._lacks(f"bwrap could not make its namespaces: {failure}.", _userns_remedy())
+
+    def _lacks(self, missing: str, install: str) -> RungReport:
+        return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
+
+    def _try_true(self) -> str:
+        """Run an interpreter that does nothing; return what went wrong, or nothing."""
+        identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
+        filter_fd = readable(self._filter, "bough-filter")
+        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", "pass"]
+        try:
+            done = subprocess.run(  # noqa: S603
+                argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, pass_fds=[filter_fd], check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        finally:
+            os.close(filter_fd)
+        if done.returncode == 0:
+            return ""
+        return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+
+    def identity(self, plan: Plan) -> Identity:
+        """Return as whom `plan` runs; see `identity`."""
+        return identity_for(plan.workspace)
+
+    def launch(self, plan: Plan, workspace: Workspace) -> Launch:
+        """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` once it is started."""
+        filter_fd = readable(self._filter, "bough-filter")
+        identity = workspace.identity
+        users_fd = readable(_users(identity), "bough-users")
+        argv = [
+            *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
+            *self._places(plan, workspace),
+            *("--perms", "0444", "--ro-bind-data", str(users_fd), "/etc/passwd"),
+            *("--remount-ro", "/", "--chdir", "/"),
+            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", INIT, "start", CONF, STATUS),
+        ]
+        return Launch(
+            argv=argv,
+            configuration=configuration(plan, identity),
+            stdin=plan.request.stdin,
+            limits=plan.request.limits,
+            env={},
+            pass_fds=(filter_fd, users_fd),
+            kill_after_seconds=0.02,
+        )
+
+    def _wall(self, identity: Identity, filter_fd: int, *, tmp_bytes: int = 1 << 20) -> list[str]:
+        """Return the options that are the same for every run: namespaces, rights, system folders."""
+        tmpfs = ("--size", str(tmp_bytes), "--perms", "1777", "--tmpfs")
+        return [
+            self._bwrap,
+            *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
+            *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"),
+            *self._rights(identity),
+            *self._system(),
+            *("--proc", "/proc", "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
+            *(*tmpfs, "/tmp"),  # noqa: S108
+            *("--seccomp", str(filter_fd)),
+        ]
+
+    def _rights(self, identity: Identity) -> list[str]:
+        if identity.uid is not None:
+            return ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        ids = ["--uid", str(_HIDDEN_ID), "--gid", str(_HIDDEN_ID)]
+        return ["--unshare-user", *self._options, *ids, "--cap-drop", "ALL"]
+
+    def _system(self) -> list[str]:
+        found: list[str] = [*_parents("/etc/passwd")]
+        for path in _SYSTEM:
+            if os.path.islink(path):
+                found += ["--symlink", os.readlink(path), path]
+            elif os.path.exists(path):
+                found += ["--ro-bind", path, path]
+        if self._interpreter.folder is not None:
+            found += [
+                *_parents(self._interpreter.folder),
+                "--ro-bind",
+                self._interpreter.folder,
+                self._interpreter.folder,
+            ]
+        return found
+
+    def _places(self, plan: Plan, workspace: Workspace) -> list[str]:
+        """Return the options that show the workspace, the code and the mounts."""
+        places = [*_parents(INIT)]
+        places += ["--ro-bind", f"{INSIDE}/init.py", INIT, "--ro-bind", workspace.code, CODE_FOLDER]
+        places += ["--bind", workspace.work, WORK]
+        for mount in sorted(plan.mounts, key=lambda mount: mount.target.count("/")):
+            if not mount.target.startswith(WORK + "/"):
+                places += _parents(mount.target)
+            places += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+        return places
+
+
+def _parents(path: str) -> list[str]:
+    """Return the options that make the folders above `path`, which everyone may pass through."""
+    made: list[str] = []
+    for folder in reversed(PurePosixPath(path).parents[:-1]):
+        made += ["--perms", "0755", "--dir", str(folder)]
+    return made
+
+
+def _users(identity: Identity) -> bytes:
+    """Return an /etc/passwd that knows root and the run's own user."""
+    uid = _HIDDEN_ID if identity.uid is None else identity.uid
+    gid = _HIDDEN_ID if identity.gid is None else identity.gid
+    return b"root:x:0:0::/:/bin/false\nsandbox:x:%d:%d::/work:/bin/sh\n" % (uid, gid)
+
+
+def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
+    """Return what `inside/init.py` has to know of `plan`."""
+    limits = plan.request.limits
+    return {
+        "python": plan.python,
+        "argv": list(plan.argv),
+        "path0": plan.path0,
+        "cwd": plan.cwd,
+        "env": plan.env,
+        "uid": identity.uid,
+        "gid": identity.gid,
+        "limits": {
+            _memory_limit(plan): limits.memory_bytes,
+            "NPROC": limits.processes,
+            "NOFILE": limits.open_files,
+            "FSIZE": limits.file_size_bytes,
+            "CORE": 0,
+        },
+    }
+
+
+def _memory_limit(plan: Plan) -> str:
+    """Name the limit that bounds memory: node reserves far more addresses than it ever uses."""
+    return "DATA" if plan.python is None and plan.argv[0].rsplit("/", 1)[-1] == "node" else "AS"
+
+
+def _known_options(bwrap: str) -> tuple[str, ...]:
+    """Return the options that only newer versions of bubblewrap know."""
+    try:
+        done = subprocess.run([bwrap, "--help"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return ("--disable-userns",) if b"--disable-userns" in done.stdout + done.stderr else ()
+
+
+def _userns_remedy() -> str:
+    """Return the command that most likely lets bubblewrap make its namespaces on this machine."""
+    if _read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    if _read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+        return "sysctl -w kernel.unprivileged_userns_clone=1"
+    if _read("/proc/sys/user/max_user_namespaces") == "0":
+        return "sysctl -w user.max_user_namespaces=10000"
+    return ""
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as source:
+            return source.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,271 @@
+"""Starting one process tree, watching it to its end, and ending it in time.
+
+The tree has a first process of ours (`inside/init.py` or `inside/keeper.py`) that reports on a socket how the program
+ended. What this module believes about time, and about why the tree was ended, it knows by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import marshal
+import os
+import resource
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bough.errors import ExecutorError
+from bough.execution.base import ExecutionLimits
+from bough.execution.capture import Pipe
+
+GRACE_SECONDS = 2.0
+"""How long a killed tree may take to be gone before its first process is shot and its pipes are closed."""
+
+CONF: Final = "{conf}"
+"""Stands for the number of the descriptor with the configuration in an argument list."""
+
+STATUS: Final = "{status}"
+"""Stands for the number of the status socket in an argument list."""
+
+_MAX_REPORT_BYTES = 4096
+
+
+def sealed(data: bytes, name: str) -> int:
+    """Return a descriptor at the start of `data` that nobody can write to or grow."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(os.dup(fd), "wb") as target:
+        target.write(data)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def readable(data: bytes, name: str) -> int:
+    """Return a descriptor to read `data` from: sealed memory, or a file without a name where there is none."""
+    if hasattr(os, "memfd_create"):
+        return sealed(data, name)
+    with tempfile.TemporaryFile() as target:
+        target.write(data)
+        target.flush()
+        os.lseek(target.fileno(), 0, os.SEEK_SET)
+        return os.dup(target.fileno())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What to start.
+
+    Attributes:
+        argv: The command; its occurrences of `CONF` and `STATUS` become descriptor numbers.
+        configuration: What the first process reads, as plain values.
+        kill_after_seconds: The first process ends its tree when the status socket is closed; this much later what was
+            started is killed as well.
+        pass_fds: Descriptors that the first process inherits; `Child` owns and closes them.
+    """
+
+    argv: Sequence[str]
+    configuration: Mapping[str, Any]
+    stdin: bytes
+    limits: ExecutionLimits
+    env: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+    kill_after_seconds: float = GRACE_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a tree ended: what it wrote, what was reported, and who ended it.
+
+    Attributes:
+        wait_status: The program's own wait status as its first process saw it; None: it did not live to tell.
+        start_errno: Why the program could not be started, if it could not.
+        stood: Whether the first process came up at all.
+    """
+
+    stdout: Pipe
+    stderr: Pipe
+    stood: bool
+    wait_status: int | None
+    start_errno: int | None
+    killed_by: str | None
+    wall_seconds: float
+    cpu_seconds: float
+    max_rss_bytes: int
+
+
+class Child:
+    """One running process tree. Create it, `await run(…)` once."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._loop = asyncio.get_running_loop()
+        self.killed_by: str | None = None
+        self._report = bytearray()
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._hung_up: asyncio.Future[None] = self._loop.create_future()
+        self._usage: resource.struct_rusage | None = None
+
+    async def run(self, *, timeout_seconds: float, watch: Callable[[Child], Any] | None = None) -> Ended:
+        """Start it, wait for its end or end it at `timeout_seconds`, and return how it went.
+
+        Cancelling ends the tree and waits until it is gone.
+
+        Args:
+            watch: A coroutine function that runs beside it and may call `stop`.
+        """
+        stdout = Pipe(self._launch.limits.stdout_bytes)
+        stderr = Pipe(self._launch.limits.stderr_bytes)
+        try:
+            begun = time.monotonic()
+            self._start(stdout, stderr)
+            await self._until_gone(timeout_seconds, watch, (stdout, stderr))
+            return self._ended(stdout, stderr, time.monotonic() - begun)
+        finally:
+            stdout.close()
+            stderr.close()
+
+    def stop(self, reason: str) -> None:
+        """End the whole tree now; the first reason given is the one that counts."""
+        if self._exited.done():
+            return
+        if self.killed_by is None:
+            self.killed_by = reason
+        self._hang_up()
+        self._loop.call_later(self._launch.kill_after_seconds, self._kill)
+
+    def _start(self, stdout: Pipe, stderr: Pipe) -> None:
+        self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        conf = readable(marshal.dumps(dict(self._launch.configuration), 4), "bough-configuration")
+        stdin = readable(self._launch.stdin, "bough-stdin") if self._launch.stdin else None
+        names = {CONF: str(conf), STATUS: str(theirs.fileno())}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the command is bough's own
+                [names.get(arg, arg) for arg in self._launch.argv],
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=stdout.write_fd,
+                stderr=stderr.write_fd,
+                env=self._launch.env,
+                pass_fds=(*self._launch.pass_fds, conf, theirs.fileno()),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._status.close()
+            raise ExecutorError(
+                f"{self._launch.argv[0]} could not be started: {error.strerror}.", hint="Run `bough doctor`."
+            ) from error
+        finally:
+            theirs.close()
+            for fd in (conf, *([] if stdin is None else [stdin]), *self._launch.pass_fds):
+                os.close(fd)
+            stdout.started()
+            stderr.started()
+        self._listen()
+
+    def _listen(self) -> None:
+        self._status.setblocking(False)
+        self._loop.add_reader(self._status, self._read_report)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    async def _until_gone(
+        self, timeout_seconds: float, watch: Callable[[Child], Any] | None, pipes: tuple[Pipe, Pipe]
+    ) -> None:
+        timer = self._loop.call_later(timeout_seconds, self.stop, "timeout")
+        watcher = None if watch is None else self._loop.create_task(watch(self))
+        gone = asyncio.gather(self._exited, self._hung_up)
+        try:
+            await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            self.stop("cancelled")
+            await asyncio.shield(gone)
+            raise
+        finally:
+            timer.cancel()
+            if watcher is not None:
+                watcher.cancel()
+                await asyncio.wait([watcher])
+        await asyncio.wait([pipe.ended for pipe in pipes], timeout=GRACE_SECONDS)
+
+    def _kill(self) -> None:
+        if not self._exited.done():
+            self._process.send_signal(signal.SIGKILL)
+
+    def _read_report(self) -> None:
+        try:
+            data = self._status.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self._report) > _MAX_REPORT_BYTES:
+            self._hang_up()
+        else:
+            self._report += data
+
+    def _hang_up(self) -> None:
+        if self._status.fileno() >= 0:
+            self._loop.remove_reader(self._status)
+            self._status.close()
+        if not self._hung_up.done():
+            self._hung_up.set_result(None)
+
+    def _reap(self) -> None:
+        """Take the first process's exit status and resource usage; everything below it is gone by then, or soon."""
+        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        if not pid:
+            return
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._usage = usage
+        self._exited.set_result(None)
+        self._loop.call_later(GRACE_SECONDS, self._hang_up)
+
+    def _ended(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> Ended:
+        report = Report.parse(bytes(self._report))
+        usage = self._usage
+        return Ended(
+            stdout=stdout,
+            stderr=stderr,
+            stood=report.stood,
+            wait_status=report.wait_status,
+            start_errno=report.start_errno,
+            killed_by=self.killed_by,
+            wall_seconds=wall_seconds,
+            cpu_seconds=usage.ru_utime + usage.ru_stime if usage else 0.0,
+            max_rss_bytes=max(report.max_rss_bytes, usage.ru_maxrss * 1024 if usage and not report.stood else 0),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the first process said, as far as it makes sense."""
+
+    stood: bool = False
+    wait_status: int | None = None
+    start_errno: int | None = None
+    max_rss_bytes: int = 0
+
+    @classmethod
+    def parse(cls, data: bytes) -> Report:
+        """Read the lines `r`, `e ERRNO` and `s STATUS CPU RSS`; anything else counts for nothing."""
+        found: dict[bytes, list[int]] = {}
+        for line in data.split(b"\n"):
+            kind, *numbers = line.split(b" ")
+            if all(number.isdigit() and len(number) < 19 for number in numbers):
+                found.setdefault(kind, [int(number) for number in numbers])
+        ended = found.get(b"s", [])
+        failed = found.get(b"e", [])
+        return cls(
+            stood=b"r" in found,
+            wait_status=ended[0] & 0xFFFF if len(ended) == 3 else None,
+            start_errno=failed[0] if len(failed) == 1 else None,
+            max_rss_bytes=ended[2] * 1024 if len(ended) == 3 else 0,
+        )

@@ -1,0 +1,301 @@
+"""Putting files into a workspace and fetching them out again, by directory descriptors that never follow a link.
+
+Whatever ran in the workspace may have turned any name in it into a link, a pipe or a device, so no path longer than one
+name is ever given to the system, and every name is opened with `O_NOFOLLOW`.
+Source: seed 003 (input files with nested paths, output files).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import count
+
+from bough.errors import InvalidInput
+from bough.execution.base import ExecutionLimits, File
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How a folder is opened: as a folder, never through a link."""
+
+MAX_ENTRIES = 20_000
+"""How many names a walk looks at before it gives up."""
+
+Print = tuple[int, int, int, int, int]
+"""What tells one state of a file from another: inode, size, mtime, ctime, mode."""
+
+
+def split_name(name: str, *, what: str = "file name") -> list[str]:
+    """Return the parts of a relative path.
+
+    Raises:
+        InvalidInput: It is empty, absolute, too long, has a NUL, a backslash, an empty part, `.` or `..`.
+    """
+    parts = name.split("/")
+    bad = not name or "\0" in name or "\\" in name or len(os.fsencode(name)) > 1024
+    if bad or any(part in ("", ".", "..") or len(os.fsencode(part)) > 255 for part in parts):
+        raise InvalidInput(
+            f"The {what} {name[:200]!r} is not a plain relative path.",
+            hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
+        )
+    return parts
+
+
+@contextmanager
+def opened(name: str | os.PathLike[str], flags: int = FOLDER, *, dir_fd: int | None = None) -> Generator[int]:
+    """Open a descriptor for the length of a `with` block."""
+    fd = os.open(name, flags, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None) -> None:
+    """Write `file` below the folder `root_fd`, replacing what is there, never writing through a link.
+
+    Args:
+        owner: uid and gid that new files and folders belong to; None: this process's own.
+    """
+    *folders, last = split_name(file.path)
+    fd = os.dup(root_fd)
+    try:
+        for part in folders:
+            fd = _enter(fd, part, owner)
+        _replace(fd, last, file, owner)
+    finally:
+        os.close(fd)
+
+
+def _enter(fd: int, part: str, owner: tuple[int, int] | None) -> int:
+    """Close `fd` and return a descriptor of its folder `part`, made where it is missing."""
+    try:
+        try:
+            os.mkdir(part, 0o755, dir_fd=fd)
+        except FileExistsError:
+            return os.open(part, FOLDER, dir_fd=fd)
+        inner = os.open(part, FOLDER, dir_fd=fd)
+        if owner is not None:
+            os.fchown(inner, *owner)
+        return inner
+    finally:
+        os.close(fd)
+
+
+def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=fd)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=fd), "wb") as target:
+        target.write(file.content)
+        if owner is not None:
+            os.fchown(target.fileno(), *owner)
+        os.fchmod(target.fileno(), file.mode & 0o777)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One non-folder found by `walk`: its folder's descriptor (open only while it is looked at), name, path, state."""
+
+    folder_fd: int
+    name: str
+    path: str
+    state: os.stat_result
+
+    @property
+    def fingerprint(self) -> Print:
+        """What changes when the file does; ctime cannot be set back by a program."""
+        s = self.state
+        return (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_mode)
+
+
+@dataclass
+class Walk:
+    """A bounded walk below a folder, and what it had to leave out.
+
+    Attributes:
+        skipped: (path, reason) of what was not looked at.
+    """
+
+    max_depth: int = 16
+    max_entries: int = MAX_ENTRIES
+    skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    _seen: int = 0
+
+    def entries(self, root_fd: int) -> Iterator[Entry]:
+        """Yield every non-folder below `root_fd`; O(entries), within `max_entries` and `max_depth` open folders."""
+        yield from self._folder(os.dup(root_fd), "", 0)
+
+    def _folder(self, fd: int, prefix: str, depth: int) -> Iterator[Entry]:
+        try:
+            for name in sorted(_names(fd, self.max_entries + 1 - self._seen)):
+                self._seen += 1
+                if self._seen > self.max_entries:
+                    self._skip_once("*", "too many entries")
+                    return
+                yield from self._entry(fd, name, prefix + name, depth)
+        finally:
+            os.close(fd)
+
+    def _entry(self, fd: int, name: str, path: str, depth: int) -> Iterator[Entry]:
+        try:
+            state = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if not stat.S_ISDIR(state.st_mode):
+                yield Entry(fd, name, path, state)
+            elif depth >= self.max_depth:
+                self.skipped.append((path, "too deep"))
+            else:
+                yield from self._folder(os.open(name, FOLDER, dir_fd=fd), path + "/", depth + 1)
+        except OSError as error:
+            self.skipped.append((path, (error.strerror or "unreadable").lower()))
+
+    def _skip_once(self, path: str, reason: str) -> None:
+        if (path, reason) not in self.skipped:
+            self.skipped.append((path, reason))
+
+
+def _names(fd: int, limit: int) -> list[str]:
+    names: list[str] = []
+    with os.scandir(fd) as found:
+        for entry in found:
+            if len(names) >= limit:
+                break
+            names.append(entry.name)
+    return names
+
+
+def snapshot(root_fd: int, *, max_depth: int = 16) -> dict[str, Print]:
+    """Return the state of every file below `root_fd` by path; bounded like every walk."""
+    return {entry.path: entry.fingerprint for entry in Walk(max_depth=max_depth).entries(root_fd)}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What came out of a workspace: `files` with contents, `skipped` as (path, reason)."""
+
+    files: tuple[File, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def collect(
+    root_fd: int, before: Mapping[str, Print], *, limits: ExecutionLimits, globs: Sequence[str] | None = None
+) -> Collected:
+    """Return what is new or changed below `root_fd` since `before`: regular files with one link, within `limits`.
+
+    Cost: O(entries of the folder), at most `MAX_ENTRIES`.
+    """
+    walk = Walk(max_depth=limits.output_depth)
+    files: list[File] = []
+    total = 0
+    for entry in walk.entries(root_fd):
+        if before.get(entry.path) == entry.fingerprint or not wanted(entry.path, globs):
+            continue
+        if not entry.path.isprintable():
+            walk.skipped.append((ascii(entry.path), "a name with control characters or not in UTF-8"))
+            continue
+        left = limits.output_bytes - total if len(files) < limits.output_files else -1
+        outcome = _fetch(entry, left, limits)
+        if isinstance(outcome, File):
+            files.append(outcome)
+            total += len(outcome.content)
+        else:
+            walk.skipped.append((entry.path, outcome))
+    return Collected(tuple(files), tuple(walk.skipped))
+
+
+def wanted(path: str, globs: Sequence[str] | None) -> bool:
+    """Whether `path` matches one of `globs` (`*` crosses no slash, `**` does); None: everything does."""
+    return globs is None or any(_matches(path.split("/"), glob.split("/")) for glob in globs)
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[index:], pattern[1:]) for index in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def _fetch(entry: Entry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+    """Return the file, or why it stays behind."""
+    if not stat.S_ISREG(entry.state.st_mode):
+        return "not a regular file"
+    if entry.state.st_nlink != 1:
+        return "more than one link"
+    if left_bytes < 0:
+        return f"more than {limits.output_files} files"
+    if entry.state.st_size > left_bytes:
+        return f"more than {limits.output_bytes} bytes in all"
+    return _read(entry, left_bytes)
+
+
+def _read(entry: Entry, left_bytes: int) -> File | str:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    with open(os.open(entry.name, flags, dir_fd=entry.folder_fd), "rb") as source:
+        state = os.fstat(source.fileno())
+        if (state.st_dev, state.st_ino) != (entry.state.st_dev, entry.state.st_ino):
+            return "changed while it was read"
+        content = source.read(left_bytes + 1)
+    if len(content) > left_bytes:
+        return "grew while it was read"
+    return File(path=entry.path, content=content, mode=stat.S_IMODE(state.st_mode) & 0o777)
+
+
+def size_bytes(root_fd: int, *, stop_at: int) -> int:
+    """Return the disk blocks in use below `root_fd`, 512 bytes a name added; stops counting past `stop_at`.
+
+    A tree too deep or too wide to be counted is over every bound.
+    """
+    total = 0
+    walk = Walk(max_depth=64, max_entries=200_000)
+    for entry in walk.entries(root_fd):
+        total += entry.state.st_blocks * 512 + 512
+        if total > stop_at:
+            return total
+    uncounted = any(reason in ("too deep", "too many entries") for _, reason in walk.skipped)
+    return stop_at + 1 if uncounted else total
+
+
+def remove_tree(path: str) -> None:
+    """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it."""
+    names = count()
+    with opened(path) as root:
+        os.fchmod(root, 0o700)
+        while found := _names(root, 1000):
+            for name in found:
+                _remove_or_flatten(root, name, names)
+    os.rmdir(path)
+
+
+def _remove_or_flatten(root: int, name: str, names: Iterator[int]) -> None:
+    """Remove `name`; of a folder, move its folders up to `root`, so that depth costs neither stack nor descriptors."""
+    if not _is_folder(root, name):
+        os.unlink(name, dir_fd=root)
+        return
+    os.chmod(name, 0o700, dir_fd=root)
+    with opened(name, dir_fd=root) as inner:
+        while found := _names(inner, 1000):
+            for child in found:
+                if _is_folder(inner, child):
+                    os.chmod(child, 0o700, dir_fd=inner)
+                    os.rename(child, _free_name(root, names), src_dir_fd=inner, dst_dir_fd=root)
+                else:
+                    os.unlink(child, dir_fd=inner)
+    os.rmdir(name, dir_fd=root)
+
+
+def _free_name(root: int, names: Iterator[int]) -> str:
+    for number in names:
+        name = f".removing-{number}"
+        try:
+            os.stat(name, dir_fd=root, follow_symlinks=False)
+        except FileNotFoundError:
+            return name
+    raise AssertionError("count() never ends")
+
+
+def _is_folder(fd: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)

@@ -1,0 +1,103 @@
+"""The supervisor of a run behind Landlock: confines the program by `sandlock`, waits, leaves nothing behind.
+
+It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, or with `probe PYTHON FOLDER` to
+find out whether confinement works here. It stays outside of the wall it builds.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+
+import os
+import resource  # imported while its folder can still be entered
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import init
+import keeper
+
+
+def import_sandlock(folder):
+    """Import sandlock from the folder of packages that it is installed in."""
+    sys.path.append(folder)
+    import sandlock
+
+    return sandlock
+
+
+def sandbox(sandlock, conf):
+    """Return the wall that `conf` describes."""
+    wall = conf["wall"]
+    return sandlock.Sandbox(
+        chroot="/",
+        fs_mount=wall["shown"],
+        fs_mount_ro=wall["read_only"],
+        fs_readable=[*wall["readable"], *wall["read_only"]],
+        fs_writable=wall["writable"],
+        cwd=conf["cwd"],
+        clean_env=True,
+        env=conf["env"],
+        max_memory=conf["memory_bytes"],
+        max_processes=conf["processes"],
+        max_open_files=conf["open_files"],
+        no_coredump=True,
+    )
+
+
+def probe(sandlock, python, folder):
+    """Run an interpreter that does nothing; end with its exit code."""
+    readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", *([folder] if folder else [])]
+    wall = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
+    result = wall.run([python, "-I", "-S", "-c", "pass"], timeout=10)
+    if not result.success:
+        sys.stderr.buffer.write(result.stderr)
+        print(result.error or "a confined python did not end with 0", file=sys.stderr)
+        sys.exit(1)
+
+
+def give_up_rights(conf):
+    """Where the host is root: become the run's own user, or keep the uid and give up every capability."""
+    if conf["uid"] is not None:
+        init.drop_privileges(conf["uid"], conf["gid"])
+        keeper.prctl(keeper.PR_SET_DUMPABLE, 1)
+    elif os.geteuid() == 0:
+        keeper.drop_capabilities()
+
+
+def start(sandlock, conf, status_fd):
+    """Run one program behind the wall, report how it ended, leave nothing of it."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    keeper.adopt_orphans()
+    give_up_rights(conf)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (conf["limits"]["FSIZE"],) * 2)
+    os.write(status_fd, b"r\n")
+    process = sandbox(sandlock, conf).popen(conf["program"])
+    ended = keeper.until_ended(process.pid, status_fd)
+    if ended:
+        result = process.wait()
+    keeper.kill_all()
+    if ended:
+        os.write(status_fd, b"s %d 0 0\n" % wait_status(result))
+
+
+def wait_status(result):
+    """Return the wait status that belongs to a sandlock result."""
+    if result.signal > 0:
+        return result.signal
+    return (result.exit_code & 0xFF) << 8
+
+
+def main():
+    """Do what the arguments say."""
+    package_folder, what = sys.argv[1:3]
+    sandlock = import_sandlock(package_folder)
+    if what == "probe":
+        probe(sandlock, *sys.argv[3:5])
+    else:
+        start(sandlock, init.read_configuration(int(sys.argv[3])), int(sys.argv[4]))
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)

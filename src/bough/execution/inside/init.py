@@ -1,0 +1,175 @@
+"""The first process of a run, inside the sandbox: sets the bounds, starts the program, waits, reports.
+
+It is started as `python3 -I -S init.py start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the host;
+STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
+`s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
+It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
+process in its process namespace, daemons included.
+
+`python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it does, for walls that have another first
+process.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# ruff: noqa: S606, S302, S102 - as little as possible is imported, for old Pythons too
+
+import marshal
+import os
+import select
+import signal
+import sys
+
+RLIMITS = ("AS", "DATA", "NPROC", "NOFILE", "FSIZE", "CORE")
+
+
+def read_configuration(fd):
+    """Return the dict that the host put into `fd`, and close it."""
+    with os.fdopen(fd, "rb") as source:
+        return marshal.loads(source.read())
+
+
+def drop_privileges(uid, gid):
+    """Become `uid` for good; needed where the host is root and no user namespace maps it away."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def set_limits(limits):
+    """Lower the resource limits, soft and hard, of this process and its children."""
+    import resource
+
+    for name, value in limits.items():
+        if name in RLIMITS:
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+
+
+def prepare_child(conf, status_fd):
+    """Make the forked child what the program expects to wake up in: bounds, folder, signals, no foreign descriptors."""
+    os.set_inheritable(status_fd, False)
+    os.closerange(3, status_fd)
+    os.closerange(status_fd + 1, 4096)
+    os.chdir(conf["cwd"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    set_limits(conf["limits"])
+
+
+def execute(conf, status_fd):
+    """Replace this process by `conf["argv"]`, looked up in the PATH of its own environment."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(name, signal.SIG_DFL)
+    try:
+        os.execvpe(conf["argv"][0], conf["argv"], conf["env"])
+    except OSError as error:
+        os.write(status_fd, b"e %d\n" % (error.errno or 0))
+        os._exit(127)
+
+
+def become_main(conf):
+    """Turn this interpreter into one that was started on `conf["python"]`; return its code and namespace."""
+    import site
+
+    os.environ.clear()
+    os.environ.update(conf["env"])
+    site.main()
+    sys.argv = conf["argv"]
+    sys.path.insert(0, conf["path0"])
+    sys.stdout.reconfigure(line_buffering=True)
+    main = type(sys)("__main__")
+    main.__file__ = conf["python"]
+    main.__builtins__ = __builtins__
+    sys.modules["__main__"] = main
+    with open(conf["python"], "rb") as source:
+        text = source.read()
+    hide_own_frames()
+    return compile(text, conf["python"], "exec", dont_inherit=True), main.__dict__
+
+
+def hide_own_frames():
+    """Let a traceback begin with the program's own first line."""
+
+    def show(kind, error, trace):
+        own = __file__
+        while trace is not None and trace.tb_frame.f_code.co_filename == own:
+            trace = trace.tb_next
+        sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = show
+
+
+def wake_on_child():
+    """Return a descriptor that becomes readable whenever a child has ended."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return reading
+
+
+def wait_for(child, status_fd, wakeup_fd):
+    """Reap everything that ends until `child` did: return its wait status and usage; None when the host hung up."""
+    watched = select.poll()
+    watched.register(status_fd, select.POLLIN | select.POLLHUP)
+    watched.register(wakeup_fd, select.POLLIN)
+    while True:
+        ready = [fd for fd, _ in watched.poll()]
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 4096)
+        pid = -1
+        while pid:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if pid == child:
+                return status, usage
+        if status_fd in ready:
+            return None
+
+
+def report(status_fd, ended):
+    """Tell the host how the program ended, if it did."""
+    if ended is not None:
+        status, usage = ended
+        cpu = int((usage.ru_utime + usage.ru_stime) * 1e6)
+        os.write(status_fd, b"s %d %d %d\n" % (status, cpu, usage.ru_maxrss))
+
+
+def run(conf, status_fd):
+    """Fork. In the parent: report the child's end and end. In the child: return what has to be executed here."""
+    wakeup_fd = wake_on_child()
+    child = os.fork()
+    if child:
+        report(status_fd, wait_for(child, status_fd, wakeup_fd))
+        os._exit(0)
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        prepare_child(conf, status_fd)
+    except OSError as error:
+        os.write(status_fd, b"e %d\n" % (error.errno or 0))
+        os._exit(127)
+    if conf["python"] is None:
+        execute(conf, status_fd)
+    os.close(status_fd)
+    return become_main(conf)
+
+
+def start():
+    """Read the configuration, give up what is left of rights, and run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    status_fd = int(sys.argv[3])
+    conf = read_configuration(int(sys.argv[2]))
+    if conf["uid"] is not None:
+        drop_privileges(conf["uid"], conf["gid"])
+    os.write(status_fd, b"r\n")
+    return run(conf, status_fd)
+
+
+def run_file():
+    """Run the file named by the arguments in this process."""
+    _, _, path, path0, *rest = sys.argv
+    return become_main({"python": path, "path0": path0, "argv": [path, *rest], "env": dict(os.environ)})
+
+
+if __name__ == "__main__":
+    program, namespace = start() if sys.argv[1] == "start" else run_file()
+    exec(program, namespace)

@@ -1,0 +1,130 @@
+"""The first process of a run without a process namespace: starts the program, leaves nothing behind.
+
+It is started as `python3 -I -S keeper.py start CONF_FD STATUS_FD`. It adopts every orphan below it
+(`PR_SET_CHILD_SUBREAPER`), so a daemon that forks twice and opens its own session is still its descendant. When the
+program ends, or the host closes the status socket (or dies), it kills every descendant until none is left. It reports
+as `init.py` does.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# ruff: noqa: UP031, SIM105 - as little as possible is imported, for old Pythons too
+
+import ctypes
+import os
+import select
+import signal
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import init
+
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+CAPABILITY_VERSION_3 = 0x20080522
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option, value):
+    """Set one attribute of this process."""
+    if LIBC.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl %d" % option)
+
+
+def adopt_orphans():
+    """Become the parent of every descendant whose own parent ends."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def drop_capabilities():
+    """Give up every capability for good, whatever the uid."""
+    with open("/proc/sys/kernel/cap_last_cap") as source:
+        last = int(source.read())
+    for capability in range(last + 1):
+        prctl(PR_CAPBSET_DROP, capability)
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    if LIBC.capset(header, (ctypes.c_uint32 * 6)()):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def children_of(pid):
+    """Return the pids of the direct children of `pid`, of all its threads."""
+    found = []
+    try:
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, task)) as source:
+                found += [int(child) for child in source.read().split()]
+    except OSError:
+        pass
+    return found
+
+
+def descendants():
+    """Return the pids below this process, outermost first."""
+    found, todo = [], [os.getpid()]
+    while todo:
+        children = children_of(todo.pop())
+        found += children
+        todo += children
+    return found
+
+
+def kill_all():
+    """Kill every descendant, and those they made meanwhile, until there is none."""
+    while True:
+        below = descendants()
+        for pid in below:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            while os.waitpid(-1, os.WNOHANG if below else 0)[0]:
+                pass
+        except ChildProcessError:
+            if not below:
+                return
+
+
+def until_ended(child, status_fd):
+    """Wait until `child` has ended (True) or the host has hung up (False)."""
+    watched = select.poll()
+    pidfd = os.pidfd_open(child)
+    watched.register(pidfd, select.POLLIN)
+    watched.register(status_fd, select.POLLIN | select.POLLHUP)
+    ready = [fd for fd, _ in watched.poll()]
+    os.close(pidfd)
+    return pidfd in ready
+
+
+def start_program(conf, status_fd):
+    """Fork and execute the program; return its pid."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        os.setsid()
+        init.prepare_child(conf, status_fd)
+    except OSError as error:
+        os.write(status_fd, b"e %d\n" % (error.errno or 0))
+        os._exit(127)
+    init.execute(conf, status_fd)
+
+
+def main():
+    """Run one program and leave nothing of it."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    status_fd = int(sys.argv[3])
+    conf = init.read_configuration(int(sys.argv[2]))
+    adopt_orphans()
+    os.write(status_fd, b"r\n")
+    child = start_program(conf, status_fd)
+    ended = os.wait4(child, 0)[1:] if until_ended(child, status_fd) else None
+    kill_all()
+    init.report(status_fd, ended)
+
+
+if __name__ == "__main__":
+    main()

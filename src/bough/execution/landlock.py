@@ -1,0 +1,143 @@
+"""The rung without namespaces: Landlock and seccomp by the `sandlock` package; no root, nothing to install.
+
+Files, network and system calls are confined; processes of the same user are visible, but cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bough.errors import ExecutorError
+from bough.execution.base import Isolation
+from bough.execution.bubblewrap import configuration
+from bough.execution.child import CONF, STATUS, Launch
+from bough.execution.identity import Identity, identity_for
+from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
+from bough.execution.request import CODE_FOLDER, WORK, Plan
+from bough.execution.rung import INSIDE, RungReport
+from bough.execution.workspace import Workspace
+
+_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_INSIDE_FOLDER = "/run/bough/inside"
+_PROBE_SECONDS = 20.0
+
+
+@dataclass
+class LandlockRung:
+    """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor."""
+
+    name: str = "sandlock"
+    isolation: Isolation = Isolation.LANDLOCK
+    _interpreter: Interpreter = field(default_factory=find_interpreter)
+
+    async def probe(self) -> RungReport:
+        """Run `true` behind Landlock."""
+        return await asyncio.to_thread(self._probe)
+
+    def _probe(self) -> RungReport:
+        if _package_folder() is None:
+            return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
+        failure = ""
+        for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
+            self._interpreter = interpreter
+            failure = self._try_true()
+            if not failure:
+                return RungReport(name=self.name, isolation=self.isolation, works=True)
+        return self._lacks(f"Landlock does not work here: {failure}.", "")
+
+    def _lacks(self, missing: str, install: str) -> RungReport:
+        return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
+
+    def _try_true(self) -> str:
+        argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or ""]
+        try:
+            done = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode == 0:
+            return ""
+        return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+
+    def identity(self, plan: Plan) -> Identity:
+        """Return as whom `plan` runs.
+
+        Where root cannot hand over to another user, because a folder to be shown lies in one that others cannot enter,
+        it stays uid 0 and gives up every capability; Landlock then is all that keeps it from root's other files.
+        """
+        wanted = identity_for(plan.workspace)
+        sources = [plan.workspace or "/", *(mount.source for mount in plan.mounts)]
+        return wanted if all(_others_reach(source) for source in sources) else Identity()
+
+    def launch(self, plan: Plan, workspace: Workspace) -> Launch:
+        """Return the command of the supervisor that confines and runs `plan`."""
+        conf = configuration(plan, workspace.identity)
+        conf["program"] = self._program(plan)
+        conf["memory_bytes"] = plan.request.limits.memory_bytes
+        conf["processes"] = plan.request.limits.processes
+        conf["open_files"] = plan.request.limits.open_files
+        conf["wall"] = self._wall(plan, workspace)
+        return Launch(
+            argv=[*_supervisor(), "start", CONF, STATUS],
+            configuration=conf,
+            stdin=plan.request.stdin,
+            limits=plan.request.limits,
+            env={},
+        )
+
+    def _program(self, plan: Plan) -> list[str]:
+        if plan.python is None:
+            _check_program(plan)
+            return list(plan.argv)
+        runner = f"{_INSIDE_FOLDER}/init.py"
+        flags = ("-I", "-S", "-X", "utf8")
+        return [self._interpreter.path, *flags, runner, "run", plan.python, plan.path0, *plan.argv[1:]]
+
+    def _wall(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+        shown = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
+        read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE}
+        for mount in plan.mounts:
+            (shown if mount.writable else read_only)[mount.target] = mount.source
+        system = [path for path in _READABLE if os.path.exists(path)]
+        if self._interpreter.folder is not None:
+            system.append(self._interpreter.folder)
+        return {
+            "shown": shown,
+            "read_only": read_only,
+            "readable": [*system, "/proc", *_DEVICES],
+            "writable": [*shown, "/dev/null"],
+        }
+
+
+def _check_program(plan: Plan) -> None:
+    """Refuse a command that is not there, which sandlock would report as an exit code of the program."""
+    name = plan.argv[0]
+    if "/" not in name and shutil.which(name, path=plan.env["PATH"]) is None:
+        raise ExecutorError(
+            f"{name} could not be started: it is not in {plan.env['PATH']}.",
+            hint="Install it on this machine, or name another command.",
+            details={"errno": errno.ENOENT, "argv": list(plan.argv)},
+        )
+
+
+def _others_reach(path: str) -> bool:
+    """Whether everyone may pass through the folders above `path`."""
+    return all(os.stat(folder).st_mode & 0o001 for folder in Path(path).parents)
+
+
+def _package_folder() -> str | None:
+    found = importlib.util.find_spec("sandlock")
+    return None if found is None or found.origin is None else str(Path(found.origin).parent.parent)
+
+
+def _supervisor() -> list[str]:
+    """Return the start of the supervisor's command line; it runs on the host's own Python."""
+    return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_package_folder())]

@@ -1,0 +1,123 @@
+"""The default executor: code behind the strongest wall that really stands on this machine, or not at all.
+
+Source: seed 003 (`LocalSandboxCodeExecutor`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from bough.errors import SandboxUnavailable, Unavailable
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.bubblewrap import BubblewrapRung
+from bough.execution.landlock import LandlockRung
+from bough.execution.outcome import timed_out_at_once
+from bough.execution.process import run_process
+from bough.execution.request import plan
+from bough.execution.rung import Rung, RungReport
+from bough.execution.workspace import Shelf
+
+
+class LocalSandboxCodeExecutor:
+    """Runs code in a sandbox on this machine: bubblewrap, else Landlock, else it refuses.
+
+    Which of them works is found out by really running something behind it, once, at the first run. The isolation that
+    was reached is in every result; below `min_isolation` nothing is ever run.
+
+    Args:
+        min_isolation: The weakest wall that is good enough.
+        default_timeout_seconds: For requests that name none.
+    """
+
+    name = "local-sandbox"
+    stateful = False
+
+    def __init__(self, *, min_isolation: Isolation = Isolation.LANDLOCK, default_timeout_seconds: float = 30.0) -> None:
+        self.default_timeout_seconds = default_timeout_seconds
+        self.min_isolation = min_isolation
+        self._rungs: Sequence[Rung] = (BubblewrapRung(), LandlockRung())
+        self._chosen: Rung | None = None
+        self._choosing = asyncio.Lock()
+        self._shelf = Shelf()
+        self._closed = False
+
+    @property
+    def isolation(self) -> Isolation:
+        """What was reached; before the first run, what is demanded."""
+        return self.min_isolation if self._chosen is None else self._chosen.isolation
+
+    async def probe(self) -> tuple[RungReport, ...]:
+        """Find out about every rung, strongest first, by running something behind it; changes nothing."""
+        return tuple(await asyncio.gather(*(rung.probe() for rung in self._rungs)))
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run `request` behind the chosen wall. Safe for concurrent use; cancelling kills the whole tree.
+
+        Raises:
+            InvalidInput: Something in the request is refused; nothing was run.
+            SandboxUnavailable: No rung of at least `min_isolation` works here; nothing was run.
+            ExecutorError: The program could not be started.
+        """
+        if self._closed:
+            raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
+        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        rung = await self._rung()
+        if checked.timeout_seconds == 0:
+            return timed_out_at_once(checked, isolation=rung.isolation)
+        return await run_process(
+            checked,
+            shelf=self._shelf,
+            launch=rung.launch,
+            isolation=rung.isolation,
+            identity=rung.identity(checked),
+        )
+
+    async def healthy(self) -> bool:
+        """Whether some rung of at least `min_isolation` works."""
+        if self._closed:
+            return False
+        try:
+            await self._rung()
+        except SandboxUnavailable:
+            return False
+        return True
+
+    async def reinitialize(self) -> None:
+        """Forget which rung was chosen; the next run probes again."""
+        await self.aclose()
+        self._chosen = None
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Remove the executor's folder; closing twice is fine."""
+        self._closed = True
+        await asyncio.to_thread(self._shelf.close)
+
+    async def _rung(self) -> Rung:
+        """Return the strongest rung that works and is strong enough, probing at the first call."""
+        async with self._choosing:
+            if self._chosen is None:
+                self._chosen = await self._choose()
+            return self._chosen
+
+    async def _choose(self) -> Rung:
+        reports: list[RungReport] = []
+        for rung in self._rungs:
+            if rung.isolation < self.min_isolation:
+                continue
+            report = await rung.probe()
+            if report.works:
+                return rung
+            reports.append(report)
+        raise _unavailable(reports, self.min_isolation)
+
+
+def _unavailable(reports: Sequence[RungReport], min_isolation: Isolation) -> SandboxUnavailable:
+    what = " ".join(f"{report.name}: {report.missing}" for report in reports)
+    hint = next((report.install for report in reports if report.install), "")
+    return SandboxUnavailable(
+        f"No sandbox of at least {min_isolation.name} works on this machine. {what}".rstrip(),
+        hint=hint or "Use a machine with user namespaces or Landlock, or a ContainerCodeExecutor.",
+        details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
+    )

@@ -1,0 +1,74 @@
+"""From how a process tree ended to the result that callers see, the same for every executor on this machine."""
+
+from __future__ import annotations
+
+import os
+
+from bough.errors import ExecutorError
+from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.child import Ended
+from bough.execution.files import Collected
+from bough.execution.request import Plan
+
+
+def result_of(plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation) -> CodeExecutionResult:
+    """Return the result; status comes from what the host did and what the kernel said, never from what was printed.
+
+    Raises:
+        ExecutorError: The program could not be started.
+    """
+    if ended.killed_by is None:
+        _check_started(plan, ended)
+    exit_code, signal = _end(ended)
+    return CodeExecutionResult(
+        stdout=ended.stdout.kept.value(),
+        stderr=ended.stderr.kept.value(),
+        exit_code=exit_code,
+        signal=signal,
+        timed_out=ended.killed_by == "timeout",
+        killed_by=ended.killed_by,
+        stdout_truncated=ended.stdout.kept.truncated,
+        stderr_truncated=ended.stderr.kept.truncated,
+        stdout_bytes=ended.stdout.kept.total_bytes,
+        stderr_bytes=ended.stderr.kept.total_bytes,
+        output_files=collected.files,
+        output_skipped=collected.skipped,
+        wall_seconds=ended.wall_seconds,
+        cpu_seconds=ended.cpu_seconds,
+        max_rss_bytes=ended.max_rss_bytes,
+        execution_id=plan.request.execution_id,
+        isolation=isolation,
+    )
+
+
+def timed_out_at_once(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
+    """Return the result of a run whose timeout is 0: nothing was started."""
+    return CodeExecutionResult(
+        timed_out=True, killed_by="timeout", execution_id=plan.request.execution_id, isolation=isolation
+    )
+
+
+def _end(ended: Ended) -> tuple[int | None, int | None]:
+    """Return (exit code, signal), of which at most one is set."""
+    if ended.killed_by is not None:
+        return None, 9
+    if ended.wait_status is None:
+        return None, 9
+    code = os.waitstatus_to_exitcode(ended.wait_status)
+    return (code, None) if code >= 0 else (None, -code)
+
+
+def _check_started(plan: Plan, ended: Ended) -> None:
+    """Tell a program that ended badly from one that was never there."""
+    if ended.start_errno is not None:
+        what = plan.argv[0] if plan.python is None else plan.cwd
+        raise ExecutorError(
+            f"{what} could not be started: {os.strerror(ended.start_errno).lower()}.",
+            hint="Check that the interpreter or script is there and executable, and that the working folder exists.",
+            details={"errno": ended.start_errno, "argv": list(plan.argv)},
+        )
+    if not ended.stood:
+        said = ended.stderr.kept.value().decode(errors="replace").strip()[-500:]
+        raise ExecutorError(
+            f"The sandbox could not be built: {said or 'it ended without a word'}.", hint="Run `bough doctor`."
+        )

@@ -1,0 +1,266 @@
+"""Checking a request before anything is started: every name, number and folder in it, and what is to be run.
+
+Source: seed 003 (relative paths only, one timeout rule).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass, fields
+from pathlib import PurePosixPath
+from typing import Final
+
+from bough.errors import InvalidInput
+from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
+from bough.execution.files import split_name
+
+WORK: Final = "/work"
+CODE_FOLDER: Final = "/run/bough/code"
+"""Where the text of `code` lies inside."""
+
+MAX_INPUT_FILES: Final = 10_000
+MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_EXECUTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}\Z")
+_SYSTEM_FOLDERS = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+_CODE_FILES = {"python": "main.py", "bash": "main.sh", "sh": "main.sh", "node": "main.js"}
+_SUFFIXES = {
+    ".py": "python",
+    ".bash": "bash",
+    ".sh": "bash",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A request that was found good, with everything worked out that does not depend on the executor.
+
+    Attributes:
+        python: The file that a Python interpreter runs itself, as seen inside; None: `argv` is executed.
+        argv: The arguments; with `python` it is what `sys.argv` shall be.
+        path0: What comes first in `sys.path`.
+        cwd: The folder to start in, as seen inside.
+        code_file: Name and content of the file that carries `code`, if it does.
+    """
+
+    request: CodeExecutionInput
+    python: str | None
+    argv: tuple[str, ...]
+    path0: str
+    cwd: str
+    env: dict[str, str]
+    timeout_seconds: float
+    code_file: tuple[str, bytes] | None
+    workspace: str | None
+    mounts: tuple[Mount, ...]
+
+
+def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
+    """Return what has to be done for `request`; touches the file system only to see that its folders are there.
+
+    Raises:
+        InvalidInput: Something in it is refused.
+    """
+    _check_limits(request.limits)
+    _check_files(request)
+    python, argv, path0, code_file = _program(request)
+    return Plan(
+        request=request,
+        python=python,
+        argv=argv,
+        path0=path0,
+        cwd=_cwd(request),
+        env=_env(request),
+        timeout_seconds=_timeout(request.timeout_seconds, default_timeout_seconds),
+        code_file=code_file,
+        workspace=None if request.workspace is None else _folder(request.workspace, "workspace"),
+        mounts=tuple(_mount(mount, request) for mount in request.mounts),
+    )
+
+
+def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes] | None]:
+    """Return (python file or None, argv, sys.path[0], code file) of the request."""
+    if (request.code is None) == (request.script is None):
+        raise InvalidInput("Exactly one of code and script has to be given.", hint="Set code=… or script=…, not both.")
+    if request.language not in _CODE_FILES:
+        raise InvalidInput(
+            f"The language {request.language!r} is not known.", hint=f"One of: {', '.join(sorted(_CODE_FILES))}."
+        )
+    _check_arguments(request)
+    if request.code is not None:
+        return _code_program(request, request.code)
+    return _script_program(request, request.script or "")
+
+
+def _code_program(request: CodeExecutionInput, code: str) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes]]:
+    try:
+        content = code.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("The code is not text: it has a lone surrogate.", hint="Send valid Unicode.") from error
+    name = _CODE_FILES[request.language]
+    path = f"{CODE_FOLDER}/{name}"
+    if request.language == "python" and request.command is None:
+        return path, (path, *request.argv), "", (name, content)
+    command = request.command or (request.language,)
+    return None, (*command, path, *request.argv), "", (name, content)
+
+
+def _script_program(request: CodeExecutionInput, script: str) -> tuple[str | None, tuple[str, ...], str, None]:
+    path = _script_path(script)
+    if request.command is not None:
+        return None, (*request.command, path, *request.argv), "", None
+    language = _SUFFIXES.get(PurePosixPath(path).suffix.lower())
+    if language == "python":
+        return path, (path, *request.argv), os.path.dirname(path), None
+    interpreter = () if language is None else (language,)
+    return None, (*interpreter, path, *request.argv), "", None
+
+
+def _script_path(script: str) -> str:
+    """Return the script's absolute path inside; a relative one counts from `/work`."""
+    if script.startswith("/"):
+        return "/" + "/".join(split_name(script[1:], what="script"))
+    return f"{WORK}/" + "/".join(split_name(script, what="script"))
+
+
+def _check_arguments(request: CodeExecutionInput) -> None:
+    if request.command is not None and not request.command:
+        raise InvalidInput("The command is empty.", hint="Name an interpreter, for example ('python3',), or None.")
+    for text in (*request.argv, *(request.command or ())):
+        _check_text(text, "argument")
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"An {what} has characters that cannot be passed on.", hint="Send valid Unicode.") from error
+    if b"\0" in raw:
+        raise InvalidInput(f"An {what} has a NUL character.", hint="Pass such data by stdin or by a file.")
+    if len(raw) > 128 * 1024 - 1:
+        raise InvalidInput(f"An {what} is longer than 128 KiB.", hint="Pass long data by stdin or by a file.")
+
+
+def _check_limits(limits: ExecutionLimits) -> None:
+    for each in fields(limits):
+        value = getattr(limits, each.name)
+        if not isinstance(value, int) or value < 0:
+            raise InvalidInput(f"The limit {each.name} is {value!r}.", hint="Limits are whole numbers, zero or more.")
+    for name in ("memory_bytes", "processes", "open_files", "tmp_bytes", "work_bytes"):
+        if getattr(limits, name) == 0:
+            raise InvalidInput(f"The limit {name} is 0; nothing could run.", hint="Give at least 1.")
+
+
+def _check_files(request: CodeExecutionInput) -> None:
+    if len(request.input_files) > MAX_INPUT_FILES:
+        raise InvalidInput(
+            f"{len(request.input_files)} input files are more than {MAX_INPUT_FILES}.",
+            hint="Give the folder itself as workspace or mount it.",
+        )
+    names: set[str] = set()
+    for file in request.input_files:
+        split_name(file.path, what="input file name")
+        if file.path in names:
+            raise InvalidInput(f"The input file {file.path!r} is given twice.", hint="Give every name once.")
+        names.add(file.path)
+    _check_no_file_is_folder(names)
+    total = sum(len(file.content) for file in request.input_files)
+    if total > request.limits.work_bytes:
+        raise InvalidInput(
+            f"The input files have {total} bytes, the workspace holds {request.limits.work_bytes}.",
+            hint="Raise limits.work_bytes, or mount the folder they come from.",
+        )
+
+
+def _check_no_file_is_folder(names: set[str]) -> None:
+    for name in names:
+        parent = os.path.dirname(name)
+        while parent:
+            if parent in names:
+                raise InvalidInput(f"The input file {parent!r} is also the folder of {name!r}.", hint="Rename one.")
+            parent = os.path.dirname(parent)
+
+
+def _cwd(request: CodeExecutionInput) -> str:
+    if request.working_dir in (".", ""):
+        return WORK
+    return f"{WORK}/" + "/".join(split_name(request.working_dir, what="working folder"))
+
+
+def _env(request: CodeExecutionInput) -> dict[str, str]:
+    """Return the whole environment of the program: four names, and what the request adds."""
+    for name, value in request.env.items():
+        if not _ENV_NAME.match(name):
+            raise InvalidInput(
+                f"The environment variable name {name[:200]!r} is refused.", hint="Letters, digits, underscores."
+            )
+        _check_text(value, "environment value")
+    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+    return {**base, **request.env}
+
+
+def _timeout(wanted: float | None, default: float) -> float:
+    seconds = default if wanted is None else wanted
+    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
+        raise InvalidInput(
+            f"A timeout of {seconds} seconds is refused.",
+            hint=f"0 to {MAX_TIMEOUT_SECONDS:.0f}, or None for the default.",
+        )
+    return seconds
+
+
+def _folder(path: str, what: str) -> str:
+    """Return the real path of a host folder that may be shown inside."""
+    if "\0" in path or not os.path.isabs(path):
+        raise InvalidInput(f"The {what} {path[:200]!r} is not an absolute path.", hint="Give an absolute path.")
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise InvalidInput(f"The {what} {path!r} is not a folder.", hint="Create it first.")
+    if what == "workspace" and (real == "/" or _below(real, _SYSTEM_FOLDERS)):
+        raise InvalidInput(f"The {what} {path!r} is a system folder.", hint="Use a folder of your own.")
+    return real
+
+
+def _mount(mount: Mount, request: CodeExecutionInput) -> Mount:
+    if "\0" in mount.source or not os.path.isabs(mount.source) or not os.path.exists(mount.source):
+        raise InvalidInput(f"The mount source {mount.source!r} is not there.", hint="Give an absolute, existing path.")
+    if not mount.target.startswith("/"):
+        raise InvalidInput(f"The mount target {mount.target!r} is not absolute.", hint="For example /skill.")
+    target = "/" + "/".join(split_name(mount.target[1:], what="mount target"))
+    if _below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
+        raise InvalidInput(f"Nothing can be mounted at {target!r}.", hint="Use /skill, /data/… or below /work.")
+    _check_target_in_workspace(target, request)
+    return Mount(source=os.path.realpath(mount.source), target=target, writable=mount.writable)
+
+
+def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:
+    """Refuse to make folders in a person's own workspace only to mount something over them."""
+    if request.workspace is None or not _below(target, (WORK,)):
+        return
+    place = os.path.join(request.workspace, target[len(WORK) + 1 :])
+    real_place = os.path.realpath(place)
+    if not os.path.exists(place) or not _below(real_place, (os.path.realpath(request.workspace),)):
+        raise InvalidInput(f"The workspace has no {target!r} to mount over.", hint="Create it in the workspace first.")
+
+
+def _below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)

@@ -1,0 +1,141 @@
+"""Running code with the caller's own rights, for those who ask for it by name.
+
+Source: seed 003 (`UnsafeLocalCodeExecutor`), where it ran code inside the host's own interpreter; here it never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import replace
+
+from bough.errors import InvalidInput, Unavailable
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
+from bough.execution.bubblewrap import configuration
+from bough.execution.child import CONF, STATUS, Launch
+from bough.execution.identity import Identity
+from bough.execution.outcome import timed_out_at_once
+from bough.execution.process import run_process
+from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
+from bough.execution.rung import INSIDE
+from bough.execution.workspace import Shelf, Workspace
+
+_log = logging.getLogger("bough.execution")
+
+
+class UnsafeLocalCodeExecutor:
+    """Runs code as a child process with the caller's rights: files, network, everything. Nothing is kept from it.
+
+    Time, output and leftovers are bounded as everywhere; memory, file size and open files by resource limits. Paths
+    below `/work` and mount targets in `script` and `working_dir` are taken to mean the host's folders.
+    """
+
+    name = "unsafe-local"
+    stateful = False
+    isolation = Isolation.NONE
+
+    def __init__(self, *, default_timeout_seconds: float = 30.0) -> None:
+        self.default_timeout_seconds = default_timeout_seconds
+        self._shelf = Shelf()
+        self._closed = False
+        self._warned = False
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run `request` with the caller's rights; the first call logs a warning."""
+        if self._closed:
+            raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
+        if not self._warned:
+            self._warned = True
+            _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
+        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        if checked.timeout_seconds == 0:
+            return timed_out_at_once(checked, isolation=self.isolation)
+        return await run_process(
+            checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity()
+        )
+
+    async def healthy(self) -> bool:
+        """Whether it is open."""
+        return not self._closed
+
+    async def reinitialize(self) -> None:
+        """Open it again."""
+        await self.aclose()
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Remove its folder; closing twice is fine."""
+        self._closed = True
+        await asyncio.to_thread(self._shelf.close)
+
+
+def _launch(inside: Plan, workspace: Workspace) -> Launch:
+    outside = _on_host(inside, workspace)
+    conf = configuration(outside, Identity())
+    conf["limits"] = {k: v for k, v in _limits(conf).items() if k != "NPROC"}
+    conf["python"] = None
+    conf["argv"] = list(_argv(outside))
+    return Launch(
+        argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
+        configuration=conf,
+        stdin=inside.request.stdin,
+        limits=inside.request.limits,
+        env={},
+    )
+
+
+def _limits(conf: dict[str, object]) -> dict[str, int]:
+    limits = conf["limits"]
+    return dict(limits) if isinstance(limits, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _argv(plan: Plan) -> tuple[str, ...]:
+    if plan.python is None:
+        return plan.argv
+    runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/init.py", "run")
+    return (*runner, plan.python, plan.path0, *plan.argv[1:])
+
+
+def _on_host(inside: Plan, workspace: Workspace) -> Plan:
+    """Return the plan with every path as the host knows it."""
+    places = {CODE_FOLDER: workspace.code, WORK: workspace.work}
+    for mount in inside.mounts:
+        places.update(_place(mount, workspace))
+    env = {**inside.env, "HOME": workspace.work, "TMPDIR": workspace.tmp, **inside.request.env}
+    mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
+    script = inside.request.script
+    return replace(
+        inside,
+        python=None if inside.python is None else mapped[inside.python],
+        argv=tuple(_map(arg, places) if _names_program(arg, inside, script) else arg for arg in inside.argv),
+        path0=mapped[inside.path0],
+        cwd=mapped[inside.cwd],
+        env=env,
+    )
+
+
+def _names_program(arg: str, inside: Plan, script: str | None) -> bool:
+    """Whether `arg` is the path that bough itself put there, and not one of the caller's arguments."""
+    if inside.code_file is not None:
+        return arg == f"{CODE_FOLDER}/{inside.code_file[0]}"
+    return script is not None and arg in (script, f"{WORK}/{script}")
+
+
+def _place(mount: Mount, workspace: Workspace) -> dict[str, str]:
+    if not mount.target.startswith(WORK + "/"):
+        return {mount.target: mount.source}
+    place = os.path.join(workspace.work, mount.target[len(WORK) + 1 :])
+    if os.path.realpath(place) != mount.source:
+        raise InvalidInput(
+            f"Without a sandbox nothing can be mounted at {mount.target!r}.", hint="Use a sandboxed executor."
+        )
+    return {}
+
+
+def _map(path: str, places: dict[str, str]) -> str:
+    for inside in sorted(places, key=len, reverse=True):
+        if path == inside or path.startswith(inside + "/"):
+            return places[inside] + path[len(inside) :]
+    return path

@@ -1,0 +1,132 @@
+"""The folders of one run: a private place for the code, and `/work`, fresh or a person's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from bough.errors import ExecutorError
+from bough.execution.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
+from bough.execution.identity import Identity
+from bough.execution.request import Plan
+
+
+@dataclass
+class Shelf:
+    """The folder that holds the folders of an executor's runs; made at the first run, removed by `close`."""
+
+    path: str | None = None
+    _numbers: count[int] = field(default_factory=count)
+
+    def new_folder(self) -> str:
+        """Return the path of a new, empty folder that its own user alone can list."""
+        if self.path is None:
+            self.path = tempfile.mkdtemp(prefix="bough-run-")
+            os.chmod(self.path, 0o711)  # noqa: S103 - the run's own user passes through
+        path = os.path.join(self.path, str(next(self._numbers)))
+        os.mkdir(path, 0o711)
+        os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
+        return path
+
+    def close(self) -> None:
+        """Remove it; twice is fine."""
+        path, self.path = self.path, None
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What one run reads and writes on the host.
+
+    Attributes:
+        folder: The run's own folder, removed afterwards.
+        work: What is shown as `/work`.
+        code: What is shown as the folder of the code.
+        tmp: A private folder for walls that cannot make a fresh `/tmp`.
+    """
+
+    folder: str
+    work: str
+    code: str
+    tmp: str
+    identity: Identity
+    before: Mapping[str, Print]
+
+    @classmethod
+    def prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
+        """Make the folders, put code and input files in place, and remember what is there. Blocks.
+
+        Raises:
+            ExecutorError: The disk is full, or the workspace cannot be written to.
+        """
+        try:
+            return cls._prepare(plan, folder, identity)
+        except OSError as error:
+            remove_tree(folder)
+            raise ExecutorError(
+                f"The workspace could not be prepared: {error.strerror}.",
+                hint="Free space in the temporary folder, or set TMPDIR; check who may write to the workspace.",
+            ) from error
+        except BaseException:
+            remove_tree(folder)
+            raise
+
+    @classmethod
+    def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
+        paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp")}
+        for name, path in paths.items():
+            os.mkdir(path, 0o755 if name == "code" else 0o700)
+            if identity.owner is not None and name != "code":
+                os.chown(path, *identity.owner)
+        os.chmod(paths["code"], 0o755)  # noqa: S103 - read by the run's own user
+        if plan.code_file is not None:
+            _write_code(paths["code"], *plan.code_file)
+        work = plan.workspace or paths["work"]
+        before = _fill(work, plan, identity)
+        return cls(folder, work, paths["code"], paths["tmp"], identity, before)
+
+    def collect(self, plan: Plan) -> Collected:
+        """Return what is new or changed in `/work`. Blocks; O(entries)."""
+        with opened(self.work) as root:
+            return collect(root, self.before, limits=plan.request.limits, globs=plan.request.output_globs)
+
+    def remove(self) -> None:
+        """Remove the run's own folder; a person's workspace stays. Blocks."""
+        remove_tree(self.folder)
+
+
+def _write_code(folder: str, name: str, content: bytes) -> None:
+    path = os.path.join(folder, name)
+    with open(path, "xb") as target:
+        target.write(content)
+    os.chmod(path, 0o644)
+
+
+def _fill(work: str, plan: Plan, identity: Identity) -> dict[str, Print]:
+    """Put the input files and the working folder into `work`; return what it then holds."""
+    with opened(work) as root:
+        for file in plan.request.input_files:
+            write_file(root, file, owner=identity.owner)
+        if plan.workspace is None:
+            _make_working_folder(root, plan, identity)
+        return snapshot(root, max_depth=plan.request.limits.output_depth)
+
+
+def _make_working_folder(root: int, plan: Plan, identity: Identity) -> None:
+    fd = os.dup(root)
+    for part in plan.cwd.split("/")[2:]:
+        try:
+            os.mkdir(part, 0o755, dir_fd=fd)
+            if identity.owner is not None:
+                os.chown(part, *identity.owner, dir_fd=fd, follow_symlinks=False)
+        except FileExistsError:
+            pass
+        inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
