@@ -8,17 +8,18 @@ Source: seed 003 (`RunSkillScriptTool`, its error codes and status).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from bough.errors import BoughError, InvalidInput, NotFound
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, File, Mount
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, File, Mount, Network
 from bough.skills.arguments import BadArguments, argv_of
 from bough.skills.model import Skill
 from bough.skills.pep723 import inline_metadata
@@ -44,12 +45,12 @@ GUARDED = (".git", ".bough", ".agents", ".claude", ".openhands", "bough.yaml", "
 """What a script may not change in a workspace, for it decides what happens later."""
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {
-    ".py": ("python3",),
     ".sh": ("sh",),
     ".bash": ("bash",),
     ".js": ("node",),
     ".mjs": ("node",),
 }
+NO_NETWORK = Network()
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
 _log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def resolve_script(skill: Skill, path: str) -> str:
     Raises:
         ScriptRefused: `MISSING_SCRIPT_NAME`, or `SCRIPT_NOT_FOUND` with the nearest match in the message.
     """
-    name = path.strip().removeprefix("./")
+    name = path.strip().removeprefix("./") if isinstance(path, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
     if not name:
         raise ScriptRefused("MISSING_SCRIPT_NAME", "no script is named")
     folder = skill.folder
@@ -161,8 +162,10 @@ def resolve_script(skill: Skill, path: str) -> str:
     raise ScriptRefused("SCRIPT_NOT_FOUND", f"the skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
-def command_of(file: Path) -> tuple[str, ...]:
+def command_of(file: Path) -> tuple[str, ...] | None:
     """Return the interpreter that runs a script, by its ending or its first line; the run bit does not matter.
+
+    None for Python, which executors know best how to run.
 
     Raises:
         ScriptRefused: `UNSUPPORTED_SCRIPT_TYPE`.
@@ -172,7 +175,7 @@ def command_of(file: Path) -> tuple[str, ...]:
     first = _shebang(head)
     ending = file.suffix.lower()
     if ending == ".py":
-        return _python_command(file, head)
+        return None
     if ending in (".sh", ".bash"):  # a shell script may name its own shell, nothing else
         return first if first and os.path.basename(first[0]) in _SHELLS else _ENDINGS[ending]
     if ending in _ENDINGS:
@@ -185,14 +188,12 @@ def command_of(file: Path) -> tuple[str, ...]:
     )
 
 
-def _python_command(file: Path, head: bytes) -> tuple[str, ...]:
-    """`uv run --script` for a script that declares dependencies, where uv is; else the plain interpreter."""
-    if b"# /// script" in head:
-        metadata = inline_metadata(file.read_text("utf-8", "replace"))
-        uv = shutil.which("uv")
-        if metadata is not None and metadata.dependencies and uv:
-            return (uv, "run", "--quiet", "--no-project", "--script")
-    return _ENDINGS[".py"]
+def dependencies_of(file: Path) -> tuple[str, ...]:
+    """Return what a Python script says it needs (PEP 723); nothing for all others."""
+    if file.suffix.lower() != ".py":
+        return ()
+    metadata = inline_metadata(file.read_text("utf-8", "replace"))
+    return () if metadata is None else metadata.dependencies
 
 
 def _shebang(head: bytes) -> tuple[str, ...]:
@@ -217,6 +218,7 @@ async def run_script(
     workspace: Path | None = None,
     timeout_seconds: float | None = None,
     env: Mapping[str, str] | None = None,
+    network: Network = NO_NETWORK,
 ) -> ScriptResult:
     """Run a script of `skill` and return what happened; whatever goes wrong is a result with an error code.
 
@@ -226,50 +228,57 @@ async def run_script(
         args: See `argv_of`.
         workspace: A folder to work in; None: a fresh one whose files come back.
         timeout_seconds: None: the executor's default.
+        network: What it may reach. A script that declares dependencies (PEP 723) gets them through `uv run --script`
+            where uv is and something may be reached; else it runs with what the sandbox's Python has.
     """
     if executor is None:
         message = "no code executor is configured; give one to the toolset or the agent"
         return refused("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
     try:
-        request, script = _request(skill, script_path, args, workspace, timeout_seconds, env or {})
+        script, needs, request = await asyncio.to_thread(_prepare, skill, script_path, args, workspace, network)
+        ran = await executor.execute(replace(request, timeout_seconds=timeout_seconds, env=dict(env or {})))
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
+    except BoughError as error:
+        message = f"{error.message}; {error.hint}" if error.hint else error.message
+        _log.warning("script %s of skill %s could not be run: %s", script_path, skill.name, message)
+        return refused("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
         return refused("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
-    try:
-        ran = await executor.execute(request)
-    except BoughError as error:
-        _log.warning("script %s of skill %s could not be run: %s", script, skill.name, error.message)
-        message = f"{error.message}; {error.hint}" if error.hint else error.message
-        return refused("EXECUTION_ERROR", message, skill=skill.name, script=script)
-    return result_of(ran, skill=skill.name, script=script, argv=request.argv)
+    return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs)
 
 
-def _request(
-    skill: Skill,
-    script_path: str,
-    args: Any,
-    workspace: Path | None,
-    timeout_seconds: float | None,
-    env: Mapping[str, str],
-) -> tuple[CodeExecutionInput, str]:
-    if not isinstance(script_path, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
-        raise ScriptRefused("MISSING_SCRIPT_NAME", "`script_path` is not text")
+def _prepare(
+    skill: Skill, script_path: str, args: Any, workspace: Path | None, network: Network
+) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
+    """The script's path, what it depends on, and the request that runs it; reads the script's head."""
     script = resolve_script(skill, script_path)
-    folder = os.path.realpath(skill.folder or "")
-    mounts = [Mount(source=folder, target="/skill")]
+    file = Path(os.path.realpath(skill.folder or ""), script)
+    needs = dependencies_of(file)
+    command = command_of(file)
+    mounts = [Mount(source=os.path.realpath(skill.folder or ""), target="/skill")]
     if workspace is not None:
         mounts += guarded_mounts(workspace)
+    if needs and network.domains and (uv := shutil.which("uv")):
+        mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
+        command = ("/uv", "run", "--quiet", "--no-project", "--script")
     request = CodeExecutionInput(
         script=f"/skill/{script}",
-        command=command_of(Path(folder, script)),
+        command=command,
         argv=argv_of(args),
         mounts=tuple(mounts),
         workspace=None if workspace is None else os.path.realpath(workspace),
-        timeout_seconds=timeout_seconds,
-        env=dict(env),
+        network=network,
     )
-    return request, script
+    return script, needs, request
+
+
+def _explained(result: ScriptResult, needs: tuple[str, ...]) -> ScriptResult:
+    """A module that is missing because nothing could be fetched: say so."""
+    if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
+        return result
+    message = f"{result.details}; the script declares dependencies that are not there: {', '.join(needs)}"
+    return replace(result, error=shorten(message), details=message)
 
 
 def guarded_mounts(workspace: Path) -> list[Mount]:
