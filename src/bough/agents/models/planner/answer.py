@@ -51,6 +51,11 @@ def of_text(skill: str, section: str) -> str:
     )
 
 
+def wants_inputs(skill: str, wanted: str) -> str:
+    """Return which inputs a skill asks for before it can begin."""
+    return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nGive them as /{skill} name=value …"
+
+
 def nothing_fits(entries: Sequence[Entry]) -> str:
     """Return that no skill fits, and what there is."""
     head = "Nothing fits: no skill here covers that request, and without a language model I do not guess."

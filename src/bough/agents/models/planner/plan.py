@@ -106,6 +106,8 @@ def _use(turn: Turn, choice: Choice) -> Call | str:
     loaded = _loaded(turn, choice.skill)
     if loaded is None or isinstance(loaded, str):
         return loaded or Call(tool=_loader(turn), args={"skill_name": choice.skill})
+    if loaded.wanted:
+        return answer.wants_inputs(choice.skill, loaded.wanted)
     prompt = read_prompt(turn.message)
     if not loaded.scripts:
         return answer.of_text(choice.skill, pick_section(loaded, prompt, skill=choice.skill))

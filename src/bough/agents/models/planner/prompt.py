@@ -14,31 +14,35 @@ def _words(text: str) -> frozenset[str]:
 
 STOP_WORDS = _words(
     """
-    a about after again all also am an and another any anything are aren as at be because been before being between
-    both but by can cannot could did do does doesn doing don done down each either else every for from further get
-    gets getting go going got had has have having he hello help her here hers hey hi him his how i if in into is isn it
-    its itself just kindly let lets like ll maybe me mine more most much my near need needs no nor not now of off oh ok
-    okay on once one only onto or other our out over own per please quick quickly rather re same shall she should so
-    some something such sure t than thank thanks that the their them then there these they thing things this those
-    through to too try under up upon us ve very via want wants was we well were what whats when where whether which
-    while who whom whose why will with within without won would yes yet you your yours
+    a about actually after again all already also although always am an and another any anyone anything are aren as
+    at be because been before being between bigger both but by can cannot could currently did do does doesn doing
+    don done down each either else even ever every everyone everything exactly for from further get gets getting go
+    going got had has have having he hello help hence her here hers hey hi him his how however i if in into is isn
+    it its itself just kindly let lets like ll longer made mainly maybe me might mine more most much must my near
+    need needs never no nor not nothing now of off often oh ok okay on once one only onto or other our out over own
+    per perhaps please probably quick quickly rather re really same several shall she shorter should simply since so
+    some someone something still such sure t than thank thanks that the their them then there these they thing
+    things this those though through to together too try under until up upon us various ve very via want wants was
+    we well were what whatever whats when where whether which while who whom whose why will with within without won
+    would yes yet you your yours
     """
 )
 """Words that say nothing about what is wanted."""
 
 WEAK_WORDS = _words(
     """
-    add amount analyse analysis analyze ask bit build calculate call called change check clean common compute
-    content contents convert count create current data day describe detail details different directory directories
-    do doc document documents docs during easy edit end example examples explain extract figure file filename files
-    find first folder folders full generate give good great handle happen happened happening help hold important
-    info information input inside instance item items keep kind know last latest length line lines list load long
-    look looking looks lot main make makes making many mean means month name named names new next number numbers old
-    open output overview part parts people place point print process produce program project provide put question
-    read recent recently report return review right run running save say says see set short show simple size small
-    start state stuff summaries summarise summarize summary take tell test text time times today tool tools topic
-    total type understand update use used user uses using value view way week whole work working works world write
-    writing wrong year yesterday
+    add amount analyse analysis analyze ask basic bit build calculate call called change check clean common compute
+    contain contained containing contains content contents convert count create current data day days describe
+    detail details different directories directory do doc docs document documents during easy edit end evening
+    example examples explain extract figure file filename files find first folder folders full general generate give
+    good great handle happen happened happening help hold hour hours important include includes including info
+    information input inside instance item items keep kind know last latest length list load look looking looks lot
+    main make makes making many mean means minute minutes month months morning name named names new next number
+    numbers old open output overview part parts people place point print process produce program project provide put
+    question read recent recently report return review right run running save say says see set short show simple
+    size small start state stuff summaries summarise summarize summary take tell test text time times today tomorrow
+    tonight tool tools topic total type understand update use used user uses using value view way week weeks whole
+    work working works world write writing wrong year years yesterday
     """
 )
 """Words so general that, alone, they fit no skill: "check my email" is no wish to check links."""
@@ -47,6 +51,7 @@ _ROOT_FILES = _words(
     "README LICENSE LICENCE CHANGELOG Makefile Dockerfile AUTHORS NOTICE CONTRIBUTING COPYING INSTALL VERSION"
 )
 _NOT_PATHS = _words("and/or either/or he/she his/her n/a w/o yes/no on/off true/false tcp/ip he/him she/her")
+_NOT_FOLDERS = _words("whole full main new old entire single root called named")
 _QUOTED = re.compile(r"(?<![\w])(?:\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|'([^'\n]+)'|‘([^’\n]+)’)(?!\w)")
 _TOKEN = re.compile(r"https?://\S+|[^\s,;]+")
 _FILE = re.compile(r"[^\s/\\]*[\w)\]]\.[A-Za-z][A-Za-z0-9]{0,9}")
@@ -85,6 +90,11 @@ class Prompt:
     def strong(self) -> tuple[str, ...]:
         """The content words that say what is wanted, not merely that something is."""
         return tuple(word for word in self.words if not is_weak(word))
+
+    @property
+    def echoed(self) -> tuple[str, ...]:
+        """The words within its arguments: "the meeting notes notes/meeting.md" asks for no skill about meetings."""
+        return content_words(" ".join(self.args))
 
 
 def is_weak(word: str) -> bool:
@@ -143,7 +153,7 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
         group = 1 if match[1] else 2
         name, (start, end) = match[group], match.span(group)
         name = "." if name.lower() in {"current", "this", "working"} and group == 2 else name
-        if name.lower() not in STOP_WORDS | WEAK_WORDS and all(end <= low or high <= start for low, high in taken):
+        if name.lower() not in STOP_WORDS | _NOT_FOLDERS and all(end <= low or high <= start for low, high in taken):
             yield start, end, name
 
 

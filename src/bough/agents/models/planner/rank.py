@@ -10,10 +10,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bough.agents.models.planner.prompt import Prompt, is_weak, normalise
+from bough.agents.models.planner.prompt import Prompt, normalise
 
-_COVERAGE = 0.5
-_WEAK_WEIGHT = 0.25
 _NAME_WEIGHT = 4.0
 
 
@@ -50,21 +48,21 @@ class Index:
         return [self._entries[row] for (row,) in self._db.execute(sql, (query,))]
 
     def fits(self, entry: Entry, prompt: Prompt) -> bool:
-        """Whether `entry` covers more than half of the prompt, and something in it that is not a commonplace.
+        """Whether `entry` covers more than half of what the prompt asks for.
 
-        A general word counts a quarter. General words and file types count only where they are covered: `sales.csv`
-        speaks for a skill about CSV, `notes.txt` against none.
+        General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill
+        about CSV, `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when
+        it stands in the entry's name and something is named to work on: "count README.md".
         """
-        covered = [word for word in prompt.words if self._has(entry, word)]
+        covered = [word for word in prompt.strong if self._has(entry, word)]
         kinds = [kind for kind in prompt.kinds if self._has(entry, kind)]
-        weight = len(kinds) + sum(_WEAK_WEIGHT if is_weak(word) else 1.0 for word in covered)
-        missed = sum(word not in covered for word in prompt.strong)
-        if weight <= _COVERAGE * (weight + missed):
+        missed = [word for word in prompt.strong if word not in covered and word not in prompt.echoed]
+        if missed and len(covered) + len(kinds) <= len(missed):
             return False
-        if any(not is_weak(word) for word in covered):
+        if covered:
             return True
-        named = [word for word in (*covered, *kinds) if self._has(entry, word, column="name")]
-        return bool(prompt.args and named)
+        named = (self._has(entry, word, column="name") for word in (*prompt.words, *kinds))
+        return bool(prompt.args) and any(named)
 
     def _has(self, entry: Entry, word: str, *, column: str = "name text") -> bool:
         row = self._entries.index(entry)

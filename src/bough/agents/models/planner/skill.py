@@ -14,16 +14,24 @@ from bough.types import Json
 _SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
 _LISTING = re.compile(r"<(\w*resources\w*)\b[^>]*>.*?</\1>", re.DOTALL)
 _MARKUP = re.compile(r"^\s*</?\w*skill\w*\b[^>]*>\s*$", re.MULTILINE)
+_WANTED = re.compile(r"^.*\bask the user for these inputs\b.*:\n((?:- .+\n?)+)", re.MULTILINE)
 _HEADING = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 _RUNNABLE = frozenset({"", ".py", ".sh", ".bash", ".js", ".mjs"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A skill as its tool returned it: `text` is the instructions, `scripts` what it can run, named ones first."""
+    """A skill as its tool returned it.
+
+    Attributes:
+        text: Its instructions.
+        scripts: What it can run: those the instructions name, else all there are.
+        wanted: Inputs it asks the user for, one a line; empty when it has what it needs.
+    """
 
     text: str
     scripts: tuple[str, ...]
+    wanted: str = ""
 
 
 def read_skill(result: Json) -> Loaded:
@@ -33,7 +41,8 @@ def read_skill(result: Json) -> Loaded:
     named, there = _scripts(text), _scripts(whole)
     listing = _scripts("\n".join(found[0] for found in _LISTING.finditer(whole)))
     scripts = [script for script in named if not listing or script in listing] or there
-    return Loaded(text=_MARKUP.sub("", text).strip(), scripts=tuple(scripts))
+    wanted = _WANTED.search(text)
+    return Loaded(text=_MARKUP.sub("", text).strip(), scripts=tuple(scripts), wanted=wanted[1] if wanted else "")
 
 
 def pick_script(loaded: Loaded, prompt: Prompt) -> str:
