@@ -27,6 +27,7 @@ from bough.agents.models.planner.prompt import read_command, read_prompt
         ("check links in folder docs and the directory notes", ["docs", "notes"]),
         ("check links in the current directory", ["."]),
         ("check links in the docs/ folder", ["docs/"]),
+        ("check this folder, the whole folder and every folder", ["."]),
         ("fetch https://example.org/a?b=c,d#e.", ["https://example.org/a?b=c,d#e"]),
         ("count README, LICENSE and the Makefile", ["README", "LICENSE", "Makefile"]),
         ("what does .gitignore hold", [".gitignore"]),

@@ -51,12 +51,16 @@ _ROOT_FILES = _words(
     "README LICENSE LICENCE CHANGELOG Makefile Dockerfile AUTHORS NOTICE CONTRIBUTING COPYING INSTALL VERSION"
 )
 _NOT_PATHS = _words("and/or either/or he/she his/her n/a w/o yes/no on/off true/false tcp/ip he/him she/her")
-_NOT_FOLDERS = _words("whole full main new old entire single root called named")
+_HERE = _words("current this working")
+_NOT_FOLDERS = _words("whole full main new old entire single root called named folder directory")
 _QUOTED = re.compile(r"(?<![\w])(?:\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|'([^'\n]+)'|‘([^’\n]+)’)(?!\w)")
 _TOKEN = re.compile(r"https?://\S+|[^\s,;]+")
 _FILE = re.compile(r"[^\s/\\]*[\w)\]]\.[A-Za-z][A-Za-z0-9]{0,9}")
 _DOTFILE = re.compile(r"\.[A-Za-z][\w-]*(\.[\w-]+)*")
-_FOLDER = re.compile(r"\b(?:(?:folder|directory)\s+([\w-]+)|([\w-]+)\s+(?:folder|directory))\b", re.IGNORECASE)
+_FOLDERS = (
+    re.compile(r"\b([\w-]+)\s+(?:folder|directory)\b", re.IGNORECASE),
+    re.compile(r"\b(?:folder|directory)\s+([\w-]+)", re.IGNORECASE),
+)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
 _WORD = re.compile(r"[^\W_]+")
 _SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
@@ -149,12 +153,13 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
             start = match.start() + match[0].index(token)
             taken.append((start, start + len(token)))
             yield start, start + len(token), token
-    for match in _FOLDER.finditer(blank):
-        group = 1 if match[1] else 2
-        name, (start, end) = match[group], match.span(group)
-        name = "." if name.lower() in {"current", "this", "working"} and group == 2 else name
-        if name.lower() not in STOP_WORDS | _NOT_FOLDERS and all(end <= low or high <= start for low, high in taken):
-            yield start, end, name
+    for match in (match for pattern in _FOLDERS for match in pattern.finditer(blank)):
+        start, end = match.span(1)
+        name = "." if match.re is _FOLDERS[0] and match[1].lower() in _HERE else match[1]
+        if name.lower() in STOP_WORDS | _NOT_FOLDERS or any(start < high and low < end for low, high in taken):
+            continue
+        taken.append((start, end))
+        yield start, end, name
 
 
 def _strip(token: str) -> str:
