@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import UUID
 
+from bough.errors import CorruptLog
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -124,6 +126,22 @@ class StoredEvent(EventTuple):
         from bough.events.codec import decode
 
         return decode(self)
+
+    def as_json(self) -> JsonObject:
+        """The event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs.
+
+        Raises:
+            CorruptLog: The payload is no JSON object.
+        """
+        place = {"seq": self.seq, "id": str(self.id), "kind": self.kind, "ts": self.ts.isoformat()}
+        try:
+            return place | json.loads(self.raw)
+        except (ValueError, TypeError) as error:
+            raise CorruptLog(
+                f"event {self.id} (seq {self.seq}, {self.kind}) cannot be read: {error}",
+                hint="`bough doctor` checks the whole store",
+                details=place,
+            ) from error
 
     def __repr__(self) -> str:
         return f"StoredEvent(seq={self.seq}, id={self.id}, kind={self.kind!r}, raw={self.raw[:60]!r})"
