@@ -14,6 +14,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from bough.agents.context import ToolContext
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
+from bough.agents.workspace_tools import workspace_toolset
 from bough.skills import SkillRegistry
 
 
@@ -56,7 +57,9 @@ class Blueprint:
 
     def agent(self, model: Model, *, instructions: str | None = None) -> Agent[ToolContext, str]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
-        toolsets: list[AbstractToolset[Any]] = [] if self.toolset is None else [self.toolset.toolset()]
+        toolsets: list[AbstractToolset[Any]] = [workspace_toolset(self.spec.workspace_access)]
+        if self.toolset is not None:
+            toolsets.append(self.toolset.toolset())
         return Agent(
             model,
             deps_type=ToolContext,

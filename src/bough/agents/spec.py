@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_serializer, model_validator
 from pydantic_ai.models import Model
 
+from bough.agents.workspace_tools import WorkspaceAccess
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 from bough.skills import Skill
@@ -43,6 +44,7 @@ class AgentSpec(BaseModel):
         discover_skills: Look in the usual places too (project, user, installed); False never reads a folder
             behind the caller's back.
         executor: Runs scripts; None takes the conversation's.
+        workspace_access: Tools of its own for the workspace: `none`, `read`, `write`, or `run` commands in the sandbox.
         catalog_tokens: How much of the prompt the skill catalogue may take, in tokens.
     """
 
@@ -59,6 +61,7 @@ class AgentSpec(BaseModel):
     skill_roots: tuple[Path, ...] = ()
     discover_skills: bool = False
     executor: SkipValidation[CodeExecutor | None] = None
+    workspace_access: WorkspaceAccess = "none"
     catalog_tokens: int = 2000
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import pydantic_core
 from pydantic import TypeAdapter
@@ -41,6 +41,7 @@ from bough.errors import BoughError
 from bough.events.model import ModelResponded, ToolCalled, ToolFailed, ToolInterrupted, ToolReturned, Usage
 from bough.types import Json
 
+RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 
 
@@ -49,6 +50,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.risks: dict[str, RiskName] = {}
 
     async def wrap_model_request(
         self,
@@ -86,7 +88,13 @@ class Recorder(AbstractCapability[ToolContext]):
         if known is not None and known.outcome is not None:
             return _answer(known.outcome)
         await self._journal.append(
-            ToolCalled(tool_call_id=call.tool_call_id, tool=call.tool_name, arguments=_jsonable(args))
+            ToolCalled(
+                tool_call_id=call.tool_call_id,
+                tool=call.tool_name,
+                arguments=_jsonable(args),
+                risk=self.risks.get(call.tool_call_id),
+                idempotent=bool((tool_def.metadata or {}).get("idempotent")),
+            )
         )
         started = time.monotonic()
         try:

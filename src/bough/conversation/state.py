@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.events.model import (
+    Condensed,
     ConversationStarted,
     Event,
     ForkedFrom,
@@ -115,6 +116,8 @@ class State:
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
                 self.active_skills = self.active_skills | {event.name: event.content_hash}
+            case Condensed() if event.usage is not None:
+                self.own = add_usage(self.own, event.usage)
             case _:
                 pass
         self.head = seq + 1

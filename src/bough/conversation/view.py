@@ -7,6 +7,7 @@ renders byte-identically in every fork. Nothing in it names the conversation, th
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from pydantic_ai.messages import (
 from bough.conversation.state import ToolOutcome
 from bough.errors import CorruptLog
 from bough.events.model import (
+    Condensed,
     ContentPart,
     Event,
     FilePart,
@@ -39,46 +41,69 @@ from bough.events.model import (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A finished message with the events it shows: those with `start <= seq < stop` and none of other messages."""
+
+    message: ModelMessage
+    start: int
+    stop: int
+
+    @property
+    def continues_calls(self) -> bool:
+        """Whether it holds results of calls, so that it cannot be parted from the message before it."""
+        return any(isinstance(part, ToolReturnPart) for part in self.message.parts)
+
+
 class View:
     """Model messages, built event by event."""
 
     def __init__(self) -> None:
-        self._sealed: list[ModelMessage] = []
+        self.shown: list[Shown] = []
         self._calls: list[str] = []
         self._outcomes: dict[str, ToolReturnPart] = {}
         self._prompts: list[tuple[int, UserPromptPart]] = []
+        self._skills: dict[str, tuple[int, UserPromptPart]] = {}
 
     def apply(self, seq: int, event: Event) -> None:
-        """Take one event in."""
+        """Take one event in. O(1), but for `Condensed`."""
         match event:
             case UserMessage():
                 self._prompts.append((seq, UserPromptPart(_content(event.content), timestamp=event.ts)))
-            case SkillActivated() if event.rendered:
-                self._prompts.append((seq, UserPromptPart(event.rendered, timestamp=event.ts)))
+            case SkillActivated():
+                self._activate(seq, event)
             case ModelResponded():
                 self._seal(seq if event.seen is None else event.seen)
                 response = response_of(event)
-                self._sealed.append(response)
+                self.shown.append(Shown(message=response, start=seq, stop=seq + 1))
                 self._calls = [part.tool_call_id for part in response.tool_calls]
                 self._outcomes = {}
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
                 self._outcomes[event.tool_call_id] = outcome_part(event)
+            case Condensed():
+                self._condense(event)
             case _:
                 pass
 
     def copy(self) -> View:
         """Return a view that goes on by itself; the messages so far are shared."""
         new = View()
-        new._sealed, new._calls = list(self._sealed), list(self._calls)
+        new.shown, new._calls, new._skills = list(self.shown), list(self._calls), dict(self._skills)
         new._outcomes, new._prompts = dict(self._outcomes), list(self._prompts)
         return new
 
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
-        if any(call not in self._outcomes for call in self._calls):
-            return list(self._sealed)
-        tail = self._request([prompt for _, prompt in self._prompts])
-        return [*self._sealed, *tail]
+        messages = [shown.message for shown in self.shown]
+        if all(call in self._outcomes for call in self._calls):
+            messages += self._request([prompt for _, prompt in self._prompts])
+        return _joined(messages)
+
+    def _activate(self, seq: int, event: SkillActivated) -> None:
+        part = UserPromptPart(event.rendered, timestamp=event.ts)
+        self._skills[event.name] = (seq, part)
+        if event.trigger != "tool" and event.rendered:
+            self._prompts.append((seq, part))
 
     def _request(self, prompts: list[UserPromptPart]) -> list[ModelRequest]:
         results = [self._outcomes[call] for call in self._calls if call in self._outcomes]
@@ -86,8 +111,33 @@ class View:
         return [ModelRequest(parts=parts, timestamp=parts[-1].timestamp)] if parts else []
 
     def _seal(self, seen: int) -> None:
-        self._sealed += self._request([prompt for seq, prompt in self._prompts if seq < seen])
+        start = self.shown[-1].stop if self.shown else 0
+        for message in self._request([prompt for seq, prompt in self._prompts if seq < seen]):
+            self.shown.append(Shown(message=message, start=start, stop=max(start, seen)))
         self._prompts = [(seq, prompt) for seq, prompt in self._prompts if seq >= seen]
+
+    def _condense(self, event: Condensed) -> None:
+        """Put the summary in the place of what it stands for; the text of skills that goes with it stays."""
+        inside = [event.start <= shown.start and shown.stop <= event.stop for shown in self.shown]
+        if True not in inside:
+            return
+        first, last = inside.index(True), len(inside) - inside[::-1].index(True)
+        kept = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
+        summary = UserPromptPart(event.summary, timestamp=event.ts)
+        request = ModelRequest(parts=[*kept, summary], timestamp=event.ts)
+        self.shown[first:last] = [Shown(message=request, start=event.start, stop=event.stop)]
+
+
+def _joined(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with neighbouring requests made one, as providers want them."""
+    joined: list[ModelMessage] = []
+    for message in messages:
+        before = joined[-1] if joined else None
+        if isinstance(message, ModelRequest) and isinstance(before, ModelRequest):
+            joined[-1] = replace(message, parts=[*before.parts, *message.parts])
+        else:
+            joined.append(message)
+    return joined
 
 
 def response_of(event: ModelResponded) -> ModelResponse:

@@ -304,10 +304,15 @@ class HookRan(BaseEvent):
 
 
 class Condensed(BaseEvent):
-    """A summary stands for earlier events from here on; the events stay."""
+    """A summary stands for the events with `start <= seq < stop` from here on; the events stay.
+
+    Attributes:
+        usage: What making the summary consumed.
+    """
 
     kind: Literal["Condensed"] = "Condensed"
-    events: tuple[UUID, ...]
+    start: int
+    stop: int
     summary: str
     usage: Usage | None = None
 
