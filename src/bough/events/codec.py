@@ -120,20 +120,14 @@ def _object(raw: bytes) -> JsonObject:
 
 
 def as_json(stored: StoredEvent) -> JsonObject:
-    """Return a stored event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs."""
-    return {
-        "seq": stored.seq,
-        "id": str(stored.id),
-        "kind": stored.kind,
-        "ts": stored.ts.isoformat(),
-        **pydantic_core.from_json(stored.raw),
-    }
+    """Return a stored event as one flat JSON object; see `StoredEvent.as_json`."""
+    return stored.as_json()
 
 
 def _without_surrogates(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case dict():
             return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}  # pyright: ignore
         case list() | tuple():

@@ -100,10 +100,10 @@ def dump(value: Mapping[str, Any]) -> str | None:
     if not value:
         return None
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+        return clean(text) if "\\u0000" not in text else json.dumps(_clean_json(value), ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"a conversation's config, tags and lineage must be JSON: {error}") from error
-    return clean(text)
 
 
 def load(text: str | None) -> dict[str, Any]:
@@ -112,8 +112,20 @@ def load(text: str | None) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Return text that is valid UTF-8; lone surrogates become `?`."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    """Return text that every database takes: lone surrogates become `?`, NUL characters go."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def _clean_json(value: Any) -> Any:
+    match value:
+        case str():
+            return clean(value)
+        case Mapping():
+            return {clean(str(key)): _clean_json(item) for key, item in value.items()}  # pyright: ignore
+        case list() | tuple():
+            return [_clean_json(item) for item in value]  # pyright: ignore
+        case _:
+            return value
 
 
 def cleaned(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:

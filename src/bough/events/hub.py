@@ -74,6 +74,10 @@ class Hub:
         with self._lock:
             return list(self._watchers)
 
+    def any(self) -> bool:
+        """Whether anyone watches anything."""
+        return bool(self._watchers)
+
     def watches(self, cid: UUID) -> bool:
         """Whether anyone watches the conversation."""
         return cid in self._watchers

@@ -17,12 +17,13 @@ from uuid import UUID
 from bough.errors import CorruptLog
 from bough.events import faults
 from bough.events.base import BaseEventStore
+from bough.events.batch import Batch
 from bough.events.check import Census
 from bough.events.draft import Piece, draft, fresh
 from bough.events.lineage import Range
 from bough.events.queries import queries
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
-from bough.events.sqlite.commit import Writer
+from bough.events.sqlite.commit import GroupCommit, Request
 from bough.events.sqlite.connection import connect, open_file, store_error
 from bough.events.sqlite.reading import Reading
 from bough.events.sqlite.writing import Writing
@@ -50,9 +51,11 @@ class SqliteEventStore(BaseEventStore):
         self.url = f"sqlite:///{path}"
         self._clock = clock
         self._sql = queries("sqlite")
-        self._writer = Writer(path, self._sql, self._hub, clock)
+        work = GroupCommit(path, self._sql, self._hub, clock)
+        self._writer: Batch[Request] = Batch(f"bough-writer {path.name}", self.url, work)
+        self._hub.on_first = self._writer.wake
         self._readers = _Readers(path, self._sql)
-        weakref.finalize(self, Writer.stop, self._writer)
+        weakref.finalize(self, self._writer.stop)
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:

@@ -145,10 +145,11 @@ delete from conversation where cid = ?;
 -- name: forks_of
 -- Every living fork below a conversation, forks of forks too.
 with recursive below (cid) as (
-  select ?
+  select ?1
   union
   select f.cid from below join conversation f on f.forked_from = below.cid)
-select f.id from conversation f join below on f.cid = below.cid where not f.deleted order by f.cid desc;
+select f.id from conversation f join below on f.cid = below.cid
+where not f.deleted and f.cid <> ?1 order by f.cid desc;
 
 -- name: payloads
 select k, id, kind, ts, data from event where k >= ? and k < ? order by k limit ?;
