@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from bough.errors import NotFound
+from bough.errors import NotFound, StoreError
 from bough.events.record import StoredEvent
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Hub:
     """The watchers of a store. Thread-safe; publishing costs one call a loop, not one a watcher.
 
     Attributes:
+        closed: No more will be published.
         on_first: Called when the first watcher comes, so that a store can begin to look for other processes' work.
     """
 
@@ -67,7 +68,7 @@ class Hub:
         self._lock = threading.Lock()
         self._watchers: dict[UUID, list[Watcher]] = {}
         self.on_first: Callable[[], None] = lambda: None
-        self._closed = False
+        self.closed = False
 
     def watched(self) -> list[UUID]:
         """Return the conversations that someone watches."""
@@ -89,7 +90,7 @@ class Hub:
         with self._lock:
             first = not self._watchers
             self._watchers.setdefault(cid, []).append(watcher)
-            if self._closed:
+            if self.closed:
                 watcher.put(END)
         if first:
             self.on_first()
@@ -111,7 +112,7 @@ class Hub:
     def close(self) -> None:
         """End every subscription, present and future."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         for cid in self.watched():
             self.publish(cid, END)
 
@@ -143,6 +144,10 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
                         place = stored.seq + 1
                 except NotFound:
                     return
+                except StoreError:
+                    if hub.closed:
+                        return
+                    raise
             else:
                 for stored in batch[max(place - batch[0].seq, 0) :]:
                     yield stored

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from bough.events.batch import Outcome
 from bough.events.hub import END, Hub
+from bough.events.relational.writing import batch_of
 from bough.events.sqlite.connection import connect, store_error
-from bough.events.sqlite.writing import Writing, batch_of
+from bough.events.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
-Request = Callable[[Writing], Any]
+Request = Callable[[SqliteWriting], Any]
 
 _LOOK_SECONDS = 0.02
 
@@ -31,7 +32,7 @@ class GroupCommit:
 
     def __init__(self, path: Path, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
         self._path = path
-        self._log = Writing(connect(path), sql, clock)
+        self._log = SqliteWriting(connect(path), sql, clock)
         self._watch = _Watch(self._log, hub)
         self._hub = hub
 
@@ -99,7 +100,7 @@ class GroupCommit:
 class _Watch:
     """Notices what other processes write to conversations that someone here watches."""
 
-    def __init__(self, log: Writing, hub: Hub) -> None:
+    def __init__(self, log: SqliteWriting, hub: Hub) -> None:
         self._log = log
         self._hub = hub
         self._version = -1

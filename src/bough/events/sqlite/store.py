@@ -1,4 +1,4 @@
-"""The event store in one SQLite file: the asynchronous face of `Reading` and `Writing`."""
+"""The event store in one SQLite file: the asynchronous face of reading and writing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from bough.events.queries import queries
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
 from bough.events.sqlite.commit import GroupCommit, Request
 from bough.events.sqlite.connection import connect, open_file, store_error
-from bough.events.sqlite.reading import Reading
-from bough.events.sqlite.writing import Writing
+from bough.events.sqlite.reading import SqliteReading
+from bough.events.sqlite.writing import SqliteWriting
 from bough.events.store import Cut, DeleteMode
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
@@ -198,17 +198,17 @@ class SqliteEventStore(BaseEventStore):
         await asyncio.to_thread(self._writer.join)
         self._readers.close()
 
-    async def _write(self, request: Callable[[Writing], T]) -> T:
+    async def _write(self, request: Callable[[SqliteWriting], T]) -> T:
         if self._closed:
             raise faults.closed(self.url)
         return await self._writer.submit(request)
 
-    async def _read(self, question: Callable[[Reading], T]) -> T:
+    async def _read(self, question: Callable[[SqliteReading], T]) -> T:
         if self._closed:
             raise faults.closed(self.url)
         return await self._readers.ask(question)
 
-    async def _read_log(self, cid: UUID, question: Callable[[Reading], T]) -> T:
+    async def _read_log(self, cid: UUID, question: Callable[[SqliteReading], T]) -> T:
         """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
         try:
             return await self._read(question)
@@ -223,10 +223,10 @@ class _Readers:
     def __init__(self, path: Path, sql: dict[str, str]) -> None:
         self._path = path
         self._sql = sql
-        self._idle: deque[Reading] = deque()
+        self._idle: deque[SqliteReading] = deque()
         self._threads = ThreadPoolExecutor(_READERS, f"bough-reader {path.name}")
 
-    async def ask(self, question: Callable[[Reading], T]) -> T:
+    async def ask(self, question: Callable[[SqliteReading], T]) -> T:
         """Return the answer to a question, asked in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self._ask, question))
 
@@ -236,11 +236,11 @@ class _Readers:
         while self._idle:
             self._idle.pop().db.close()
 
-    def _ask(self, question: Callable[[Reading], T]) -> T:
+    def _ask(self, question: Callable[[SqliteReading], T]) -> T:
         try:
             log = self._idle.pop()
         except IndexError:
-            log = Reading(connect(self._path, read_only=True), self._sql)
+            log = SqliteReading(connect(self._path, read_only=True), self._sql)
         try:
             return question(log)
         except sqlite3.Error as error:

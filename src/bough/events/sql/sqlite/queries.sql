@@ -18,13 +18,13 @@ insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
 update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
 
 -- name: set_status
-update conversation set status = nullif(?, 'idle') where cid = ?;
+update conversation set status = nullif(:status, 'idle') where cid = :cid;
 
 -- name: set_title
-update conversation set title = ? where cid = ?;
+update conversation set title = :title where cid = :cid;
 
 -- name: set_tags
-update conversation set tags = ? where cid = ?;
+update conversation set tags = :tags where cid = :cid;
 
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
@@ -38,7 +38,7 @@ from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = c.forked_from
-where c.id = ?;
+where c.id = :id;
 
 -- name: records
 -- Records that match, the most recently updated first, from a place on.
@@ -67,7 +67,7 @@ limit :limit;
 
 -- name: children
 select f.id from conversation f
-where f.forked_from = (select cid from conversation where id = ?) and not f.deleted
+where f.forked_from = (select cid from conversation where id = :id) and not f.deleted
 order by f.cid;
 
 -- name: latest
@@ -82,7 +82,7 @@ order by cid limit 6;
 -- name: lineage
 -- The ranges of a log, the newest first; the first row is the conversation itself, empty or not.
 with recursive part (cid, id, lo, hi, parent, deleted) as (
-  select cid, id, base, head, parent, deleted from conversation where id = ?
+  select cid, id, base, head, parent, deleted from conversation where id = :id
   union all
   select c.cid, c.id, c.base, part.lo, c.parent, c.deleted from part join conversation c on c.cid = part.parent)
 select cid, id, lo, hi, deleted from part;
@@ -96,88 +96,87 @@ select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? orde
 select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k desc;
 
 -- name: locate
-select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k >> 32) from event where id = ?;
+select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k >> 32) from event where id = :id;
 
 -- name: heads
 -- Where the conversations that someone watches stand.
-select id, head from conversation where not deleted and id in (select unhex_text(value) from json_each(?));
+select id, head from conversation where not deleted and id in (select unhex_text(value) from json_each('["' || replace(:ids, ',', '","') || '"]'));
 
 -- name: lease
-select owner, expires from lease where cid = ?;
+select owner, expires from lease where cid = :cid;
 
 -- name: set_lease
-insert into lease (cid, owner, expires) values (?, ?, ?)
+insert into lease (cid, owner, expires) values (:cid, :owner, :expires)
 on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
 
 -- name: raise_generation
-update conversation set generation = generation + 1 where cid = ? returning generation;
+update conversation set generation = generation + 1 where cid = :cid returning generation;
 
 -- name: drop_lease
 -- The lease goes only if nobody took it over.
-delete from lease where cid = (select cid from conversation where id = ? and generation = ?) and owner = ?;
+delete from lease where cid = (select cid from conversation where id = :id and generation = :generation) and owner = :owner;
 
 -- name: forget_lease
-delete from lease where cid = ?;
+delete from lease where cid = :cid;
 
 -- name: bury
 -- A tombstone: its events may still be shared, everything that describes it goes.
 update conversation
 set deleted = 1, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
-where cid = ?;
+where cid = :cid;
 
 -- name: grave
 -- What deciding about a tombstone's remains takes: its own numbers, the furthest cut into it, whether a fork names it.
 select c.parent, c.base, c.head, c.forked_from, c.deleted,
        (select max(p.base) from conversation p where p.parent = c.cid),
        exists (select 1 from conversation f where f.forked_from = c.cid)
-from conversation c where c.cid = ?;
+from conversation c where c.cid = :cid;
 
 -- name: drop_events
-delete from event where k >= ? and k < ?;
+delete from event where k >= :cid << 32 | :lo and k < :cid << 32 | :hi;
 
 -- name: trim
 -- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
-update conversation set head = ?, parent = ? where cid = ?;
+update conversation set head = :head, parent = :parent where cid = :cid;
 
 -- name: drop_conversation
-delete from conversation where cid = ?;
+delete from conversation where cid = :cid;
 
 -- name: forks_of
 -- Every living fork below a conversation, forks of forks too.
 with recursive below (cid) as (
-  select ?1
+  select :cid
   union
   select f.cid from below join conversation f on f.forked_from = below.cid)
 select f.id from conversation f join below on f.cid = below.cid
-where not f.deleted and f.cid <> ?1 order by f.cid desc;
+where not f.deleted and f.cid <> :cid order by f.cid desc;
 
 -- name: payloads
-select k, id, kind, ts, data from event where k >= ? and k < ? order by k limit ?;
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 | :lo and k < :cid << 32 | :hi order by k limit 256;
 
 -- name: set_payload
-update event set data = ?, digest = ? where k = ?;
-
--- name: number_of
-select cid from conversation where id = ?;
+update event set data = :data, digest = :digest where k = :cid << 32 | :seq;
 
 -- name: ancestry
 -- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
 with recursive up (cid) as (
-  select cid from conversation where id = ?1
+  select cid from conversation where id = :id
   union
   select case way.n when 0 then c.parent when 1 then c.forked_from else c.root end
   from up join conversation c on c.cid = up.cid join (select 0 as n union all select 1 union all select 2) way)
-select c.id from conversation c join up on up.cid = c.cid where c.id <> ?1 order by c.cid;
+select c.id from conversation c join up on up.cid = c.cid where c.id <> :id order by c.cid;
 
 -- name: span
 -- Events with their digests.
-select k & 4294967295, id, kind, ts, data, digest from event where k >= ? and k < ? order by k;
+select k & 4294967295, e.id, kind, ts, data, digest from conversation c, event e
+where c.id = :id and k >= c.cid << 32 | :lo and k < c.cid << 32 | :hi order by k;
 
 -- name: count_events
 select count(*) from event;
 
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
-update conversation set deleted = 0, updated = max(ifnull(updated, created), ?), config = ifnull(?, config),
-                        lineage = ifnull(?, lineage)
-where cid = ?;
+update conversation set deleted = 0, updated = max(ifnull(updated, created), :updated), config = ifnull(:config, config),
+                        lineage = ifnull(:lineage, lineage)
+where cid = :cid;

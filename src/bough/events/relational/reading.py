@@ -1,0 +1,200 @@
+"""Questions to a log that is kept in tables: synchronous, run by a thread of the store."""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from bough.errors import CorruptLog
+from bough.events import faults
+from bough.events.check import Census
+from bough.events.cursor import decode_cursor, encode_cursor
+from bough.events.draft import digest_of, dump, load, uuid_of
+from bough.events.lineage import Range, clip, owner_of
+from bough.events.names import LATEST, digits_of, only
+from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, moment
+
+PAGE_ROWS = 1024
+PAGE_BYTES = 4 << 20
+
+Parts = list[Range[int]]
+
+
+class RelationalReading(ABC):
+    """Questions to one connection. Conversations have numbers inside, ids outside."""
+
+    @abstractmethod
+    def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
+        """Return the rows of a named statement. Ids go in as UUID and come out as 16 bytes."""
+
+    @abstractmethod
+    def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page, bounded in rows and bytes, and the parts that are left.
+
+        Args:
+            parts: Ranges in the direction of reading.
+            reverse: From the newest to the oldest.
+
+        Raises:
+            CorruptLog: An event is missing.
+        """
+
+    @abstractmethod
+    def census(self) -> Census:
+        """Return how many events there are, and what the database's own check finds."""
+
+    def one(self, name: str, **parameters: Any) -> Any:
+        """Return the first row of a named statement, or None."""
+        rows = self.run(name, **parameters)
+        return rows[0] if rows else None
+
+    def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation that is not deleted."""
+        record = self.peek(cid)
+        if record.deleted:
+            raise faults.no_conversation(cid)
+        return record
+
+    def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation, tombstone or not."""
+        row = self.one("record", id=cid)
+        if row is None:
+            raise faults.no_conversation(cid)
+        return record_of(row)
+
+    def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return the conversations this one descends from, the oldest first."""
+        self.get(cid)
+        return [self.peek(UUID(bytes=id)) for (id,) in self.run("ancestry", id=cid)]
+
+    def resolve(self, name: str) -> UUID:
+        """Return the conversation that a name stands for."""
+        latest = name.strip() == LATEST
+        rows = self.run("latest") if latest else self.run("named", digits=digits_of(name))
+        return only(name, [UUID(bytes=row[0]) for row in rows])
+
+    def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:
+        """Return the ranges of a log by number, its head, and the ids behind the numbers.
+
+        Raises:
+            NotFound: There is no such conversation, or it was deleted.
+        """
+        rows = self.run("lineage", id=cid)
+        if not rows or rows[0][4]:
+            raise faults.no_conversation(cid)
+        ranges = [(number, lo, hi) for number, _, lo, hi, _ in reversed(rows) if lo < hi]
+        return ranges, rows[0][3], {row[0]: UUID(bytes=row[1]) for row in rows}
+
+    def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
+        """Return the ranges of a log by id."""
+        parts, _, ids = self.parts(cid)
+        return [(ids[number], lo, hi) for number, lo, hi in parts]
+
+    def locate(self, event_id: UUID, cid: UUID | None) -> tuple[UUID, int]:
+        """Return (owner, seq) of an event."""
+        row = self.one("locate", id=event_id)
+        if row is None:
+            raise faults.no_event(event_id)
+        number, seq, owner = row
+        if cid is not None and owner_of(self.parts(cid)[0], seq) != number:
+            raise faults.no_event(event_id, cid)
+        return UUID(bytes=owner), seq
+
+    def begin(self, cid: UUID, start: int, stop: int | None, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the first page of a log between two places, and what is left to read in the direction of reading."""
+        parts, head, _ = self.parts(cid)
+        wanted = clip(parts, start, head if stop is None else stop)
+        return self.page(wanted[::-1] if reverse else wanted, reverse)
+
+    def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
+        """Return the last n events, oldest first."""
+        parts, head, _ = self.parts(cid)
+        wanted, found = clip(parts, head - n, head), list[StoredEvent]()
+        while wanted:
+            events, wanted = self.page(wanted, reverse=False)
+            found += events
+        return found
+
+    def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
+        """Return an owner's own events, each checked against its digest.
+
+        Raises:
+            CorruptLog: One is missing or damaged.
+        """
+        rows = self.run("span", id=owner, lo=lo, hi=hi)
+        if len(rows) != hi - lo or any(digest_of(*row[1:5]) != row[5] for row in rows):
+            raise missing(lo, hi)
+        return StoredEvent.of_rows(row[:5] for row in rows)
+
+    def heads(self, cids: Sequence[UUID]) -> dict[UUID, int]:
+        """Return the heads of those conversations that exist."""
+        rows = self.run("heads", ids=",".join(cid.hex for cid in cids))
+        return {UUID(bytes=id): head for id, head in rows}
+
+    def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
+        """Return the forks of a conversation, oldest first."""
+        self.get(cid)
+        return [self.peek(UUID(bytes=id)) for (id,) in self.run("children", id=cid)]
+
+    def list(self, wanted: ConversationFilter, cursor: str | None, limit: int) -> Page:
+        """Return a page of records. O(conversations in the store)."""
+        updated, number = decode_cursor(cursor) or (None, None)
+        rows = self.run(
+            "records",
+            include_deleted=wanted.include_deleted,
+            status=wanted.status,
+            owner=wanted.owner,
+            text=wanted.text and wanted.text.lower(),
+            agent=wanted.agent,
+            root=wanted.root,
+            tags=dump(wanted.tags),
+            updated=updated,
+            cid=number,
+            limit=limit + 1,
+        )
+        items = [record_of(row) for row in rows[:limit]]
+        more = len(rows) > limit > 0
+        return Page(items=items, next_cursor=encode_cursor(*rows[limit - 1][11::7]) if more else None)
+
+
+def record_of(row: Sequence[Any]) -> ConversationRecord:
+    """Return the record in a row of `record` or `records`."""
+    id, root, parent, base, head, forked_from, at, fork_event, generation, deleted, created, updated = row[:12]
+    status, owner, title, tags, config, lineage = row[12:18]
+    return ConversationRecord(
+        id=UUID(bytes=id),
+        root=UUID(bytes=root),
+        parent=uuid_of(parent),
+        base=base,
+        head=head,
+        forked_from=uuid_of(forked_from),
+        forked_at=None if forked_from is None else at,
+        fork_event=None if forked_from is None else uuid_of(fork_event),
+        generation=generation,
+        deleted=bool(deleted),
+        status=status or "idle",
+        owner=owner,
+        title=title,
+        tags=load(tags),
+        config=load(config),
+        lineage=load(lineage),
+        created=moment(created),
+        updated=moment(updated),
+    )
+
+
+def missing(lo: int, hi: int) -> CorruptLog:
+    """Events that should be there are not."""
+    return CorruptLog(
+        f"events are missing or damaged between seq {lo} and {hi}",
+        hint="`bough doctor` says what is readable; export that",
+        details={"lo": lo, "hi": hi},
+    )
+
+
+def gapless(rows: Sequence[Any], first: int, step: int) -> bool:
+    """Whether rows begin at a seq and go on in steps of 1 or -1."""
+    return bool(rows) and rows[0][0] == first and rows[-1][0] == first + step * (len(rows) - 1)
