@@ -29,6 +29,10 @@ def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence
     return registry
 
 
+_RETRIES = 100
+"""PydanticAI's own bound on bad calls in a row; the conversation's detectors and limits act long before."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Blueprint:
     """Everything that follows from a spec and a registry, before a model is chosen.
@@ -67,5 +71,5 @@ class Blueprint:
             instructions=self.instructions if instructions is None else instructions,
             tools=self.spec.tools,
             toolsets=toolsets,
-            retries=3,
+            retries=_RETRIES,
         )

@@ -15,7 +15,8 @@ from bough.config import Settings
 from bough.conversation.fork import Pending, find_cut
 from bough.conversation.journal import Journal, Update
 from bough.conversation.lease import held_lease
-from bough.conversation.loop import run_to_end
+from bough.conversation.loop import Checks, Loop
+from bough.conversation.recorder import Recorder
 from bough.conversation.result import RunResult
 from bough.conversation.setup import (
     agent_changes,
@@ -441,8 +442,14 @@ class AsyncConversation:
             active_skills=lambda: self.state.active_skills,
             timeout_seconds=self._surroundings.settings.timeout_seconds,
         )
+        async def go_on() -> None:
+            return None
+
+        checks = Checks(before_request=go_on, before_tools=go_on, at_end=go_on)
+        loop = Loop(agent, self._journal, deps, Recorder(self._journal), checks)
         async with agent:
-            return await run_to_end(agent, self._journal, deps)
+            await loop.run()
+        return loop.steps
 
     async def _record_error(self, error: BoughError) -> None:
         """Write the error into the log, unless the log itself is what failed."""

@@ -1,95 +1,149 @@
-"""One run: step after step until the model has answered everything.
+"""One run: step after step until the model has answered everything, or something says stop.
 
-Every step starts from the log: the view is rendered, PydanticAI does one thing (ask the model, or run the tools of the
-last response), the recorder writes it down. A resumed run is therefore nothing special, and a message that arrives in
-the middle is seen at the next step.
+Before every request the log is asked anew: the request is what the view shows, never what PydanticAI remembers. A
+resumed run is therefore nothing special, and a message that arrives in the middle is seen at the next step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelRequest, RetryFeedbackPart, ToolReturnPart
-from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
+from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from bough.agents.context import ToolContext
 from bough.conversation.journal import Journal
 from bough.conversation.recorder import Recorder
-from bough.errors import BoughError, ModelError
+from bough.errors import ModelError
 from bough.events.model import ToolInterrupted, UserMessage
+from bough.events.record import Status
 
 MAX_EMPTY_RESPONSES = 3
 """How often in a row a model may answer with nothing usable before the run ends in an error."""
 
 REMINDER = "bough"
-"""Sender of messages that remind the model to answer."""
+"""Sender of messages by which the runtime itself speaks to the model."""
+
+Stop = Status | None
+"""The status a run stops with; None to go on."""
 
 
-async def run_to_end(agent: Agent[ToolContext, str], journal: Journal, deps: ToolContext) -> int:
-    """Run until nothing is left to do and return how many steps it took.
+@dataclass(kw_only=True)
+class Checks:
+    """What is asked between the parts of a step; each may append events.
 
-    Raises:
-        ModelError: The model failed, or answered nothing usable several times in a row.
-        StoreError: An event could not be written.
+    Attributes:
+        before_request: May the model be asked now?
+        before_tools: May the open calls run now? Calls that may not have an outcome afterwards.
+        at_end: Is the run over, now that nothing is left to do?
     """
-    await _close_lost_calls(journal)
-    recorder = Recorder(journal)
-    steps = empty = 0
-    while journal.state.has_work:
-        feedback = await _step(agent, journal, recorder, deps)
-        steps += 1
-        empty = empty + 1 if feedback else 0
-        if empty >= MAX_EMPTY_RESPONSES:
+
+    before_request: Callable[[], Awaitable[Stop]]
+    before_tools: Callable[[], Awaitable[Stop]]
+    at_end: Callable[[], Awaitable[None]]
+
+
+class Loop:
+    """Drives one run of an agent over a journal.
+
+    Attributes:
+        steps: Model requests so far.
+    """
+
+    def __init__(
+        self, agent: Agent[ToolContext, str], journal: Journal, deps: ToolContext, recorder: Recorder, checks: Checks
+    ) -> None:
+        self._agent = agent
+        self._journal = journal
+        self._deps = deps
+        self._recorder = recorder
+        self._checks = checks
+        self._empty = 0
+        self.steps = 0
+
+    async def run(self) -> Status:
+        """Run until nothing is left to do or a check says stop, and return the status to leave with.
+
+        Raises:
+            ModelError: The model failed, or answered nothing usable several times in a row.
+            StoreError: An event could not be written.
+        """
+        await self._close_lost_calls()
+        while True:
+            while self._journal.state.has_work:
+                if not self._journal.state.open_calls and (stop := await self._checks.before_request()):
+                    return stop
+                if stop := await self._stretch():
+                    return stop
+            await self._checks.at_end()
+            await self._journal.catch_up()
+            if not self._journal.state.has_work:
+                return "finished"
+
+    async def _close_lost_calls(self) -> None:
+        """Close the calls that had started when their run died; whether they had effects nobody knows."""
+        lost = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
+        if lost:
+            await self._journal.append(
+                *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
+            )
+
+    async def _stretch(self) -> Stop:
+        """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
+        self._rendered = self._journal.view.version
+        try:
+            async with self._agent.iter(
+                message_history=self._journal.view.messages(),
+                deps=self._deps,
+                capabilities=[self._recorder],
+                usage_limits=UsageLimits(request_limit=None),
+                infer_name=False,
+            ) as run:
+                return await self._drive(run)
+        except (AgentRunError, UserError) as error:
+            hint = "check the model with `bough doctor`; the conversation can be resumed"
+            raise ModelError(str(error), hint=hint) from error
+
+    async def _drive(self, run: AgentRun[ToolContext, str]) -> Stop:
+        node: Any = run.next_node
+        acted = False
+        while not isinstance(node, End):
+            if Agent.is_call_tools_node(node):
+                if node.model_response.tool_calls and (stop := await self._checks.before_tools()):
+                    return stop
+                acted = True
+            elif Agent.is_model_request_node(node):
+                if acted:
+                    await self._settle(node.request)
+                    if stop := await self._checks.before_request():
+                        return stop
+                    if self._journal.view.version != self._rendered:
+                        return None  # what the model sees has been condensed: begin anew from the log
+                    node.request = self._next_request()
+                self.steps += 1
+            node = await run.next(node)
+        return None
+
+    async def _settle(self, request: ModelRequest) -> None:
+        """Write down what the next request says that the log does not: refused calls, and that an answer is missing."""
+        await self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
+        feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
+        self._empty = self._empty + 1 if feedback else 0
+        if self._empty >= MAX_EMPTY_RESPONSES:
             raise ModelError(
-                f"the model gave no usable answer {empty} times in a row: {feedback}", hint="try another model"
+                f"the model gave no usable answer {self._empty} times in a row: {feedback}", hint="try another model"
             )
         if feedback:
-            await journal.append(UserMessage.text(feedback, sender=REMINDER))
-        await journal.catch_up()
-    return steps
+            await self._journal.append(UserMessage.text(feedback, sender=REMINDER))
+        await self._journal.catch_up()
 
-
-async def _close_lost_calls(journal: Journal) -> None:
-    """Close the calls that had started when their run died; whether they had effects nobody knows."""
-    lost = [call for call in journal.state.open_calls if call.started and not call.idempotent]
-    if lost:
-        await journal.append(
-            *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
-        )
-
-
-async def _step(agent: Agent[ToolContext, str], journal: Journal, recorder: Recorder, deps: ToolContext) -> str | None:
-    """Ask the model once and run the tools it calls, or run the open tools only. Return feedback it still needs."""
-    try:
-        async with agent.iter(
-            message_history=journal.view.messages(), deps=deps, capabilities=[recorder], infer_name=False
-        ) as run:
-            request = await _until_next_request(run)
-    except (AgentRunError, UserError) as error:
-        raise ModelError(str(error), hint=_hint(agent.model, error)) from error
-    if request is None:
-        return None
-    await recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
-    feedback = [part.content for part in request.parts if isinstance(part, RetryFeedbackPart)]
-    return "\n".join(str(text) for text in feedback) or None
-
-
-async def _until_next_request(run: AgentRun[ToolContext, str]) -> ModelRequest | None:
-    """Drive the graph up to the request that the next step will make itself; None at the end."""
-    node = run.next_node
-    acted = False
-    while not isinstance(node, End):
-        if Agent.is_model_request_node(node) and acted:
-            return node.request
-        acted = acted or Agent.is_call_tools_node(node)
-        node = await run.next(node)
-    return None
-
-
-def _hint(model: object, error: Exception) -> str:
-    name = model.model_name if isinstance(model, Model) else "the model"
-    if isinstance(error, BoughError):
-        return error.hint
-    return f"check {name} and its key and address with `bough doctor`; the conversation can be resumed"
+    def _next_request(self) -> ModelRequest:
+        if (request := self._journal.view.tail()) is None:
+            raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
+        return request

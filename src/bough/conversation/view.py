@@ -64,6 +64,8 @@ class View:
         self._outcomes: dict[str, ToolReturnPart] = {}
         self._prompts: list[tuple[int, UserPromptPart]] = []
         self._skills: dict[str, tuple[int, UserPromptPart]] = {}
+        self.version = 0
+        """Raised whenever messages that were shown already are shown differently."""
 
     def apply(self, seq: int, event: Event) -> None:
         """Take one event in. O(1), but for `Condensed`."""
@@ -89,15 +91,21 @@ class View:
         """Return a view that goes on by itself; the messages so far are shared."""
         new = View()
         new.shown, new._calls, new._skills = list(self.shown), list(self._calls), dict(self._skills)
+        new.version = self.version
         new._outcomes, new._prompts = dict(self._outcomes), list(self._prompts)
         return new
 
+    def tail(self) -> ModelRequest | None:
+        """Return the request that the model has not answered yet; None while a call is open or nothing is new."""
+        if any(call not in self._outcomes for call in self._calls):
+            return None
+        requests = self._request([prompt for _, prompt in self._prompts])
+        return requests[0] if requests else None
+
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
-        messages = [shown.message for shown in self.shown]
-        if all(call in self._outcomes for call in self._calls):
-            messages += self._request([prompt for _, prompt in self._prompts])
-        return _joined(messages)
+        tail = self.tail()
+        return _joined([*(shown.message for shown in self.shown), *([] if tail is None else [tail])])
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
         part = UserPromptPart(event.rendered, timestamp=event.ts)
@@ -125,6 +133,7 @@ class View:
         kept = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
         summary = UserPromptPart(event.summary, timestamp=event.ts)
         request = ModelRequest(parts=[*kept, summary], timestamp=event.ts)
+        self.version += 1
         self.shown[first:last] = [Shown(message=request, start=event.start, stop=event.stop)]
 
 
