@@ -176,7 +176,6 @@ def _users(identity: Identity) -> bytes:
 
 def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
     """Return what `inside/init.py` has to know of `plan`."""
-    limits = plan.request.limits
     return {
         "python": plan.python,
         "argv": list(plan.argv),
@@ -185,14 +184,24 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "env": plan.env,
         "uid": identity.uid,
         "gid": identity.gid,
-        "limits": {
-            _memory_limit(plan): limits.memory_bytes,
-            "NPROC": limits.processes,
-            "NOFILE": limits.open_files,
-            "FSIZE": limits.file_size_bytes,
-            "CORE": 0,
-        },
+        "limits": limits_of(plan, count_processes=True),
     }
+
+
+def limits_of(plan: Plan, *, count_processes: bool) -> dict[str, int]:
+    """Return the resource limits of `plan` by the names they have in the system.
+
+    Args:
+        count_processes: Whether the system's own count, which is by user, is of this run alone.
+    """
+    limits = plan.request.limits
+    found = {
+        _memory_limit(plan): limits.memory_bytes,
+        "NOFILE": limits.open_files,
+        "FSIZE": limits.file_size_bytes,
+        "CORE": 0,
+    }
+    return {**found, "NPROC": limits.processes} if count_processes else found
 
 
 def _memory_limit(plan: Plan) -> str:

@@ -6,18 +6,15 @@ Files, network and system calls are confined; processes of the same user are vis
 from __future__ import annotations
 
 import asyncio
-import errno
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bough.errors import ExecutorError
 from bough.execution.base import Isolation
-from bough.execution.bubblewrap import configuration
+from bough.execution.bubblewrap import configuration, limits_of
 from bough.execution.child import CONF, STATUS, Launch
 from bough.execution.identity import Identity, identity_for
 from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
@@ -28,6 +25,8 @@ from bough.execution.workspace import Workspace
 _READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
+_LETTERBOX = "/run/bough/letterbox"
+_FLAGS = ("-I", "-S", "-X", "utf8")
 _PROBE_SECONDS = 20.0
 
 
@@ -79,12 +78,27 @@ class LandlockRung:
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the command of the supervisor that confines and runs `plan`."""
-        conf = configuration(plan, workspace.identity)
-        conf["program"] = self._program(plan)
-        conf["memory_bytes"] = plan.request.limits.memory_bytes
-        conf["processes"] = plan.request.limits.processes
-        conf["open_files"] = plan.request.limits.open_files
-        conf["wall"] = self._wall(plan, workspace)
+        identity = workspace.identity
+        limits = plan.request.limits
+        conf = {
+            "program": _program(plan),
+            "init": [
+                self._interpreter.path,
+                *_FLAGS,
+                f"{_INSIDE_FOLDER}/init.py",
+                "start",
+                f"{_LETTERBOX}/configuration",
+                "0",
+            ],
+            "letterbox": workspace.letterbox,
+            "uid": identity.uid,
+            "gid": identity.gid,
+            "memory_bytes": limits.memory_bytes,
+            "processes": limits.processes + 1,
+            "open_files": limits.open_files,
+            "file_size_bytes": limits.file_size_bytes,
+            "wall": self._wall(plan, workspace),
+        }
         return Launch(
             argv=[*_supervisor(), "start", CONF, STATUS],
             configuration=conf,
@@ -93,17 +107,9 @@ class LandlockRung:
             env={},
         )
 
-    def _program(self, plan: Plan) -> list[str]:
-        if plan.python is None:
-            _check_program(plan)
-            return list(plan.argv)
-        runner = f"{_INSIDE_FOLDER}/init.py"
-        flags = ("-I", "-S", "-X", "utf8")
-        return [self._interpreter.path, *flags, runner, "run", plan.python, plan.path0, *plan.argv[1:]]
-
     def _wall(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
         shown = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
-        read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE}
+        read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _LETTERBOX: workspace.letterbox}
         for mount in plan.mounts:
             (shown if mount.writable else read_only)[mount.target] = mount.source
         system = [path for path in _READABLE if os.path.exists(path)]
@@ -117,15 +123,12 @@ class LandlockRung:
         }
 
 
-def _check_program(plan: Plan) -> None:
-    """Refuse a command that is not there, which sandlock would report as an exit code of the program."""
-    name = plan.argv[0]
-    if "/" not in name and shutil.which(name, path=plan.env["PATH"]) is None:
-        raise ExecutorError(
-            f"{name} could not be started: it is not in {plan.env['PATH']}.",
-            hint="Install it on this machine, or name another command.",
-            details={"errno": errno.ENOENT, "argv": list(plan.argv)},
-        )
+def _program(plan: Plan) -> dict[str, object]:
+    """Return what `inside/init.py` has to know; processes are counted by sandlock, not by user."""
+    conf = configuration(plan, Identity())
+    conf["stdin"] = f"{_LETTERBOX}/stdin"
+    conf["limits"] = limits_of(plan, count_processes=False)
+    return conf
 
 
 def _others_reach(path: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import tempfile
 from typing import Any, Final
 
@@ -111,10 +112,6 @@ _REFUSED: Final = {
         "msgrcv",
         "msgctl",
     ),
-    "device nodes": (
-        "mknod",
-        "mknodat",
-    ),
 }
 """What is refused, and why."""
 
@@ -155,6 +152,10 @@ def filter_program(*, network: bool = False) -> bytes:
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+    for name, mode_argument in (("mknod", 1), ("mknodat", 2)):
+        for kind in (stat.S_IFCHR, stat.S_IFBLK):
+            rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
+            _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
     _refuse_sockets(sieve, seccomp, network=network)
     return _export(sieve)
 
@@ -165,10 +166,10 @@ def _refuse(sieve: Any, seccomp: Any, names: tuple[str, ...], number: int) -> No
             _add(sieve, seccomp.ERRNO(number), name)
 
 
-def _add(sieve: Any, action: Any, name: str) -> None:
+def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
     """Add a rule; a call that this architecture does not have needs none."""
     try:
-        sieve.add_rule(action, name)
+        sieve.add_rule(action, name, *rules)
     except (OSError, ValueError, RuntimeError) as error:
         if getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EDOM):
             raise

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from bough.errors import InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
-from bough.execution.bubblewrap import configuration
+from bough.execution.bubblewrap import configuration, limits_of
 from bough.execution.child import CONF, STATUS, Launch
 from bough.execution.identity import Identity
 from bough.execution.outcome import timed_out_at_once
@@ -74,7 +74,7 @@ class UnsafeLocalCodeExecutor:
 def _launch(inside: Plan, workspace: Workspace) -> Launch:
     outside = _on_host(inside, workspace)
     conf = configuration(outside, Identity())
-    conf["limits"] = {k: v for k, v in _limits(conf).items() if k != "NPROC"}
+    conf["limits"] = limits_of(inside, count_processes=False)
     conf["python"] = None
     conf["argv"] = list(_argv(outside))
     return Launch(
@@ -84,11 +84,6 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
         limits=inside.request.limits,
         env={},
     )
-
-
-def _limits(conf: dict[str, object]) -> dict[str, int]:
-    limits = conf["limits"]
-    return dict(limits) if isinstance(limits, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:

@@ -48,12 +48,14 @@ class Workspace:
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
         tmp: A private folder for walls that cannot make a fresh `/tmp`.
+        letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through.
     """
 
     folder: str
     work: str
     code: str
     tmp: str
+    letterbox: str
     identity: Identity
     before: Mapping[str, Print]
 
@@ -78,17 +80,19 @@ class Workspace:
 
     @classmethod
     def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
-        paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp")}
-        for name, path in paths.items():
-            os.mkdir(path, 0o755 if name == "code" else 0o700)
-            if identity.owner is not None and name != "code":
-                os.chown(path, *identity.owner)
-        os.chmod(paths["code"], 0o755)  # noqa: S103 - read by the run's own user
+        paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "letterbox")}
+        for path in paths.values():
+            os.mkdir(path, 0o700)
+        for name in ("code", "letterbox"):
+            os.chmod(paths[name], 0o755)  # noqa: S103 - read by the run's own user
+        if identity.owner is not None:
+            os.chown(paths["work"], *identity.owner)
+            os.chown(paths["tmp"], *identity.owner)
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file)
         work = plan.workspace or paths["work"]
         before = _fill(work, plan, identity)
-        return cls(folder, work, paths["code"], paths["tmp"], identity, before)
+        return cls(folder, work, paths["code"], paths["tmp"], paths["letterbox"], identity, before)
 
     def collect(self, plan: Plan) -> Collected:
         """Return what is new or changed in `/work`. Blocks; O(entries)."""

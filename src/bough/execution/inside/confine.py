@@ -6,8 +6,10 @@ find out whether confinement works here. It stays outside of the wall it builds.
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 
+import marshal
 import os
 import resource  # imported while its folder can still be entered
+import shutil
 import signal
 import sys
 
@@ -33,9 +35,8 @@ def sandbox(sandlock, conf):
         fs_mount_ro=wall["read_only"],
         fs_readable=[*wall["readable"], *wall["read_only"]],
         fs_writable=wall["writable"],
-        cwd=conf["cwd"],
+        cwd="/work",
         clean_env=True,
-        env=conf["env"],
         max_memory=conf["memory_bytes"],
         max_processes=conf["processes"],
         max_open_files=conf["open_files"],
@@ -64,28 +65,29 @@ def give_up_rights(conf):
 
 
 def start(sandlock, conf, status_fd):
-    """Run one program behind the wall, report how it ended, leave nothing of it."""
+    """Run `init.py` behind the wall, which runs the program and reports; leave nothing of them."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
+    hand_over(conf)
     give_up_rights(conf)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (conf["limits"]["FSIZE"],) * 2)
-    os.write(status_fd, b"r\n")
-    process = sandbox(sandlock, conf).popen(conf["program"])
-    ended = keeper.until_ended(process.pid, status_fd)
-    if ended:
-        result = process.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
+    os.dup2(status_fd, 0)
+    process = sandbox(sandlock, conf).popen(conf["init"])
+    if keeper.until_ended(process.pid, status_fd):
+        process.wait()
     keeper.kill_all()
-    if ended:
-        os.write(status_fd, b"s %d 0 0\n" % wait_status(result))
 
 
-def wait_status(result):
-    """Return the wait status that belongs to a sandlock result."""
-    if result.signal > 0:
-        return result.signal
-    return (result.exit_code & 0xFF) << 8
+def hand_over(conf):
+    """Leave configuration and input where the program's side can read them; no descriptor but 0, 1 and 2 gets there."""
+    with open(conf["letterbox"] + "/stdin", "xb") as target:
+        shutil.copyfileobj(sys.stdin.buffer, target)
+    with open(conf["letterbox"] + "/configuration", "xb") as target:
+        marshal.dump(conf["program"], target, 4)
+    for name in ("stdin", "configuration"):
+        os.chmod(conf["letterbox"] + "/" + name, 0o644)
 
 
 def main():
@@ -95,7 +97,7 @@ def main():
     if what == "probe":
         probe(sandlock, *sys.argv[3:5])
     else:
-        start(sandlock, init.read_configuration(int(sys.argv[3])), int(sys.argv[4]))
+        start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
 
 
 if __name__ == "__main__":

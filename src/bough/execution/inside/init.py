@@ -6,8 +6,9 @@ STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
-`python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it does, for walls that have another first
-process.
+CONF_FD may be the name of a file, and STATUS_FD 0, for walls that let nothing else through; the program's input then is
+the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it does,
+where another first process is in charge.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -22,10 +23,19 @@ import sys
 RLIMITS = ("AS", "DATA", "NPROC", "NOFILE", "FSIZE", "CORE")
 
 
-def read_configuration(fd):
-    """Return the dict that the host put into `fd`, and close it."""
-    with os.fdopen(fd, "rb") as source:
+def read_configuration(where):
+    """Return the dict that the host put into a descriptor, or a file, and close it."""
+    with open(int(where) if where.isdigit() else where, "rb") as source:
         return marshal.loads(source.read())
+
+
+def free_stdin(path):
+    """Put the file that the program shall read to descriptor 0; return where the status socket went that was there."""
+    status_fd = os.dup(0)
+    source = os.open(path, os.O_RDONLY)
+    os.dup2(source, 0)
+    os.close(source)
+    return status_fd
 
 
 def drop_privileges(uid, gid):
@@ -50,13 +60,15 @@ def prepare_child(conf, status_fd):
     os.closerange(3, status_fd)
     os.closerange(status_fd + 1, 4096)
     os.chdir(conf["cwd"])
+    for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     set_limits(conf["limits"])
 
 
 def execute(conf, status_fd):
     """Replace this process by `conf["argv"]`, looked up in the PATH of its own environment."""
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+    for name in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)
     try:
         os.execvpe(conf["argv"][0], conf["argv"], conf["env"])
@@ -157,7 +169,9 @@ def start():
     """Read the configuration, give up what is left of rights, and run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     status_fd = int(sys.argv[3])
-    conf = read_configuration(int(sys.argv[2]))
+    conf = read_configuration(sys.argv[2])
+    if status_fd == 0:
+        status_fd = free_stdin(conf["stdin"])
     if conf["uid"] is not None:
         drop_privileges(conf["uid"], conf["gid"])
     os.write(status_fd, b"r\n")

@@ -117,7 +117,7 @@ def main():
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     status_fd = int(sys.argv[3])
-    conf = init.read_configuration(int(sys.argv[2]))
+    conf = init.read_configuration(sys.argv[2])
     adopt_orphans()
     os.write(status_fd, b"r\n")
     child = start_program(conf, status_fd)
