@@ -161,6 +161,28 @@ async def test_a_missing_argument_says_what_the_script_wants(start: Start) -> No
     assert "/csv-profile ARGUMENTS" in answer
 
 
+async def test_in_a_library_too_big_for_the_prompt_the_skill_is_searched_for(
+    project: Path, store: EventStore, tmp_path: Path
+) -> None:
+    library = tmp_path / "library"
+    shutil.copytree(EXAMPLES / "skills", library)
+    for number in range(300):
+        folder = library / f"filler-{number:03}"
+        folder.mkdir()
+        head = f"name: filler-{number:03}\ndescription: Prepares form {number} for the tax office."
+        (folder / "SKILL.md").write_text(f"---\n{head}\n---\nFill it in.\n")
+    settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
+    agent = AgentSpec(model="offline", skill_roots=(library,))
+    conversation = await AsyncConversation.create(agent, workspace=project, store=store, settings=settings)
+    async with conversation:
+        counted = await ask(conversation, "How many words does README.md contain?")
+        assert "words" in counted
+        assert [ran.skill for ran in await scripts(conversation)] == ["word-count"]
+        called = [stored.event.tool async for stored in conversation.events if stored.kind == "ToolCalled"]
+        assert called == ["search_skills", "load_skill", "run_skill_script"]
+        assert (await ask(conversation, "Who is the president of Brazil?")).startswith("Nothing fits")
+
+
 async def test_no_tokens_are_used(start: Start) -> None:
     conversation = await start()
     await ask(conversation, "/word-count README.md")

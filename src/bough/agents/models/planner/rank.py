@@ -7,7 +7,7 @@ them is meant. So an entry fits only when it covers more than half of what the p
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bough.agents.models.planner.prompt import Prompt, normalise
@@ -24,10 +24,9 @@ class Entry:
 
 
 class Index:
-    """Entries in an in-memory FTS5 table; close it, or use it as a context manager."""
+    """Entries in an in-memory FTS5 table, told apart by their place in the set; use it as a context manager."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._entries = entries
         self._db = sqlite3.connect(":memory:")
         self._db.execute("CREATE VIRTUAL TABLE entry USING fts5(name, text, tokenize = 'porter unicode61')")
         rows = [(i, normalise(entry.name), normalise(entry.text)) for i, entry in enumerate(entries)]
@@ -39,47 +38,39 @@ class Index:
     def __exit__(self, *_: object) -> None:
         self._db.close()
 
-    def rank(self, words: Sequence[str]) -> list[Entry]:
-        """Return the entries that share a word with `words`, best first; entries earlier in the set win a tie."""
-        if not words:
-            return []
+    def rank(self, words: Iterable[str]) -> list[int]:
+        """Return the entries that share a word with `words`, best first; of equal ones the earlier first."""
         query = " OR ".join(f'"{word}"' for word in words)
         sql = f"SELECT rowid FROM entry WHERE entry MATCH ? ORDER BY bm25(entry, {_NAME_WEIGHT}, 1.0), rowid"  # noqa: S608
-        return [self._entries[row] for (row,) in self._db.execute(sql, (query,))]
+        return [row for (row,) in self._db.execute(sql, (query,))] if query else []
 
-    def fits(self, entry: Entry, prompt: Prompt) -> bool:
-        """Whether `entry` covers more than half of what the prompt asks for.
-
-        General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill
-        about CSV, `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when
-        it stands in the entry's name and something is named to work on: "count README.md".
-        """
-        covered = [word for word in prompt.strong if self._has(entry, word)]
-        kinds = [kind for kind in prompt.kinds if self._has(entry, kind)]
-        missed = [word for word in prompt.strong if word not in covered and word not in prompt.echoed]
-        if missed and len(covered) + len(kinds) <= len(missed):
-            return False
-        if covered:
-            return True
-        named = (self._has(entry, word, column="name") for word in (*prompt.words, *kinds))
-        return bool(prompt.args) and any(named)
-
-    def _has(self, entry: Entry, word: str, *, column: str = "name text") -> bool:
-        row = self._entries.index(entry)
-        found = self._db.execute(
-            "SELECT 1 FROM entry WHERE entry MATCH ? AND rowid = ?", (f'{{{column}}} : "{word}"', row)
-        )
-        return found.fetchone() is not None
+    def covers(self, words: Iterable[str], *, columns: str = "name text") -> dict[str, frozenset[int]]:
+        """Return, for each word, the entries that hold it in `columns`."""
+        sql = "SELECT rowid FROM entry WHERE entry MATCH ?"
+        return {word: frozenset(r for (r,) in self._db.execute(sql, (f'{{{columns}}} : "{word}"',))) for word in words}
 
 
 def best_fit(entries: Sequence[Entry], prompt: Prompt) -> Entry | None:
-    """Return the entry that fits `prompt` best, None when none fits. O(words x entries)."""
+    """Return the best of the entries that cover more than half of what the prompt asks for, None when none does.
+
+    General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill about
+    CSV, `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when it stands
+    in the entry's name and something is named to work on: "count README.md". O(entries + words x matches).
+    """
+    words = (*prompt.words, *prompt.kinds)
     with Index(entries) as index:
-        ranked = index.rank((*prompt.words, *prompt.kinds))
-        return next((entry for entry in ranked if index.fits(entry, prompt)), None)
+        anywhere, in_name = index.covers(words), index.covers(words, columns="name")
+        for row in index.rank(words):
+            covered = [word for word in prompt.strong if row in anywhere[word]]
+            kinds = [kind for kind in prompt.kinds if row in anywhere[kind]]
+            missed = [word for word in prompt.strong if word not in covered and word not in prompt.echoed]
+            named = bool(prompt.args) and any(row in in_name[word] for word in words)
+            if (not missed or len(covered) + len(kinds) > len(missed)) and (covered or named):
+                return entries[row]
+    return None
 
 
-def best_of(entries: Sequence[Entry], words: Sequence[str]) -> Entry:
+def best_of(entries: Sequence[Entry], words: Iterable[str]) -> Entry:
     """Return the entry nearest to `words`, the first when none shares a word; `entries` must not be empty."""
     with Index(entries) as index:
-        return next(iter(index.rank(words)), entries[0])
+        return entries[next(iter(index.rank(words)), 0)]
