@@ -114,6 +114,11 @@ def test_a_failure_says_which_script_how_and_what_to_try(result: dict[str, Any],
         assert part in answer
 
 
+def test_an_error_that_repeats_the_error_stream_is_said_once() -> None:
+    answer = ran(status="error", exit_code=1, stderr="no such file", error="exit code 1: no such file")
+    assert answer.count("no such file") == 1
+
+
 def test_an_error_text_keeps_its_end_where_the_reason_stands() -> None:
     assert "ValueError: the reason" in ran(status="error", exit_code=1, stderr="x\n" * 5000 + "ValueError: the reason")
 

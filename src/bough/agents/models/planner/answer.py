@@ -108,7 +108,7 @@ def _script_failed(done: Done, result: JsonObject) -> str:
         how.append(f"with exit code {result['exit_code']}")
     if code:
         how.append(f"({code})")
-    detail = "\n".join(filter(None, dict.fromkeys([_text(result.get("error")).strip(), stderr])))
+    detail = stderr or _text(result.get("error")).strip()
     parts = [f"{_script(done)} {' '.join(how)}.", _tail(detail, _MAX_ERROR_CHARS)]
     if printed := _text(result.get("stdout")).strip():
         parts.append(f"Before that it printed:\n{_bounded(printed, _MAX_ERROR_CHARS)}")
@@ -117,13 +117,13 @@ def _script_failed(done: Done, result: JsonObject) -> str:
 
 def _advice(done: Done, code: str, detail: str) -> str:
     skill = _text(done.args.get("skill_name"))
-    if _USAGE.search(detail):
-        return f"It wants other arguments than it was given; the lines above say which. Try: /{skill} ARGUMENTS"
     if code in _ADVICE:
         return _ADVICE[code]
     args: list[Any] = done.args.get("args") or []
-    given = shlex.join(map(str, args)) or "nothing"
-    return f"It was given: {given}. Check that, or give other arguments: /{skill} ARGUMENTS"
+    given = f"It was given {shlex.join(map(str, args)) or 'no arguments'}."
+    if _USAGE.search(detail):
+        return f"{given} What it wants instead is said above. Try: /{skill} ARGUMENTS"
+    return f"{given} Check that, or give others: /{skill} ARGUMENTS"
 
 
 def _script(done: Done) -> str:

@@ -50,7 +50,7 @@ def _choose(turn: Turn) -> Choice | Call | str:
     prompt = read_prompt(turn.message)
     if turn.active:
         return Choice(skill=_active_name(turn, prompt), args=prompt.args)
-    if turn.used and prompt.args and not prompt.strong:
+    if turn.used and prompt.args and not prompt.words:
         return Choice(skill=turn.used.skill, args=prompt.args, script=turn.used.script)
     if call := _search(turn, prompt):
         return call
