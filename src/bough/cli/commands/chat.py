@@ -1,0 +1,189 @@
+"""`bough chat`: a conversation at the keyboard."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from bough.cli import options
+from bough.cli.keys import escape_pressed
+from bough.cli.render import Renderer, renderer_for
+from bough.cli.target import Target
+from bough.cli.text import Line, line
+from bough.cli.turn import Turn, started_note
+from bough.config import Settings
+from bough.errors import BoughError, InvalidInput
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+T = TypeVar("T")
+PROMPT = "> "
+HELP = (
+    ("/skills", "list the skills; /NAME … uses one"),
+    ("/fork [SEQ]", "go on in a branch, cut after the first SEQ events"),
+    ("/model NAME", "go on with another model"),
+    ("/cost", "what was used so far"),
+    ("/quit", "leave; bough resume goes on"),
+)
+
+
+def chat(
+    id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A conversation to go on with; none starts a new one.")
+    ] = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    skills: options.SkillRoots = None,
+    workspace: options.Workspace = Path(),
+    executor: options.Executor = None,
+    script_timeout: options.ScriptTimeout = None,
+    home: options.Home = None,
+    store: options.Store = None,
+) -> int:
+    """Talk with an agent. Esc or Ctrl+C pauses a run, Ctrl+C twice quits; /help lists the commands."""
+    settings = options.settings_of(
+        home,
+        store,
+        model=model,
+        base_url=base_url,
+        executor=executor,
+        skill_roots=skills,
+        script_timeout=script_timeout,
+        cwd=workspace,
+    )
+    with asyncio.Runner() as runner:
+        chatting = runner.run(_begin(id, settings, workspace, model))
+        try:
+            chatting.loop(runner)
+        finally:
+            runner.run(chatting.aclose())
+    return 0
+
+
+async def _begin(id: str | None, settings: Settings, workspace: Path, model: str | None) -> Chat:
+    from bough.conversation import AsyncConversation
+
+    renderer = renderer_for(json=False)
+    if id is None:
+        conversation = await AsyncConversation.create(workspace=workspace, settings=settings)
+        if note := started_note(settings.model is not None, conversation.agent.model_name):
+            renderer.note(note)
+    else:
+        target = Target.parse(id)
+        if target.at is not None:
+            raise InvalidInput("a conversation goes on at its end", hint=f"`bough fork {id}` branches off there")
+        conversation = await AsyncConversation.open(target.name, settings=settings)
+        if model is not None:
+            await conversation.set_model(model)
+    return Chat(conversation, renderer)
+
+
+class Chat:
+    """The loop of asking, doing and showing."""
+
+    def __init__(self, conversation: AsyncConversation, renderer: Renderer) -> None:
+        self._conversation = conversation
+        self._renderer = renderer
+        self._opened = [conversation]
+        self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
+            "/fork": self._fork,
+            "/skills": self._skills,
+            "/cost": self._cost,
+            "/model": self._model,
+            "/help": self._help,
+        }
+
+    async def aclose(self) -> None:
+        """Close every conversation that was used."""
+        for conversation in reversed(self._opened):
+            await conversation.aclose()
+
+    def loop(self, runner: asyncio.Runner) -> None:
+        """Ask and answer until the end of input, `/quit`, or Ctrl+C twice."""
+        _edit_lines()
+        runner.run(self._turn().heading())
+        self._note("/help lists the commands")
+        interrupted = False
+        while True:
+            try:
+                text = input(PROMPT if sys.stdin.isatty() else "").strip()
+                if text == "/quit":
+                    return
+                if text:
+                    runner.run(self._answer(text))
+                interrupted = False
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                if interrupted:
+                    return
+                interrupted = True
+                self._note("Ctrl+C once more quits")
+            except BoughError as error:
+                self._renderer.error(error)
+
+    def _turn(self) -> Turn:
+        return Turn(self._conversation, self._renderer, command="chat", json=False, stream=sys.stdout.isatty())
+
+    async def _answer(self, text: str) -> None:
+        word, _, rest = text.partition(" ")
+        if command := self._commands.get(word):
+            await command(rest.strip())
+            return
+        start = self._conversation.state.head
+        await self._conversation.send_message(text)
+        with escape_pressed(self._pause):
+            await self._turn().run(show_from=start)
+
+    def _pause(self) -> None:
+        self._note("pausing")
+        self._pausing = asyncio.ensure_future(self._conversation.interrupt())
+
+    async def _fork(self, at: str) -> None:
+        if at and not at.isdigit():
+            raise InvalidInput(f"{at!r} is no number of events", hint="/fork 5 keeps the first 5 events")
+        branch = await self._conversation.fork(at=int(at) if at else None)
+        self._opened.append(branch)
+        self._conversation = branch
+        await self._turn().heading()
+
+    async def _skills(self, _: str) -> None:
+        found = self._conversation.skills.list_all()
+        for skill in found:
+            self._renderer.note(line(("  " + skill.name, "id"), f"  {skill.description}"))
+        if not found:
+            self._note("no skills here")
+
+    async def _cost(self, _: str) -> None:
+        usage = self._conversation.usage
+        cost = "unknown" if usage.cost_usd is None else f"{usage.cost_usd:.4f} USD"
+        self._renderer.note(
+            line(f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens, cost {cost}")
+        )
+
+    async def _model(self, name: str) -> None:
+        if not name:
+            self._note(f"model {self._conversation.agent.model_name}")
+            return
+        await self._conversation.set_model(name)
+        await self._turn().heading()
+
+    async def _help(self, _: str) -> None:
+        for command, what in HELP:
+            self._renderer.note(line((f"  {command:<13}", "strong"), what))
+
+    def _note(self, text: str) -> None:
+        self._renderer.note(Line(((text, "dim"),)))
+
+
+def _edit_lines() -> None:
+    """Give the prompt a history and the arrow keys, where the platform has them."""
+    if sys.stdin.isatty():
+        import_module("readline")

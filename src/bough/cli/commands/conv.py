@@ -1,0 +1,288 @@
+"""`bough conv`: the conversations of a store. Reads the store directly, so it starts quickly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+from uuid import UUID
+
+import typer
+
+from bough.cli import options
+from bough.cli.describe import describe
+from bough.cli.render import Report, renderer_for
+from bough.cli.target import Target, short
+from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.events.record import ConversationFilter, ConversationRecord, Page, Status
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.events import EventStore
+
+_STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
+_PAGE = 500
+
+
+def list_(
+    status: Annotated[str | None, typer.Option("--status", help="Only those in this state.")] = None,
+    search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only titles with this text.")] = None,
+    tag: options.Tags = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page of --json ended.")] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """List conversations, the most recent first."""
+    chosen = ConversationFilter(status=_status(status), text=search, tags=options.tags_of(tag))
+    page = asyncio.run(_page(options.settings_of(home, store), chosen, cursor, limit))
+    return Report(
+        command="conv list",
+        data={"conversations": [record_json(record) for record in page.items], "next_cursor": page.next_cursor},
+        blocks=list(_listing(page, filtered=chosen != ConversationFilter())),
+        next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
+    )
+
+
+def show(
+    id: options.Conversation = "-",
+    full: Annotated[bool, typer.Option("--full", help="Print long texts to their end.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show a conversation: what it is, and its events."""
+    target = Target.parse(id)
+    record, events = asyncio.run(_whole(options.settings_of(home, store), target))
+    return Report(
+        command="conv show",
+        data={"conversation": record_json(record), "events": events},
+        blocks=[*_heading(record), line(), *(shown for event in events for shown in describe(event, full=full))],
+        next=(f"bough fork {short(record.id)}@SEQ", f"bough conv tree {short(record.id)}"),
+    )
+
+
+def tree(
+    id: options.Conversation = "-",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show the tree of forks a conversation belongs to."""
+    target = Target.parse(id)
+    record, records = asyncio.run(_family(options.settings_of(home, store), target.name))
+    branches = list(_branches(records))
+    return Report(
+        command="conv tree",
+        data={
+            "conversation": str(record.id),
+            "root": str(record.root),
+            "conversations": [record_json(each) | {"depth": len(stem) // 3} for each, stem in branches],
+        },
+        blocks=[_tree_line(each, stem, marked=each.id == record.id) for each, stem in branches],
+    )
+
+
+def tail(
+    id: options.Conversation = "-",
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last events.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl+C.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | None:
+    """Show the last events of a conversation; with --follow, those that come too (with --json, one a line)."""
+    target = Target.parse(id)
+    settings = options.settings_of(home, store)
+    if follow:
+        asyncio.run(_follow(settings, target.name, lines, json=json))
+        return None
+    record, events = asyncio.run(_last(settings, target, lines))
+    return Report(
+        command="conv tail",
+        data={"conversation": record_json(record), "events": events},
+        blocks=[shown for event in events for shown in describe(event)],
+    )
+
+
+def record_json(record: ConversationRecord) -> JsonObject:
+    """Return a conversation's record for programs."""
+    forked = str(record.forked_from) if record.forked_from else None
+    return {
+        "id": str(record.id),
+        "short_id": short(record.id),
+        "title": record.title,
+        "status": record.status,
+        "events": record.head,
+        "agent": record.config.get("agent"),
+        "model": record.config.get("model"),
+        "workspace": record.config.get("workspace"),
+        "tags": record.tags,
+        "root": str(record.root),
+        "forked_from": forked,
+        "forked_at": record.forked_at,
+        "created": record.created.isoformat(),
+        "updated": record.updated.isoformat(),
+    }
+
+
+# Reading.
+
+
+async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
+    async with options.opened(settings) as store:
+        return await store.list(chosen, cursor, limit)
+
+
+async def _whole(settings: Settings, target: Target) -> tuple[ConversationRecord, list[JsonObject]]:
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(target.name))
+        stop = _cut(record, target.at)
+        return record, [stored.as_json() async for stored in store.read(record.id, 0, stop)]
+
+
+async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(target.name))
+        stop = _cut(record, target.at)
+        start = max(0, stop - count)
+        return record, [stored.as_json() async for stored in store.read(record.id, start, stop)]
+
+
+async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> None:
+    renderer = renderer_for(json=json)
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(name))
+        async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
+            event = stored.as_json()
+            renderer.record({"type": "event", "event": event})
+            for shown in describe(event):
+                renderer.result(shown)
+
+
+async def _family(settings: Settings, name: str) -> tuple[ConversationRecord, list[ConversationRecord]]:
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(name))
+        return record, [each async for each in _of_root(store, record.root)]
+
+
+async def _of_root(store: EventStore, root: UUID) -> AsyncIterator[ConversationRecord]:
+    """Iterate the conversations of one tree, tombstones too, since live forks may hang on them."""
+    cursor, more = None, True
+    while more:
+        page = await store.list(ConversationFilter(root=root, include_deleted=True), cursor, _PAGE)
+        for record in page.items:
+            yield record
+        cursor = page.next_cursor
+        more = cursor is not None
+
+
+def _cut(record: ConversationRecord, at: int | None) -> int:
+    if at is not None and at > record.head:
+        raise InvalidInput(
+            f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
+        )
+    return record.head if at is None else at
+
+
+def _status(name: str | None) -> Any:
+    if name is None or name in get_args(Status):
+        return name
+    raise InvalidInput(f"there is no status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
+
+
+# Showing.
+
+
+def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
+    if not page.items:
+        yield line(("no conversation matches" if filtered else "no conversations yet", "dim"))
+        return
+    now = datetime.now(UTC)
+    yield Table(
+        head=("id", "title", "status", "events", "updated"),
+        rows=tuple(_row(record, now) for record in page.items),
+        flexible=1,
+        right=frozenset({3}),
+    )
+    if page.next_cursor:
+        yield line(("… more: raise --limit", "dim"))
+
+
+def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
+    title = one_line(record.title or "untitled")
+    if record.forked_from is not None:
+        title += f"  (fork of {short(record.forked_from)}@{record.forked_at})"
+    return (
+        (short(record.id), "id"),
+        (title, ""),
+        (record.status, _STATUS_STYLES.get(record.status, "")),
+        (str(record.head), ""),
+        (ago(record.updated, now), "dim"),
+    )
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """Return how long ago something was, in its largest unit; a date from a week on."""
+    seconds = max(0, int((now - then).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 7 * 86400:
+            return then.astimezone().strftime("%Y-%m-%d")
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def _heading(record: ConversationRecord) -> Iterator[Line]:
+    yield line((short(record.id), "id"), "  ", (one_line(record.title or "untitled"), "strong"))
+    details = [
+        record.status,
+        f"agent {record.config.get('agent', '?')}",
+        f"model {record.config.get('model', '?')}",
+        _count(record.head),
+    ]
+    if record.forked_from is not None:
+        details.append(f"fork of {short(record.forked_from)}@{record.forked_at}")
+    yield line((" · ".join(details), "dim"))
+    if record.tags:
+        yield line(("tags " + " ".join(f"{key}={value}" for key, value in sorted(record.tags.items())), "dim"))
+
+
+def _count(events: int) -> str:
+    return "1 event" if events == 1 else f"{events} events"
+
+
+def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationRecord, str]]:
+    """Yield every conversation of a tree with the lines drawn before it, depth first, older forks first.
+
+    Without recursion: a chain of forks may be long.
+    """
+    known = {record.id for record in records}
+    forks: dict[UUID | None, list[ConversationRecord]] = defaultdict(list)
+    for record in sorted(records, key=lambda each: (each.created, each.id), reverse=True):
+        forks[record.forked_from if record.forked_from in known else None].append(record)
+    stack = [(record, "", "") for record in forks[None]]
+    while stack:
+        record, stem, below = stack.pop()
+        yield record, stem
+        for index, fork in enumerate(forks[record.id]):
+            turn, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
+            stack.append((fork, below + turn, below + gap))
+
+
+def _tree_line(record: ConversationRecord, stem: str, *, marked: bool) -> Line:
+    at: Span = (f"@{record.forked_at} ", "warn") if record.forked_from is not None else ("", "")
+    title = "deleted" if record.deleted else one_line(record.title or "untitled", 44)
+    return line(
+        (stem, "dim"),
+        at,
+        (short(record.id), "id"),
+        f"  {title}",
+        (f"  {_count(record.head)}, {record.status}", "dim"),
+        ("  <- this one" if marked else "", "strong"),
+    )

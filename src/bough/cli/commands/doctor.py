@@ -1,0 +1,149 @@
+"""`bough doctor`: what works here and what does not, and how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, TypeAlias
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.text import Line, Style, line
+from bough.config import Settings
+from bough.errors import BoughError
+from bough.execution.base import Isolation
+
+State: TypeAlias = Literal["ok", "missing", "broken"]
+
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY")
+_PACKAGES = ("pydantic-ai-slim", "pydantic", "typer", "rich")
+_STYLES: Mapping[State, Style] = {"ok": "good", "missing": "dim", "broken": "bad"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        state: `missing` is no fault: it is optional. `broken` is one.
+        fix: How to mend it.
+        essential: Whether bough's main job fails without it.
+    """
+
+    part: str
+    name: str
+    state: State
+    said: str
+    fix: str = ""
+    essential: bool = False
+
+
+def doctor(
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Look at executors, models, store and versions; exit code 6 when the main job does not work here."""
+    settings = options.settings_of(home, store)
+    checks = asyncio.run(_all(settings))
+    works = not any(check.essential and check.state != "ok" for check in checks)
+    return Report(
+        command="doctor",
+        data={"works": works, "checks": [asdict(check) for check in checks]},
+        blocks=list(_sheet(checks, works=works)),
+        exit_code=0 if works else 6,
+    )
+
+
+async def _all(settings: Settings) -> list[Check]:
+    return [
+        *await _executors(),
+        *_models(settings, os.environ),
+        await _store(settings),
+        *_versions(),
+    ]
+
+
+async def _executors() -> list[Check]:
+    """Probe every rung by really running something behind it; one that works is enough."""
+    from bough.execution import LocalSandboxCodeExecutor
+
+    executor = LocalSandboxCodeExecutor()
+    try:
+        reports = await executor.probe()
+    finally:
+        await executor.aclose()
+    checks = [
+        Check(
+            "executor",
+            report.name,
+            "ok" if report.works else "missing",
+            f"isolation {report.isolation.name.lower()}" if report.works else report.missing,
+            "" if report.works else report.install,
+        )
+        for report in reports
+    ]
+    return [_reached(max((r.isolation for r in reports if r.works), default=None)), *checks]
+
+
+def _reached(isolation: Isolation | None) -> Check:
+    if isolation is None:
+        fix = "mend one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
+        return Check("executor", "sandbox", "broken", "scripts cannot run: no sandbox works here", fix, essential=True)
+    return Check("executor", "sandbox", "ok", f"isolation reached: {isolation.name.lower()}", essential=True)
+
+
+def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
+    yield Check("model", "offline", "ok", "the built-in planner, needs no key", essential=True)
+    chosen = settings.model or "by key, else offline"
+    where = f" at {settings.base_url}" if settings.base_url else ""
+    yield Check("model", "default", "ok", f"{chosen}{where}")
+    for name in _KEYS:
+        is_set = bool(env.get(name, "").strip())
+        yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
+
+
+async def _store(settings: Settings) -> Check:
+    """Open the store and look at every row of it."""
+    try:
+        async with options.opened(settings) as store:
+            found = await store.check()
+    except BoughError as error:
+        return Check("store", settings.store, "broken", error.message, error.hint, essential=True)
+    if found.findings:
+        said = "; ".join(finding.problem for finding in found.findings[:3])
+        return Check("store", settings.store, "broken", said, "keep a copy of it before anything else", essential=True)
+    counts = f"{found.conversations} conversations, {found.events} events, all in order"
+    return Check("store", settings.store, "ok", counts, essential=True)
+
+
+def _versions() -> Iterator[Check]:
+    from bough import __version__
+
+    yield Check("version", "bough", "ok", __version__)
+    yield Check("version", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    yield Check("version", "sqlite", "ok", sqlite3.sqlite_version)
+    for package in _PACKAGES:
+        try:
+            yield Check("version", package, "ok", version(package))
+        except PackageNotFoundError:
+            yield Check("version", package, "broken", "not installed", f"pip install {package}", essential=True)
+
+
+def _sheet(checks: list[Check], *, works: bool) -> Iterator[Line]:
+    part = ""
+    width = max(len(check.name) for check in checks if check.part != "store")
+    for check in checks:
+        if check.part != part:
+            part = check.part
+            yield line((part, "strong"))
+        yield line("  ", (f"{check.state:<8}", _STYLES[check.state]), f"{check.name:<{width}}  {check.said}")
+        if check.fix and check.state != "ok":
+            yield line((f"{'':10}{'':{width}}  fix: {check.fix}", "warn"))
+    yield line()
+    yield line("bough works here", ("", "")) if works else line(("bough cannot do its main job here yet", "bad"))

@@ -1,0 +1,229 @@
+"""`bough run`, `bough resume`, `bough fork`: turns of a conversation, without asking back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.target import Target
+from bough.cli.text import line
+from bough.cli.turn import Turn, started_note
+from bough.config import Settings
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+Prompt = Annotated[
+    str | None, typer.Argument(metavar="PROMPT", help="What to do, or /skill and its arguments. Default: stdin.")
+]
+Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="A message to send first.")]
+File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file.")]
+
+
+def run(
+    prompt: Prompt = None,
+    file: File = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    skills: options.SkillRoots = None,
+    workspace: options.Workspace = Path(),
+    executor: options.Executor = None,
+    timeout: options.Timeout = None,
+    script_timeout: options.ScriptTimeout = None,
+    title: options.Title = None,
+    tag: options.Tags = None,
+    no_stream: options.NoStream = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> int:
+    """Start a conversation, run it to the end, print the answer. With --json one event a line, the result last."""
+    text = _prompt(prompt, file)
+    tags = options.tags_of(tag)
+    settings = options.settings_of(
+        home,
+        store,
+        model=model,
+        base_url=base_url,
+        executor=executor,
+        skill_roots=skills,
+        script_timeout=script_timeout,
+        cwd=workspace,
+    )
+    renderer = renderer_for(json=json)
+
+    async def main() -> int:
+        from bough.conversation import AsyncConversation
+
+        conversation = await AsyncConversation.create(workspace=workspace, title=title, tags=tags, settings=settings)
+        async with conversation:
+            if note := started_note(settings.model is not None, conversation.agent.model_name):
+                renderer.note(note)
+            turn = Turn(conversation, renderer, command="run", json=json, stream=_streams(no_stream))
+            await turn.heading()
+            await conversation.send_message(text)
+            return await turn.run(timeout_seconds=timeout, show_from=0)
+
+    return asyncio.run(main())
+
+
+def resume(
+    id: options.Conversation = "-",
+    prompt: Message = None,
+    model: options.Model = None,
+    timeout: options.Timeout = None,
+    script_timeout: options.ScriptTimeout = None,
+    no_stream: options.NoStream = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> int:
+    """Go on with a conversation: finish what was interrupted, or answer PROMPT."""
+    target = Target.parse(id)
+    if target.at is not None:
+        raise InvalidInput(
+            "a conversation goes on at its end", hint=f"`bough fork {id}` branches off there, and the fork goes on"
+        )
+    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    renderer = renderer_for(json=json)
+
+    async def main() -> int:
+        async with await _open(target.name, settings) as conversation:
+            if model is not None:
+                await conversation.set_model(model)
+            return await _go_on(
+                conversation,
+                renderer,
+                prompt,
+                command="resume",
+                json=json,
+                stream=_streams(no_stream),
+                timeout_seconds=timeout,
+            )
+
+    return asyncio.run(main())
+
+
+def fork(
+    id: options.Conversation,
+    prompt: Message = None,
+    title: options.Title = None,
+    tag: options.Tags = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    pending: Annotated[
+        str, typer.Option("--pending", metavar="close|drop", help="What becomes of calls that are open at the cut.")
+    ] = "close",
+    model: options.Model = None,
+    timeout: options.Timeout = None,
+    script_timeout: options.ScriptTimeout = None,
+    no_stream: options.NoStream = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Branch off a conversation after its first SEQ events (ID@SEQ); with PROMPT, run the branch."""
+    target = Target.parse(id)
+    tags = options.tags_of(tag)
+    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    renderer = renderer_for(json=json)
+
+    async def main() -> Report | int:
+        async with await _open(target.name, settings) as source:
+            agent = None if model is None else source.agent.model_copy(update={"model": model})
+            branch = await source.fork(
+                at=target.at, agent=agent, title=title, tags=tags, reason=reason, pending=_pending(pending)
+            )
+            async with branch:
+                if prompt is None:
+                    return await _forked(source, branch)
+                return await _go_on(
+                    branch,
+                    renderer,
+                    prompt,
+                    command="fork",
+                    json=json,
+                    stream=_streams(no_stream),
+                    timeout_seconds=timeout,
+                )
+
+    return asyncio.run(main())
+
+
+async def _open(name: str, settings: Settings) -> AsyncConversation:
+    from bough.conversation import AsyncConversation
+
+    return await AsyncConversation.open(name, settings=settings)
+
+
+async def _go_on(
+    conversation: AsyncConversation,
+    renderer: Renderer,
+    prompt: str | None,
+    *,
+    command: str,
+    json: bool,
+    stream: bool,
+    timeout_seconds: float | None,
+) -> int:
+    turn = Turn(conversation, renderer, command=command, json=json, stream=stream)
+    await turn.heading()
+    start = conversation.state.head
+    if prompt is not None:
+        await conversation.send_message(prompt)
+    elif not conversation.state.has_work:
+        renderer.note(line((f'nothing is left to do; bough resume {conversation.short_id} "…" says more', "dim")))
+    return await turn.run(timeout_seconds=timeout_seconds, show_from=start)
+
+
+async def _forked(source: AsyncConversation, branch: AsyncConversation) -> Report:
+    from bough.cli.commands.conv import record_json
+
+    record = await branch.store.get(branch.id)
+    at = record.forked_at
+    then = f"bough resume {branch.short_id}" + ("" if branch.state.has_work else ' "…"')
+    return Report(
+        command="fork",
+        data={"conversation": record_json(record)},
+        blocks=[
+            line(
+                (branch.short_id, "id"),
+                f"  fork of {source.short_id}@{at}",
+            )
+        ],
+        next=(then, f"bough conv tree {branch.short_id}"),
+    )
+
+
+def _pending(choice: str) -> Literal["close", "drop"]:
+    if choice == "close" or choice == "drop":
+        return choice
+    raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")
+
+
+def _prompt(prompt: str | None, file: Path | None) -> str:
+    """Return the prompt from the argument, the file or stdin.
+
+    Raises:
+        InvalidInput: There is none, there are two, or it cannot be read.
+    """
+    if prompt is not None and file is not None:
+        raise InvalidInput("a prompt and a file with one were given", hint="give one of them")
+    if prompt is not None:
+        return prompt
+    if file is None and sys.stdin.isatty():
+        raise InvalidInput("there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; bough chat asks')
+    try:
+        return sys.stdin.read() if file is None else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the prompt cannot be read: {error}", hint="give a text file in UTF-8") from error
+
+
+def _streams(no_stream: bool) -> bool:
+    return not no_stream and sys.stdout.isatty()

@@ -1,0 +1,265 @@
+"""`bough skills`: which skills there are here, what is wrong with them, what a message would activate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.text import Block, Line, Span, Style, Table, line, one_line, paragraph
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.skills import CheckedSkill, Diagnostic, Skill, SkillMetadata, SkillRegistry, TriggerMatch
+
+_SEVERITY: dict[str, Style] = {"error": "bad", "warning": "warn", "info": "dim"}
+
+
+def list_(
+    workspace: options.Workspace = Path(),
+    skills: options.SkillRoots = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """List the skills that apply in a working folder."""
+    registry = _registry(workspace, options.settings_of(home, store, skill_roots=skills))
+    found = registry.list_all()
+    return Report(
+        command="skills list",
+        data={
+            "skills": [skill_json(skill) for skill in found],
+            "withheld": [skill_json(skill) for skill in registry.withheld],
+            "diagnostics": [each.as_dict() for each in registry.diagnostics],
+        },
+        blocks=list(_listing(registry)),
+        next=("bough skills trust",) if registry.withheld else (),
+    )
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    workspace: options.Workspace = Path(),
+    skills: options.SkillRoots = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show a skill: its instructions, its files, where it comes from."""
+    skill = _registry(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
+    return Report(
+        command="skills show",
+        data=skill_json(skill.summary())
+        | {
+            "content": skill.content,
+            "content_hash": skill.content_hash,
+            "files": list(skill.resources.all),
+            "diagnostics": [each.as_dict() for each in skill.diagnostics],
+        },
+        blocks=list(_sheet(skill)),
+        next=(f'bough run "/{skill.name} …"',),
+    )
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill, or one of skills.")] = Path(),
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Every skill below DIR.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict/--lenient", help="Hold to the specification, or load what can be understood.")
+    ] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Check skills and say how to mend them; exit code 1 when one has an error."""
+    from bough.skills.check import check as check_skills
+
+    checked = check_skills(directory, recursive=recursive, mode="strict" if strict else "lenient")
+    return Report(
+        command="skills check",
+        data={"skills": [skill.as_dict() for skill in checked]},
+        blocks=list(_findings(checked)),
+        exit_code=1 if any(skill.has_errors or not skill.loaded for skill in checked) else 0,
+    )
+
+
+def match(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A message.")],
+    workspace: options.Workspace = Path(),
+    skills: options.SkillRoots = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Say which skills a message would activate, and which are nearest to it."""
+    from bough.skills import TriggerIndex
+
+    registry = _registry(workspace, options.settings_of(home, store, skill_roots=skills))
+    matches = TriggerIndex(registry.list_all()).match(text)
+    nearest = registry.search(text)
+    return Report(
+        command="skills match",
+        data={
+            "matches": [_match_json(each) for each in matches],
+            "nearest": [skill_json(skill) for skill in nearest],
+        },
+        blocks=list(_matched(matches, nearest)),
+    )
+
+
+def trust(
+    workspace: options.Workspace = Path(),
+    revoke: Annotated[bool, typer.Option("--revoke", help="Forget the trust in this project.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trusted.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Trust the code that this project's skills carry, as it is now; any change asks again."""
+    from bough.skills import TrustStore
+    from bough.skills.trust import code_skills
+
+    trusted = TrustStore(options.settings_of(home, store).home)
+    folder = _folder(workspace)
+    if revoke:
+        return _revoked(trusted.revoke(folder))
+    found = sorted(code_skills(folder))
+    if found and not dry_run:
+        _ask(found, yes=yes or json)
+        trusted.trust(folder)
+    done = "would be trusted" if dry_run else "trusted"
+    blocks = [line((file, "id"), f"  {done}") for file in found]
+    return Report(
+        command="skills trust",
+        data={"trusted": [] if dry_run else found, "found": found},
+        blocks=blocks or [line(("no skill of this project carries code", "dim"))],
+    )
+
+
+def skill_json(skill: SkillMetadata) -> JsonObject:
+    """Return what is known of a skill before it is loaded, for programs."""
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "kind": skill.kind,
+        "scope": skill.scope,
+        "path": str(skill.path),
+    }
+
+
+def _revoked(was_there: bool) -> Report:
+    said = "the trust in this project is forgotten" if was_there else "this project was not trusted"
+    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(said)])
+
+
+def _ask(files: list[str], *, yes: bool) -> None:
+    """Ask whether to trust these skills.
+
+    Raises:
+        InvalidInput: Nobody is there to be asked, or the answer is no.
+    """
+    import sys
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput("nobody is there to be asked", hint="look at the skills, then give --yes")
+    for file in files:
+        typer.echo(f"  {file}", err=True)
+    if not typer.confirm("Let these skills run their code in the sandbox?", err=True):
+        raise InvalidInput("nothing was trusted", hint="they stay out until you say yes")
+
+
+def _folder(workspace: Path) -> Path:
+    folder = workspace.expanduser().absolute()
+    if not folder.is_dir():
+        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
+    return folder
+
+
+def _registry(workspace: Path, settings: Settings) -> SkillRegistry:
+    from bough.skills import SkillRegistry
+
+    return SkillRegistry.open(_folder(workspace), home=settings.home, roots=settings.skill_roots)
+
+
+def _match_json(match: TriggerMatch) -> JsonObject:
+    return {
+        "skill": match.skill,
+        "kind": match.kind,
+        "keyword": match.keyword,
+        "inputs": match.inputs,
+        "missing": list(match.missing),
+    }
+
+
+# Showing.
+
+
+def _listing(registry: SkillRegistry) -> Iterator[Block]:
+    found = registry.list_all()
+    if found:
+        rows = tuple(_row(skill) for skill in found)
+        yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
+    else:
+        yield line(("no skills here", "dim"))
+        yield line(("put a folder with a SKILL.md into .agents/skills, or name one with --skills", "dim"))
+    for skill in registry.withheld:
+        yield line((f"{skill.name}: not used, it carries code and this project is not trusted", "warn"))
+    for each in registry.diagnostics:
+        if each.code != "untrusted":
+            yield from _diagnostic(each, with_path=True)
+
+
+def _row(skill: SkillMetadata) -> tuple[Span, ...]:
+    return (skill.name, "id"), (skill.kind, ""), (skill.scope, "dim"), (one_line(skill.description, 500), "")
+
+
+def _sheet(skill: Skill) -> Iterator[Line]:
+    yield line((skill.name, "strong"), (f"  {skill.kind}, {skill.scope}", "dim"))
+    yield from paragraph(skill.description)
+    yield line((str(skill.path), "dim"))
+    for name in skill.resources.all:
+        yield line(("  file  ", "dim"), name)
+    for each in skill.diagnostics:
+        yield from _diagnostic(each)
+    yield line()
+    yield from paragraph(skill.content)
+
+
+def _findings(checked: list[CheckedSkill]) -> Iterator[Line]:
+    for skill in checked:
+        good = skill.loaded and not skill.has_errors
+        yield line(("ok   " if good else "bad  ", "good" if good else "bad"), (skill.name, "strong"), f"  {skill.path}")
+        for each in skill.diagnostics:
+            yield from _diagnostic(each)
+    bad = sum(skill.has_errors or not skill.loaded for skill in checked)
+    yield line((f"{len(checked)} checked, {bad} with errors", "dim"))
+
+
+def _diagnostic(found: Diagnostic, *, with_path: bool = False) -> Iterator[Line]:
+    place = f"line {found.line}: " if found.line else ""
+    where = f"{found.path}: " if with_path and found.path else ""
+    said = f"  {where}{place}{found.message}"
+    yield line("  ", (found.severity, _SEVERITY[found.severity]), said, (f"  [{found.code}]", "dim"))
+    if found.fix:
+        yield line((f"    fix: {one_line(found.fix)}", "dim"))
+
+
+def _matched(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Iterator[Line]:
+    for each in matches:
+        said = f'  {each.kind} "{each.keyword}"' + "".join(f" {key}={value}" for key, value in each.inputs.items())
+        yield line((each.skill, "id"), said)
+        if each.missing:
+            yield line((f"  asks for {', '.join(each.missing)}", "warn"))
+    if not matches:
+        yield line(("no trigger fires", "dim"))
+    if nearest:
+        yield line(("nearest  ", "dim"), ", ".join(skill.name for skill in nearest))

@@ -1,0 +1,209 @@
+"""An event in words: one line for its place and kind, further lines where it carries text. Needs no event model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from bough.cli.text import Line, Span, Style, line, one_line
+from bough.types import Json, JsonObject
+
+Said = tuple[str, Sequence[Span], str]
+"""A word for the kind, the summary, and the text below it."""
+
+MAX_TEXT_LINES = 24
+
+
+def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
+    """Yield the lines about one event, given as flat JSON.
+
+    Args:
+        full: All of its text; otherwise the first `MAX_TEXT_LINES` lines.
+    """
+    word, summary, text = _WORDS.get(event["kind"], _other)(event)
+    yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary)
+    lines = text.splitlines()
+    shown = lines if full or len(lines) <= MAX_TEXT_LINES + 1 else lines[:MAX_TEXT_LINES]
+    for part in shown:
+        yield line(" " * 17, part)
+    if len(shown) < len(lines):
+        yield line((f"{'':17}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
+
+
+def arguments(values: Json) -> str:
+    """Return a tool's arguments on one line."""
+    if not isinstance(values, dict):
+        return one_line(str(values))
+    pairs = cast("dict[str, Json]", values).items()
+    return one_line(" ".join(f"{key}={_value(value)}" for key, value in pairs))
+
+
+def script_line(event: JsonObject) -> Line:
+    """Return the line about a script that ran, for the progress of a run."""
+    ok = event["status"] == "success"
+    call = one_line(" ".join([event["script"], *event.get("argv", [])]), 44)
+    outcome = "ok" if ok else _how(event)
+    return line(("  script   ", "dim"), f"{call:<44}  ", (outcome, "good" if ok else "bad"), (_duration(event), "dim"))
+
+
+def skill_line(event: JsonObject) -> Line:
+    """Return the line about a skill that became active, for the progress of a run."""
+    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_why_active(event)}", "dim"))
+
+
+def _how(event: JsonObject) -> str:
+    if event.get("timed_out"):
+        return "timed out"
+    if event.get("exit_code") is not None:
+        return "warning" if event["exit_code"] == 0 else f"exit code {event['exit_code']}"
+    return f"ended by {event['killed_by']}" if event.get("killed_by") else "not run"
+
+
+def _duration(event: JsonObject) -> str:
+    seconds = event.get("duration_seconds", event.get("wall_seconds"))
+    return f"  {seconds:.2f} s" if seconds else ""
+
+
+def _value(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _why_active(event: JsonObject) -> str:
+    keyword = event.get("keyword")
+    match event.get("trigger"):
+        case "keyword" | "task" | "path":
+            return f'matched {event["trigger"]} "{keyword}"'
+        case "slash":
+            return f"called as {keyword}"
+        case "tool":
+            return "loaded by the model"
+        case other:
+            return str(other)
+
+
+def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(str(part.get("text", f"[{part.get('type')}: {part.get('path', '')}]")) for part in parts)
+
+
+def _started(event: JsonObject) -> Said:
+    agent = event.get("agent", {})
+    said = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
+    return "started", [(said, "dim")], ""
+
+
+def _forked(event: JsonObject) -> Said:
+    why = f"  {event['reason']}" if event.get("reason") else ""
+    source = event["source"].replace("-", "")[-8:]
+    return "fork", ["of ", (f"{source}@{event['at']}", "id"), why], ""  # type: ignore[list-item]
+
+
+def _user(event: JsonObject) -> Said:
+    sender = event.get("sender", "user")
+    text = _text_of(event["content"])
+    head, _, rest = text.partition("\n")
+    by = "" if sender == "user" else f"({sender}) "
+    return "user", [(by, "dim"), (head, "strong")], rest
+
+
+def _model(event: JsonObject) -> Said:
+    parts: list[dict[str, Any]] = event["response"].get("parts", [])
+    text = "".join(str(part["content"]) for part in parts if part.get("part_kind") == "text").strip()
+    calls = [str(part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
+    usage = event.get("usage", {})
+    tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+    summary: list[Span] = [(event.get("model") or "?", "dim")]
+    if calls:
+        summary.append((f"  calls {', '.join(calls)}", ""))
+    if tokens:
+        summary.append((f"  {tokens} tokens", "dim"))
+    return "model", summary, text
+
+
+def _called(event: JsonObject) -> Said:
+    return "call", [(event["tool"], ""), (f"  {arguments(event.get('arguments', {}))}", "dim")], ""
+
+
+def _returned(event: JsonObject) -> Said:
+    result = event.get("result")
+    if isinstance(result, dict) and "stdout" in result:
+        script = cast("dict[str, Any]", result)
+        style: Style = "bad" if script.get("status") == "error" else "good"
+        summary: list[Span] = [(event["tool"], ""), (f"  {script.get('status')}", style), (_duration(event), "dim")]
+        return "result", summary, "\n".join(filter(None, (script["stdout"], script.get("stderr"), script.get("error"))))
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return "result", [(event["tool"], ""), (_duration(event), "dim")], text
+
+
+def _failed(event: JsonObject) -> Said:
+    return "failed", [(event["tool"], ""), (_duration(event), "dim")], event["error"]
+
+
+def _rejected(event: JsonObject) -> Said:
+    return "rejected", [(event["tool"], ""), (f"  by {event['by']}", "dim")], event.get("reason", "")
+
+
+def _interrupted(event: JsonObject) -> Said:
+    return "lost", [(event["tool"], ""), (f"  {event.get('reason', '')}", "dim")], ""
+
+
+def _skill(event: JsonObject) -> Said:
+    return "skill", [(event["name"], "strong"), (f"  {_why_active(event)}", "dim")], ""
+
+
+def _script(event: JsonObject) -> Said:
+    ok = event["status"] == "success"
+    call = one_line(" ".join([event["script"], *event.get("argv", [])]))
+    how: Span = ("  ok" if ok else f"  {_how(event)}", "good" if ok else "bad")
+    where: Span = (f"{_duration(event)}  {event.get('isolation', '')}", "dim")
+    return "script", [(call, ""), how, where], event.get("error") or ""
+
+
+def _changed(event: JsonObject) -> Said:
+    changes = {key: value for key, value in event["changes"].items() if key not in ("agent", "instructions")}
+    said = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
+    agent = event["changes"].get("agent")
+    if agent:
+        said = ", ".join(filter(None, [f"model {agent.get('model')}", said]))
+    reason = f" ({event['reason']})" if event.get("reason") else ""
+    return "changed", [(one_line(said) + reason, "dim")], ""
+
+
+def _plain(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _error(event: JsonObject) -> Said:
+    return "error", [(event["message"], "bad")], event.get("hint", "")
+
+
+def _other(event: JsonObject) -> Said:
+    rest = {key: value for key, value in event.items() if key not in ("seq", "id", "kind", "ts", "schema_version")}
+    return event["kind"], [(f" {arguments(rest)}", "dim")], ""
+
+
+_WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
+    "ConversationStarted": _started,
+    "ForkedFrom": _forked,
+    "UserMessage": _user,
+    "ModelResponded": _model,
+    "ToolCalled": _called,
+    "ToolReturned": _returned,
+    "ToolFailed": _failed,
+    "ToolRejected": _rejected,
+    "ToolInterrupted": _interrupted,
+    "SkillActivated": _skill,
+    "ScriptRan": _script,
+    "StateChanged": _changed,
+    "ErrorRaised": _error,
+}
+
+_STYLES: Mapping[str, Style] = {
+    "user": "good",
+    "model": "id",
+    "failed": "bad",
+    "error": "bad",
+    "rejected": "warn",
+    "lost": "warn",
+    "fork": "warn",
+}

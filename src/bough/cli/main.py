@@ -1,0 +1,96 @@
+"""Where the command line starts and ends: every error becomes a message and a documented exit code here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bough.errors import OUTCOMES, BoughError, InvalidInput
+
+if TYPE_CHECKING:
+    from bough.cli.render import Renderer
+
+BROKEN_PIPE = 141
+"""The exit code when the reader of stdout has gone, as shells know it."""
+
+
+def main() -> None:
+    """Run the command line of this process and end it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command and return its exit code; see `bough.errors.OUTCOMES`."""
+    if list(argv) in (["--version"], ["-V"]):  # without importing what the other commands need
+        from bough import __version__
+
+        print(f"bough {__version__}")
+        return 0
+    argv = [_without_dash(word) for word in argv]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    from bough.cli.render import renderer_for
+
+    renderer = renderer_for(json=_wants_json(argv))
+    try:
+        return _invoke(argv, renderer)
+    except BoughError as error:
+        renderer.error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return OUTCOMES["interrupted"].exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - the boundary: a fault of bough's own, told as such
+        renderer.error(_fault(error))
+        return OUTCOMES["internal"].exit_code
+
+
+def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
+    import typer
+
+    from bough.cli.app import build
+    from bough.cli.render import Report
+
+    try:
+        outcome: Any = build()(list(argv), prog_name="bough", standalone_mode=False)
+    except typer.TyperException as error:
+        raise _usage(error) from error
+    except typer.Abort:
+        return OUTCOMES["interrupted"].exit_code
+    if isinstance(outcome, Report):
+        renderer.report(outcome)
+        return outcome.exit_code
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _usage(error: Any) -> InvalidInput:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "bough"
+    return InvalidInput(str(error.format_message()), hint=f"`{command} --help` says how")
+
+
+def _fault(error: Exception) -> BoughError:
+    if os.environ.get("BOUGH_DEBUG"):
+        raise error
+    return BoughError(
+        f"a fault in bough: {type(error).__name__}: {error}",
+        hint="BOUGH_DEBUG=1 shows where; please report it",
+    )
+
+
+def _without_dash(word: str) -> str:
+    """Return `-@5` as `@5`, which means the same and does not look like an option."""
+    return word[1:] if word.startswith("-@") and word[2:].isdigit() else word
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    options = argv[: list(argv).index("--")] if "--" in argv else argv
+    return "--json" in options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Options that several commands share, and the settings they lead to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from bough.config import Settings
+from bough.errors import BoughError, InvalidInput
+
+if TYPE_CHECKING:
+    from bough.events import EventStore
+
+Home: TypeAlias = Annotated[
+    str | None, typer.Option("--home", metavar="DIR", help="bough's own folder. [env: BOUGH_HOME; default: ~/.bough]")
+]
+Store: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="Event store, e.g. sqlite:///bough.db. [env: BOUGH_STORE]"),
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Model: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME", help="`offline`, or provider:name, e.g. openai:gpt-5."),
+]
+BaseUrl: TypeAlias = Annotated[
+    str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-format server for openai: models.")
+]
+Executor: TypeAlias = Annotated[
+    str | None, typer.Option("--executor", metavar="NAME", help="What runs scripts: sandbox, or unsafe.")
+]
+SkillRoots: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option("--skills", metavar="DIR", help="A folder of skills to use first; may be repeated."),
+]
+Workspace: TypeAlias = Annotated[
+    Path, typer.Option("--workspace", "-C", metavar="DIR", help="The working folder of tools and scripts.")
+]
+ScriptTimeout: TypeAlias = Annotated[
+    float | None, typer.Option("--script-timeout", metavar="SECONDS", min=0, help="Wall time of one script.")
+]
+Timeout: TypeAlias = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time of the whole run.")
+]
+NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer at its end, not as it comes.")]
+Title: TypeAlias = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the conversation.")]
+Tags: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.")
+]
+
+
+def settings_of(
+    home: str | None,
+    store: str | None,
+    *,
+    model: str | None = None,
+    base_url: str | None = None,
+    executor: str | None = None,
+    skill_roots: list[Path] | None = None,
+    script_timeout: float | None = None,
+    cwd: Path | None = None,
+) -> Settings:
+    """Return the settings with what was given on the command line on top.
+
+    Raises:
+        InvalidInput: A value, a `bough.yaml` or a folder of skills is not right.
+    """
+    for root in skill_roots or ():
+        if not root.is_dir():
+            raise InvalidInput(f"{root} is not a folder of skills", hint="--skills takes a folder with skills in it")
+    return Settings.load(
+        home,
+        store,
+        cwd=cwd,
+        model=model,
+        base_url=base_url,
+        executor=executor,
+        skill_roots=skill_roots or None,
+        timeout_seconds=script_timeout,
+    )
+
+
+def tags_of(pairs: list[str] | None) -> dict[str, str]:
+    """Return `KEY=VALUE` pairs as a mapping.
+
+    Raises:
+        InvalidInput: One has no key or no `=`.
+    """
+    tags: dict[str, str] = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not key.strip() or not separator:
+            raise InvalidInput(f"{pair!r} is no tag", hint="write KEY=VALUE")
+        tags[key.strip()] = value
+    return tags
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncGenerator[EventStore]:
+    """Open the settings' store for the length of a block."""
+    from bough.events import open_store
+
+    store = await open_store(settings.store)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+def complete_ids(incomplete: str) -> list[tuple[str, str]]:
+    """Return the most recent conversations for shell completion: id and title."""
+
+    async def recent() -> list[tuple[str, str]]:
+        async with opened(Settings.load()) as store:
+            page = await store.list(limit=20)
+        return [(record.id.hex[-8:], record.title or "") for record in page.items]
+
+    try:
+        return [item for item in asyncio.run(recent()) if item[0].startswith(incomplete)]
+    except BoughError:
+        return []
+
+
+Conversation: TypeAlias = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="An id, its first or last digits, or - for the most recent; ID@SEQ means its first SEQ events.",
+        autocompletion=complete_ids,
+    ),
+]

@@ -1,0 +1,5 @@
+"""How results reach the reader: one small contract, and its renderers for pipes, terminals and programs."""
+
+from bough.cli.render.base import Renderer, Report, renderer_for
+
+__all__ = ["Renderer", "Report", "renderer_for"]

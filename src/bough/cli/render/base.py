@@ -1,0 +1,88 @@
+"""The contract of a renderer, and which one is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from bough.cli.text import Block, Line
+from bough.errors import BoughError
+from bough.types import Json
+
+SCHEMA_VERSION = 1
+"""Of the JSON that `--json` prints; raised when a field changes its meaning or goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a command found out.
+
+    Attributes:
+        command: For example `conv list`.
+        data: The result for programs.
+        blocks: The same for people.
+        next: Commands that may come next.
+        exit_code: Not 0 where the result is bad news.
+    """
+
+    command: str
+    data: Json
+    blocks: Sequence[Block] = ()
+    next: tuple[str, ...] = ()
+    exit_code: int = 0
+
+
+class Renderer(Protocol):
+    """Shows things. Results go to stdout, everything else to stderr."""
+
+    def report(self, report: Report) -> None:
+        """Show the result of a command."""
+        ...
+
+    def error(self, error: BoughError) -> None:
+        """Show why a command failed."""
+        ...
+
+    def note(self, line: Line) -> None:
+        """Show progress."""
+        ...
+
+    def result(self, line: Line) -> None:
+        """Show one line of a result that comes bit by bit."""
+        ...
+
+    def text(self, text: str) -> None:
+        """Write a piece of a result as it is, without a new line after it."""
+        ...
+
+    def record(self, value: Json) -> None:
+        """Write one record of a result that comes bit by bit, for programs."""
+        ...
+
+    def busy(self, what: str) -> AbstractContextManager[None]:
+        """Show, for the length of a `with` block, that something is going on."""
+        ...
+
+
+def renderer_for(*, json: bool) -> Renderer:
+    """Return the renderer for this process's streams: JSON when asked for, colours only on a terminal."""
+    if json:
+        from bough.cli.render.json import JsonRenderer
+
+        return JsonRenderer(sys.stdout)
+    if wants_colour(sys.stdout) or wants_colour(sys.stderr):
+        from bough.cli.render.rich import RichRenderer
+
+        return RichRenderer(sys.stdout, sys.stderr)
+    from bough.cli.render.plain import PlainRenderer
+
+    return PlainRenderer(sys.stdout, sys.stderr)
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that may be painted on."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -1,0 +1,54 @@
+"""JSON on stdout for programs; nothing else goes there, and nothing goes to stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TextIO
+
+from bough.cli.render.base import SCHEMA_VERSION, Report
+from bough.cli.text import Line
+from bough.errors import BoughError
+from bough.types import Json
+
+
+class JsonRenderer:
+    """Writes one JSON value a line: the envelope of a command, or the records of a stream."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def report(self, report: Report) -> None:
+        """Write the envelope: schema version, command, data, next."""
+        self.record(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "command": report.command,
+                "data": report.data,
+                "next": list(report.next),
+            }
+        )
+
+    def error(self, error: BoughError) -> None:
+        """Write `{"error": {code, message, hint}}`."""
+        self.record({"error": {"hint": "", **error.as_dict()}})
+
+    def record(self, value: Json) -> None:
+        """Write one line of a stream."""
+        self._out.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self._out.flush()
+
+    def note(self, line: Line) -> None:
+        """Nothing: a program reads this."""
+
+    def result(self, line: Line) -> None:
+        """Nothing: the data is in the envelope."""
+
+    def text(self, text: str) -> None:
+        """Nothing: the text is in the record of the result."""
+
+    @contextmanager
+    def busy(self, what: str) -> Generator[None]:
+        """Show nothing."""
+        yield

@@ -1,0 +1,62 @@
+"""Text without colour, for pipes, files and terminals that do not want any."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from shutil import get_terminal_size
+from typing import TextIO
+
+from bough.cli.render.base import Report
+from bough.cli.text import Line, harmless, harmless_line, layout, line
+from bough.errors import BoughError
+from bough.types import Json
+
+
+class PlainRenderer:
+    """Writes lines. On a terminal tables fit its width and control characters are left out; in a pipe all is kept."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out = out
+        self._err = err
+        self._width = get_terminal_size().columns if out.isatty() else None
+
+    def report(self, report: Report) -> None:
+        """Write the blocks to stdout; where they are read by a person, what may come next to stderr."""
+        for block in report.blocks:
+            for shown in layout(block, self._width):
+                self.result(shown)
+        if report.next and self._out.isatty():
+            self.note(line(("next: " + "  or  ".join(report.next), "dim")))
+
+    def error(self, error: BoughError) -> None:
+        """Write what is wrong and how to mend it."""
+        self.note(line(("error: ", "bad"), error.message))
+        if error.hint:
+            self.note(line(("hint: ", "strong"), error.hint))
+
+    def note(self, line: Line) -> None:
+        """Write a line to stderr."""
+        self._write(self._err, line)
+
+    def result(self, line: Line) -> None:
+        """Write a line to stdout."""
+        self._write(self._out, line)
+
+    def text(self, text: str) -> None:
+        """Write to stdout at once."""
+        self._out.write(harmless(text) if self._out.isatty() else text)
+        self._out.flush()
+
+    def record(self, value: Json) -> None:
+        """Nothing: people read lines."""
+
+    @contextmanager
+    def busy(self, what: str) -> Generator[None]:
+        """Show nothing: there is nobody to watch."""
+        yield
+
+    def _write(self, stream: TextIO, line: Line) -> None:
+        shown = harmless_line(line) if stream.isatty() else line
+        stream.write(shown.plain.rstrip() + "\n")
+        stream.flush()

@@ -1,0 +1,54 @@
+"""Colours on a terminal: only the sixteen it defines itself, so they are readable on light and dark alike."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from bough.cli.render.base import wants_colour
+from bough.cli.render.plain import PlainRenderer
+from bough.cli.text import Line, Style, harmless_line
+
+_STYLES: Mapping[Style, str] = {
+    "": "",
+    "strong": "bold",
+    "dim": "dim",
+    "good": "green",
+    "warn": "yellow",
+    "bad": "bold red",
+    "id": "cyan",
+}
+
+
+class RichRenderer(PlainRenderer):
+    """Paints what the plain renderer writes, on each stream that is a terminal."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        super().__init__(out, err)
+        self._consoles = {id(stream): _console(stream) for stream in (out, err) if wants_colour(stream)}
+
+    @contextmanager
+    def busy(self, what: str) -> Generator[None]:
+        """Show a spinner on stderr until the block ends."""
+        console = self._consoles.get(id(self._err))
+        if console is None:
+            yield
+            return
+        with console.status(Text(what, "dim"), spinner="dots"):
+            yield
+
+    def _write(self, stream: TextIO, line: Line) -> None:
+        console = self._consoles.get(id(stream))
+        if console is None:
+            super()._write(stream, line)
+            return
+        shown = harmless_line(line).spans
+        console.print(Text.assemble(*((text, _STYLES[style]) for text, style in shown)), soft_wrap=True)
+
+
+def _console(stream: TextIO) -> Console:
+    return Console(file=stream, highlight=False, markup=False, emoji=False)

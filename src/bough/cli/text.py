@@ -1,0 +1,120 @@
+"""What is shown to people, before it is decided how: lines of styled spans, and tables of them.
+
+The styles say what a piece of text is, not which colour it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+from unicodedata import category, east_asian_width
+
+Style: TypeAlias = Literal["", "strong", "dim", "good", "warn", "bad", "id"]
+Span: TypeAlias = tuple[str, Style]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: spans, one after the other."""
+
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def plain(self) -> str:
+        """The text without styles."""
+        return "".join(text for text, _ in self.spans)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows under a heading. The column `flexible` gives way where the terminal is too narrow.
+
+    Attributes:
+        right: Columns that are aligned to the right.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[Span, ...], ...]
+    flexible: int
+    right: frozenset[int] = frozenset()
+
+
+_KEPT = "\n\t\u200c\u200d"
+
+Block: TypeAlias = Line | Table
+
+
+def line(*parts: str | Span) -> Line:
+    """Return a line; a bare string is unstyled."""
+    return Line(tuple((part, "") if isinstance(part, str) else part for part in parts))
+
+
+def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
+    """Return the lines of a text, each indented."""
+    return [line(" " * indent, (part, style)) for part in text.splitlines()]
+
+
+def layout(block: Block, width: int | None) -> Iterator[Line]:
+    """Yield the lines of a block, none wider than `width` where that is given and a column can give way."""
+    if isinstance(block, Line):
+        yield block
+        return
+    heading: tuple[Span, ...] = tuple((text, "dim") for text in block.head)
+    rows = [heading, *block.rows]
+    widths = [max(cells(row[column][0]) for row in rows) for column in range(len(block.head))]
+    if width is not None:
+        widths[block.flexible] = max(8, width - sum(widths) + widths[block.flexible] - 2 * (len(widths) - 1))
+    for row in rows:
+        yield Line(tuple(_padded(block, row, widths)))
+
+
+def _padded(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
+    last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
+    for column, (text, style) in enumerate(row[: last + 1]):
+        text = shortened(text, widths[column])
+        padding = " " * (widths[column] - cells(text))
+        if column in table.right:
+            yield padding, ""
+        yield text, style
+        if column < last:
+            yield ("  " if column in table.right else padding + "  "), ""
+
+
+def shortened(text: str, width: int) -> str:
+    """Return `text` cut to `width` cells, the cut marked."""
+    if cells(text) <= width:
+        return text
+    kept, used = 0, 1
+    while kept < len(text) and used + _cell(text[kept]) <= width:
+        used += _cell(text[kept])
+        kept += 1
+    return text[:kept].rstrip() + "…"
+
+
+def one_line(text: str, width: int = 200) -> str:
+    """Return `text` as one line of at most `width` cells."""
+    return shortened(" ".join(text.split()), width)
+
+
+def cells(text: str) -> int:
+    """Return how many terminal cells a text takes."""
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def _cell(char: str) -> int:
+    if category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def harmless(text: str) -> str:
+    """Return `text` without control characters, which could move the cursor or hide things; tabs and new lines stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in _KEPT or category(char) not in ("Cc", "Cf") else "\ufffd" for char in text)
+
+
+def harmless_line(shown: Line) -> Line:
+    """Return a line without control characters."""
+    return replace(shown, spans=tuple((harmless(text), style) for text, style in shown.spans))

@@ -1,0 +1,232 @@
+"""One turn as it is watched: the heading, what happens, the answer, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, aclosing
+from typing import TYPE_CHECKING, cast
+
+from bough.cli import describe
+from bough.cli.render import Renderer
+from bough.cli.render.base import SCHEMA_VERSION
+from bough.cli.text import Line, Style, line, one_line
+from bough.errors import BoughError, SandboxUnavailable
+from bough.events.record import StoredEvent
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from bough.conversation import AsyncConversation, Update
+
+
+class Turn:
+    """Runs a conversation until it has answered, and shows it.
+
+    Args:
+        command: For the JSON that programs read.
+        stream: Write the answer as it comes; otherwise at its end.
+    """
+
+    def __init__(
+        self, conversation: AsyncConversation, renderer: Renderer, *, command: str, json: bool, stream: bool
+    ) -> None:
+        self._conversation = conversation
+        self._renderer = renderer
+        self._command = command
+        self._json = json
+        self._stream = stream
+        self._streamed = ""
+        self._asked_at = 0
+        self._steps = 0
+        self._last_failure = ""
+        self._can_run = True
+        self._spinner = ExitStack()
+
+    async def heading(self) -> None:
+        """Show what runs: conversation, agent, model, executor with the isolation it reaches here."""
+        conversation = self._conversation
+        self._can_run = works = await conversation.executor.healthy()
+        reached = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
+        self._renderer.note(
+            line(
+                "conv ",
+                (conversation.short_id, "id"),
+                f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
+                f"  executor {_plain_name(conversation.executor.name)} ",
+                (f"({reached})", "" if works else "bad"),
+            )
+        )
+
+    async def run(self, *, timeout_seconds: float | None = None, show_from: int | None = None) -> int:
+        """Run to the end and return the exit code.
+
+        Args:
+            timeout_seconds: Wall time of the whole run; it is interrupted then and can be resumed.
+            show_from: Show recorded events from this seq first: the message that was just sent.
+        """
+        started = time.monotonic()
+        try:
+            await self._show_recorded(show_from)
+            async with asyncio.timeout(timeout_seconds):
+                await self._watch()
+        except TimeoutError:
+            return self._failed(_timed_out(timeout_seconds, self._conversation.short_id))
+        except BoughError as error:
+            return self._failed(error)
+        except asyncio.CancelledError:
+            self._interrupted()
+            raise
+        return self._finished(time.monotonic() - started)
+
+    async def _show_recorded(self, start: int | None) -> None:
+        if start is None:
+            return
+        async for stored in self._conversation.store.read(self._conversation.id, start):
+            self._event(stored)
+
+    async def _watch(self) -> None:
+        updates = cast("AsyncGenerator[Update]", self._conversation.run_stream())
+        with self._spinner:
+            self._spin("thinking")
+            async with aclosing(updates):
+                async for update in updates:
+                    self._update(update)
+
+    def _update(self, update: Update) -> None:
+        if isinstance(update, StoredEvent):
+            self._event(update)
+        elif update.kind == "text" and self._stream:
+            self._spinner.close()
+            self._streamed += update.text
+            self._renderer.text(update.text)
+
+    def _event(self, stored: StoredEvent) -> None:
+        event = stored.as_json()
+        self._renderer.record({"type": "event", "event": event})
+        if stored.kind == "UserMessage":
+            self._asked_at = stored.seq
+        if stored.kind == "ModelResponded":
+            self._steps += 1
+            self._end_response(event)
+        for shown in self._lines(event):
+            self._spinner.close()
+            self._renderer.note(shown)
+            self._spin("working")
+
+    def _lines(self, event: JsonObject) -> list[Line]:
+        """Return what is worth a line while it happens."""
+        match event["kind"]:
+            case "SkillActivated":
+                return [describe.skill_line(event)]
+            case "ScriptRan":
+                self._last_failure = event.get("error") or "" if event["status"] == "error" else ""
+                return [describe.script_line(event)]
+            case "ToolReturned" if event["tool"] not in _TOLD_OTHERWISE:
+                return [line(("  tool     ", "dim"), event["tool"])]
+            case "ToolFailed" | "ToolRejected" | "ToolInterrupted":
+                why = one_line(event.get("error") or event.get("reason") or "", 100)
+                return [line(("  tool     ", "dim"), f"{event['tool']}  ", (why, "bad"))]
+            case _:
+                return []
+
+    def _spin(self, what: str) -> None:
+        self._spinner.close()
+        self._spinner.enter_context(self._renderer.busy(what))
+
+    def _end_response(self, event: JsonObject) -> None:
+        """Forget what was streamed of a response that was not the answer: it calls tools."""
+        if any(part.get("part_kind") == "tool-call" for part in event["response"].get("parts", [])):
+            self._end_streamed_line()
+            self._streamed = ""
+
+    def _end_streamed_line(self) -> None:
+        if self._streamed and not self._streamed.endswith("\n"):
+            self._renderer.text("\n")
+
+    def _finished(self, seconds: float) -> int:
+        self._end_streamed_line()
+        output = self._conversation.state.output if self._steps else ""
+        if output and self._streamed != output:
+            self._renderer.text(output.rstrip("\n") + "\n")
+        error = self._no_sandbox()
+        self._record(output, error=error)
+        self._renderer.note(self._summary(seconds))
+        if error is None:
+            return 0
+        if not self._json:
+            self._renderer.error(error)
+        return error.exit_code
+
+    def _summary(self, seconds: float) -> Line:
+        usage = self._conversation.usage
+        parts = [
+            f"{seconds:.1f} s",
+            f"{self._steps} step{'s' * (self._steps != 1)}",
+            f"{usage.input_tokens + usage.output_tokens} tokens",
+        ]
+        if usage.cost_usd:
+            parts.append(f"{usage.cost_usd:.4f} USD")
+        again = f'bough fork {self._conversation.short_id}@{self._asked_at} "…" to try again'
+        status = self._conversation.status
+        style: Style = "good" if status == "finished" else "warn"
+        return line((f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, again]), "dim"))
+
+    def _no_sandbox(self) -> SandboxUnavailable | None:
+        """Return the error when a script was wanted and nothing here may run it."""
+        if self._can_run or not self._last_failure:
+            return None
+        return SandboxUnavailable(self._last_failure, hint="`bough doctor` says what works here")
+
+    def _failed(self, error: BoughError) -> int:
+        self._end_streamed_line()
+        if self._json:
+            self._record("", error=error)
+        else:
+            self._renderer.error(error)
+        return error.exit_code
+
+    def _interrupted(self) -> None:
+        self._spinner.close()
+        self._end_streamed_line()
+        error = BoughError(
+            "interrupted", hint=f"`bough resume {self._conversation.short_id}` goes on", code="interrupted"
+        )
+        self._failed(error)
+
+    def _record(self, output: str, *, error: BoughError | None = None) -> None:
+        conversation = self._conversation
+        result: JsonObject = {
+            "type": "result",
+            "schema_version": SCHEMA_VERSION,
+            "command": self._command,
+            "conversation": str(conversation.id),
+            "status": conversation.status,
+            "output": output,
+            "steps": self._steps,
+            "usage": conversation.usage.model_dump(),
+            "next": [f"bough fork {conversation.short_id}@{self._asked_at}"],
+        }
+        self._renderer.record(result if error is None else result | {"error": {"hint": "", **error.as_dict()}})
+
+
+_ENDS = {"finished": "done"}
+_TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
+
+
+def _timed_out(seconds: float | None, name: str) -> BoughError:
+    return BoughError(
+        f"the run took longer than {seconds} s and was stopped", hint=f"`bough resume {name}` goes on", code="timeout"
+    )
+
+
+def _plain_name(executor: str) -> str:
+    return {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}.get(executor, executor)
+
+
+def started_note(model_was_named: bool, model: str | None) -> Line | None:
+    """Return what to say when the offline planner was taken for want of a key."""
+    if model_was_named or model != "offline":
+        return None
+    return line(("no model named and no key set: the offline planner chooses skills by rule (see bough doctor)", "dim"))
