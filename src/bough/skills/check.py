@@ -11,7 +11,7 @@ from typing import Any
 from bough.errors import NotFound
 from bough.skills.discover import Root, skill_files
 from bough.skills.model import Diagnostic
-from bough.skills.parse import Mode, try_read
+from bough.skills.parse import Mode, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
     count = 0
     for path, home in _files(directory, recursive, notes):
         count += 1
-        reading = try_read(path, mode)
+        reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
         yield CheckedSkill(Path(path), name, reading.skill is not None, reading.diagnostics)
     for note in notes:

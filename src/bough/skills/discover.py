@@ -6,16 +6,19 @@ A root may be a skill itself. Folders that are skills are not searched further; 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from bough.skills.index import SkillIndex
-from bough.skills.model import Diagnostic, Scope, SkillMetadata, is_skill_file
+from bough.skills.model import Diagnostic, Scope, SkillMetadata
 from bough.skills.parse import HeadReading, read_head
 
 MAX_DEPTH = 5
 MAX_FOLDERS = 100_000
+T = TypeVar("T")
+
 _SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", "venv", "dist", "build"})
 _NO_SKILL = frozenset(
     {"readme.md", "license.md", "changelog.md", "contributing.md", "security.md", "code_of_conduct.md"}
@@ -52,27 +55,33 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
     """
     found = Found()
     source = os.path.abspath(root.path)
-    for path, home in skill_files(root, found.diagnostics):
-        reading = _read(path, home, source, root.scope, index)
-        found.diagnostics.extend(reading.diagnostics)
+    scope = root.scope
+
+    def probe(path: str, home: str) -> HeadReading | None:
+        if index is None:
+            return read_head(path, home, source=source, scope=scope)
+        return index.get(path, home, source, scope)
+
+    for reading in walk(root, probe, found.diagnostics):
+        if reading.diagnostics:
+            found.diagnostics.extend(reading.diagnostics)
         if reading.metadata is not None:
             found.skills.append(reading.metadata)
     return found
 
 
-def _read(path: str, home: str, source: str, scope: Scope, index: SkillIndex | None) -> HeadReading:
-    if index is None:
-        return read_head(path, home, source=source, scope=scope)
-    known = index.get(path, source, scope)
-    if known is not None:
-        return known
-    reading = read_head(path, home, source=source, scope=scope)
-    index.put(path, reading)
-    return reading
-
-
 def skill_files(root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
     """Yield (absolute path, name of the place) of every skill's file; `notes` takes what was passed over."""
+    return walk(root, lambda path, home: (path, home) if os.path.lexists(path) else None, notes)
+
+
+def walk(root: Root, probe: Callable[[str, str], T | None], notes: list[Diagnostic]) -> Iterator[T]:
+    """Yield what `probe` returns for each file that could define a skill, in order of path.
+
+    Args:
+        probe: Called with a file's absolute path and its place's name; None where there is no such file.
+        notes: Takes a diagnostic for what was passed over.
+    """
     top = os.path.abspath(root.path)
     folders = 0
     seen = {os.path.realpath(top)}
@@ -80,13 +89,14 @@ def skill_files(root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]
     while stack:
         folder, depth = stack.pop()
         entries = _scan(folder, notes, missing_is_fine=depth == 0)
-        own = next((each for each in ("SKILL.md", "skill.md") if each in entries), None)
+        own = "SKILL.md" if "SKILL.md" in entries else "skill.md" if "skill.md" in entries else None
         if own is not None:
-            yield f"{folder}{os.sep}{own}", os.path.basename(folder)
+            yield from _present(probe(f"{folder}/{own}", os.path.basename(folder)))
             continue
         if depth == 0:
-            yield from _flat_files(folder, entries, root)
-        inner: list[str] = []
+            for path, home in _flat_files(entries, root):
+                yield from _present(probe(path, home))
+        inner: list[tuple[str, int]] = []
         for name, entry in entries.items():
             if name in _SKIPPED or not _is_folder(entry, root, seen, notes):
                 continue
@@ -94,14 +104,19 @@ def skill_files(root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]
             if folders > MAX_FOLDERS:
                 notes.append(_bound("too-many-folders", top, f"more than {MAX_FOLDERS} folders; the rest is not read"))
                 return
-            direct = f"{folder}{os.sep}{name}{os.sep}SKILL.md"
-            if os.path.lexists(direct):
-                yield direct, name
+            result = probe(f"{folder}/{name}/SKILL.md", name)
+            if result is not None:
+                yield result
             elif depth + 1 >= MAX_DEPTH:
                 notes.append(_bound("too-deep", entry.path, f"more than {MAX_DEPTH} folders deep; not searched"))
             else:
-                inner.append(f"{folder}{os.sep}{name}")
-        stack.extend((each, depth + 1) for each in reversed(inner))
+                inner.append((f"{folder}/{name}", depth + 1))
+        stack.extend(reversed(inner))
+
+
+def _present(result: T | None) -> Iterator[T]:
+    if result is not None:
+        yield result
 
 
 def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dict[str, os.DirEntry[str]]:
@@ -116,7 +131,7 @@ def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dic
     return {}
 
 
-def _flat_files(folder: str, entries: dict[str, os.DirEntry[str]], root: Root) -> Iterator[tuple[str, str]]:
+def _flat_files(entries: dict[str, os.DirEntry[str]], root: Root) -> Iterator[tuple[str, str]]:
     for name, entry in entries.items():
         if not name.endswith(".md") or name.lower() in _NO_SKILL or not entry.is_file():
             continue
@@ -147,6 +162,3 @@ def _is_folder(entry: os.DirEntry[str], root: Root, seen: set[str], notes: list[
 
 def _bound(code: str, path: str, message: str) -> Diagnostic:
     return Diagnostic(code, "warning", message, path=path)
-
-
-__all__ = ["MAX_DEPTH", "MAX_FOLDERS", "Found", "Root", "discover", "is_skill_file", "skill_files"]

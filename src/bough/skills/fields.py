@@ -63,7 +63,7 @@ Notes = list[Diagnostic]
 
 def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
     """Return `values` with the known fields under their own names, whatever case or alias the file uses."""
-    if all(key in _KNOWN for key in values):
+    if _KNOWN.issuperset(values):
         return values
     out: dict[str, Any] = {}
     for key, value in values.items():
@@ -103,12 +103,16 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
         return home
     name = value.strip()
     if is_folder and name != home and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", home):
-        notes.append(
-            _note("name-folder", f"the name {name[:80]!r} differs from the folder {home[:80]!r}", f"name: {home}")
-        )
-    if not _GOOD_NAME.fullmatch(name) or len(name) > MAX_NAME:
+        message = f"the name {name[:80]!r} differs from the folder {home[:80]!r}"
+        notes.append(_note("name-folder", message, f"name: {home}"))
+    if not is_good_name(name):
         note_name(name, notes)
     return name
+
+
+def is_good_name(name: str) -> bool:
+    """Whether a name is one of the specification's, in ASCII."""
+    return len(name) <= MAX_NAME and _GOOD_NAME.fullmatch(name) is not None
 
 
 def note_name(name: str, notes: Notes) -> None:
@@ -129,6 +133,8 @@ def note_name(name: str, notes: Notes) -> None:
 
 def unsafe_name(name: str) -> str | None:
     """Return why a name is refused; None when it is safe to show, to list and to join to a path."""
+    if is_good_name(name):
+        return None
     if not name:
         return "it is empty"
     if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in name):

@@ -19,9 +19,6 @@ _OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
 _CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
 _COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
 _ENTRY = re.compile(r"[A-Za-z_][\w-]*[ \t]*:(?=\s|$)")
-_KEY = r"([A-Za-z_][\w-]*)[ ]*:"
-_PLAIN = r"[^\W\d_](?:[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029\ufeff:#]|:(?=\S)|(?<=\S)#)*"
-_LINE = re.compile(rf"""([ ]*){_KEY}(?:[ ]+(?:({_PLAIN})|"([^"\\\x00-\x1f]*)"|'([^'\x00-\x1f]*)'))?[ ]*""")
 _HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*?[ \t]#.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -115,31 +112,47 @@ def plain_fields(header: str) -> dict[str, Any] | None:
     What it returns is what YAML would: it is there because most files need no more.
     """
     values: dict[str, Any] = {}
-    nested: dict[str, Any] | None = None
-    last, indent = "", 0
+    target, parent, margin = values, "", 0
     for line in header.split("\n"):
-        if not line or line.startswith("#"):
+        if not line or line[0] == "#":
             continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            return None
-        spaces, key, plain, double, single = match.groups()
-        value = plain if plain is not None else double if double is not None else single
-        if not spaces:
-            target, nested, last = values, None, key if value is None else ""
-        else:
-            if nested is None:
-                if not last:
+        key, colon, raw = line.partition(":")
+        if line[0] == " ":
+            spaces = len(key) - len(key := key.lstrip(" "))
+            if target is values:
+                if not parent:
                     return None
-                nested, indent = {}, len(spaces)
-                values[last] = nested
-            if len(spaces) != indent:
+                target, margin = dict[str, Any](), spaces
+                values[parent] = target
+            if spaces != margin:
                 return None
-            target = nested
-        if key in target:
+        else:
+            target, parent = values, "" if raw else key
+        value = plain_value(raw)
+        if not colon or value is None or key in target or not _is_key(key):
             return None
-        target[key] = "" if value is None else value.rstrip(" ") if value is plain else value
+        target[key] = value
     return values
+
+
+def _is_key(key: str) -> bool:
+    return key.isascii() and key.replace("-", "_").isidentifier()
+
+
+def plain_value(raw: str) -> str | None:
+    """The text after a colon that stands on its line as it is, or in quotes with nothing special in it; else None."""
+    value = raw.strip(" ")
+    if not value:
+        return ""
+    if raw[0] != " " or not value.isprintable():
+        return None
+    first = value[0]
+    if first.isalnum():
+        return None if ": " in value or " #" in value or value[-1] == ":" else value
+    if first in "\"'" and len(value) > 1 and value[-1] == first:
+        inner = value[1:-1]
+        return None if first in inner or (first == '"' and "\\" in inner) else inner
+    return None
 
 
 def _load_yaml(header: str, first_line: int) -> Fields | None:

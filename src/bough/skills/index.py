@@ -22,7 +22,7 @@ from bough.skills.model import (
     TaskTrigger,
     Trigger,
 )
-from bough.skills.parse import HeadReading
+from bough.skills.parse import HeadReading, read_head
 
 _VERSION = 1
 _TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
@@ -42,21 +42,28 @@ class SkillIndex:
         self._old = _load(file)
         self._new: dict[str, list[Any]] = {}
 
-    def get(self, path: str, source: str, scope: Scope) -> HeadReading | None:
-        """Return what was read from this very file before; None when it is new or has changed."""
-        entry = self._old.get(path)
-        if entry is None or entry[0] != _stamp(path):
-            self.misses += 1
-            return None
-        self.hits += 1
-        self._new[path] = entry
-        return _decode(path, source, scope, entry)
+    def get(self, path: str, home: str, source: str, scope: Scope) -> HeadReading | None:
+        """Return what a file says: from memory when it is the very file read before, else by reading it.
 
-    def put(self, path: str, reading: HeadReading) -> None:
-        """Remember what was read from a file."""
-        stamp = _stamp(path)
-        if stamp is not None:
+        None when there is no file of that path.
+        """
+        try:
+            info = os.stat(path)
+        except OSError:
+            return read_head(path, home, source=source, scope=scope)
+        stamp = [info.st_mtime_ns, info.st_size, info.st_ino]
+        entry = self._old.get(path)
+        if entry is not None and entry[0] == stamp:
+            known = _decode(path, source, scope, entry)
+            if known is not None:
+                self.hits += 1
+                self._new[path] = entry
+                return known
+        self.misses += 1
+        reading = read_head(path, home, source=source, scope=scope)
+        if reading is not None:
             self._new[path] = [stamp, *_encode(reading)]
+        return reading
 
     def save(self) -> None:
         """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
@@ -70,14 +77,6 @@ class SkillIndex:
             os.replace(name, self.file)
         except OSError:  # a read-only home: the next run reads the files again
             return
-
-
-def _stamp(path: str) -> list[int] | None:
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return [info.st_mtime_ns, info.st_size, info.st_ino]
 
 
 def _load(file: Path) -> dict[str, list[Any]]:
@@ -116,16 +115,16 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 def _decode(path: str, source: str, scope: Scope, entry: Sequence[Any]) -> HeadReading | None:
     try:
         _, body, notes = entry
-        diagnostics = tuple(Diagnostic(*note, path=path) for note in notes) if notes else ()
+        diagnostics = tuple([Diagnostic(*note, path=path) for note in notes]) if notes else ()
         if body is None:
             return HeadReading(None, diagnostics)
         if len(body) == 2:
-            return HeadReading(SkillMetadata(body[0], body[1], Path(path), source, scope), diagnostics)
+            return HeadReading(SkillMetadata(body[0], body[1], path, source, scope), diagnostics)
         name, description, trigger, inputs, keywords, invocable = body
         metadata = SkillMetadata(
             name,
             description,
-            Path(path),
+            path,
             source,
             scope,
             trigger and _TRIGGERS[trigger[0]](tuple(trigger[1])),

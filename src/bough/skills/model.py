@@ -10,15 +10,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builtin", "code"]
 SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent"]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(NamedTuple):
     """Something a reader noticed, and how to mend it.
 
     Attributes:
@@ -38,7 +37,7 @@ class Diagnostic:
 
     def as_dict(self) -> dict[str, Any]:
         """The diagnostic as JSON, with the keys of its fields."""
-        return {name: getattr(self, name) for name in ("code", "severity", "message", "line", "fix", "path")}
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,22 @@ class Resources:
         return self.scripts + self.references + self.assets + self.other
 
 
-@dataclass(frozen=True, slots=True)
-class SkillMetadata:
-    """What is known of a skill before it is activated (tier 1); small, for there may be many thousands.
+class _SkillMetadata(NamedTuple):
+    name: str
+    description: str
+    file: str
+    source: str = ""
+    scope: Scope = "configured"
+    trigger: Trigger | None = None
+    inputs: tuple[InputMetadata, ...] = ()
+    keywords: tuple[str, ...] = ()
+    invocable: bool = True
+
+
+class SkillMetadata(_SkillMetadata):
+    """What is known of a skill before it is activated (tier 1).
+
+    A tuple, for there may be many thousands: small, and quick to make.
 
     Attributes:
         path: The file that defines it: `<folder>/SKILL.md` or a flat `<name>.md`.
@@ -118,17 +130,31 @@ class SkillMetadata:
         trigger: What activates it by itself; None for the others.
         inputs: What a task skill asks for.
         keywords: Words to search by besides name and description.
+        invocable: Whether a model may load it by itself.
     """
 
-    name: str
-    description: str
-    path: Path
-    source: str = ""
-    scope: Scope = "configured"
-    trigger: Trigger | None = None
-    inputs: tuple[InputMetadata, ...] = ()
-    keywords: tuple[str, ...] = ()
-    invocable: bool = True
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        name: str,
+        description: str,
+        path: Path | str,
+        source: str = "",
+        scope: Scope = "configured",
+        trigger: Trigger | None = None,
+        inputs: tuple[InputMetadata, ...] = (),
+        keywords: tuple[str, ...] = (),
+        invocable: bool = True,
+    ) -> Self:
+        """Make one from the path of its file."""
+        file = path if type(path) is str else str(path)
+        return _SkillMetadata.__new__(cls, name, description, file, source, scope, trigger, inputs, keywords, invocable)
+
+    @property
+    def path(self) -> Path:
+        """The file that defines it."""
+        return Path(self.file)
 
     @property
     def kind(self) -> SkillKind:
@@ -219,11 +245,11 @@ class Skill:
         return held["_document"]
 
     def _read(self) -> Document:
-        if self.path is None:
-            return Document("", hashlib.sha256(b"").hexdigest())
-        from bough.skills.parse import read_document
+        from bough.skills.parse import document_of, read_document
 
-        return read_document(self.path)
+        if unhashed := self.__dict__.pop("_unhashed", None):
+            return document_of(*unhashed)
+        return document_of("", b"") if self.path is None else read_document(self.path)
 
     @property
     def body(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.skills import fields as read
-from bough.skills.frontmatter import Split, load, plain_fields, split
+from bough.skills.frontmatter import Fields, Split, load, split
 from bough.skills.model import Diagnostic, Document, Scope, Skill, SkillMetadata, is_skill_file
 from bough.skills.text import decode
 
@@ -26,6 +26,9 @@ MAX_FILE_BYTES = 1 << 20
 
 MAX_HEADER_CHARACTERS = 64 << 10
 HEAD_BYTES = 4096
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NOTHING_MORE = frozenset({"name", "description", "license", "compatibility", "allowed-tools"})
 
 _PARAGRAPH_SKIPS = re.compile(r"\s*(?:#|<!--|```|---|===|!\[|\|)")
 
@@ -77,7 +80,11 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
 
 def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scope: Scope = "code") -> Reading:
     """As `read_skill`, with the refusal as a value: a `Reading` without a skill. Never raises."""
-    file = skill_file(Path(path))
+    return read_file(skill_file(Path(path)), mode, source, scope)
+
+
+def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
+    """As `try_read`, for a path that is the file itself."""
     data, notes = read_bounded(file)
     if data is None:
         return Reading(None, _placed(notes, file))
@@ -92,64 +99,76 @@ def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scop
         if any(each.severity == "error" for each in notes):
             skill = None
     placed = _placed(notes, file)
-    if skill is None:
-        return Reading(None, placed)
-    held: dict[str, Any] = skill.__dict__
-    held["diagnostics"] = placed
-    held["_document"] = _document(cut.body, data)
+    if skill is not None:
+        held: dict[str, Any] = skill.__dict__
+        held["diagnostics"] = placed
+        held["_unhashed"] = (cut.body, data)
     return Reading(skill, placed)
 
 
-def read_head(path: str, home: str, *, source: str = "", scope: Scope = "configured") -> HeadReading:
+def read_head(path: str, home: str, *, source: str = "", scope: Scope = "configured") -> HeadReading | None:
     """Return what tier 1 needs of one file, reading 4 KB of it unless its frontmatter is longer or broken.
+
+    None when there is no file of that path.
 
     Args:
         path: Absolute path of the file.
         home: Its folder's name; for a flat file its own name without the ending.
     """
-    head, notes = _read_bytes(path, HEAD_BYTES)
-    if head is None:
-        return HeadReading(None, _placed(notes, Path(path)))
-    values = _plain_head(head)
-    if values is None:
-        reading = try_read(path, source=source, scope=scope)
-        return HeadReading(reading.skill and reading.skill.summary(), reading.diagnostics)
+    try:
+        handle = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return _read_whole(path, source, scope)
+    try:
+        head = os.read(handle, HEAD_BYTES)
+    except OSError:
+        return _read_whole(path, source, scope)
+    finally:
+        os.close(handle)
+    fields = _head_fields(head)
+    if fields is None:
+        return _read_whole(path, source, scope)
+    values, notes = fields.values, fields.diagnostics
     name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
-    unsafe = None if name.isidentifier() else read.unsafe_name(name)
-    if unsafe:
-        return HeadReading(None, _placed([_refusal("name-unsafe", f"the name is refused: {unsafe}")], Path(path)))
+    if unsafe := read.unsafe_name(name):
+        notes.append(_refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens"))
+        return HeadReading(None, _placed(notes, path))
+    return HeadReading(_summary(values, name, path, source, scope, notes), _placed(notes, path) if notes else ())
+
+
+def _summary(
+    values: dict[str, Any], name: str, path: str, source: str, scope: Scope, notes: list[Diagnostic]
+) -> SkillMetadata:
     description = values["description"].strip()
     if len(description) > read.MAX_DESCRIPTION:
         notes.append(_long_description(description))
+    if _NOTHING_MORE.issuperset(values):
+        return SkillMetadata(name, description, path, source, scope)
     inputs = read.read_inputs(values, notes)
-    metadata = SkillMetadata(
-        name,
-        description,
-        Path(path),
-        source,
-        scope,
-        read.read_trigger(values, inputs, notes),
-        inputs,
-        _keywords(values),
-        not read.truth(values.get("disable-model-invocation")),
-    )
-    return HeadReading(metadata, _placed(notes, Path(path)) if notes else ())
+    trigger = read.read_trigger(values, inputs, notes)
+    invocable = not read.truth(values.get("disable-model-invocation"))
+    return SkillMetadata(name, description, path, source, scope, trigger, inputs, _keywords(values), invocable)
 
 
-def _plain_head(head: bytes) -> dict[str, Any] | None:
-    """The fields of a head that needs no repair whatever; None for all others."""
-    if not head.startswith(b"---\n"):
-        return None
-    end = head.find(b"\n---\n", 3)
-    if end < 0:
+def _read_whole(path: str, source: str, scope: Scope) -> HeadReading:
+    reading = read_file(Path(path), "lenient", source, scope)
+    return HeadReading(reading.skill and reading.skill.summary(), reading.diagnostics)
+
+
+def _head_fields(head: bytes) -> Fields | None:
+    """The fields of a head that shows all of a frontmatter between exact fences; None for all others."""
+    end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
+    if end < 0 or b"\r" in head[:end] or b"\0" in head[:end]:
         return None
     try:
-        values = plain_fields(head[4 : end + 1].decode("utf-8"))
+        fields = load(head[4 : end + 1].decode("utf-8"))
     except UnicodeDecodeError:
         return None
-    if values is None or not values.get("description") or not isinstance(values["description"], str):
-        return None
-    return read.canonical(values, []) if "name" in values else None
+    fields.values = values = read.canonical(fields.values, fields.diagnostics)
+    description = values.get("description")
+    return fields if isinstance(description, str) and description and not description.isspace() else None
 
 
 def read_document(path: Path) -> Document:
@@ -161,10 +180,11 @@ def read_document(path: Path) -> Document:
     data, notes = read_bounded(path)
     if data is None:
         raise SkillRefused(path, _placed(notes, path))
-    return _document(split(decode(data)[0]).body, data)
+    return document_of(split(decode(data)[0]).body, data)
 
 
-def _document(body: str, data: bytes) -> Document:
+def document_of(body: str, data: bytes) -> Document:
+    """Return the instructions that a file's text and bytes make."""
     return Document(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
 
 
@@ -188,7 +208,7 @@ def read_bounded(path: Path) -> tuple[bytes | None, list[Diagnostic]]:
 
 def _read_bytes(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, _FLAGS)
     except OSError as error:
         if os.path.islink(path):
             return _read_link(path, size)
@@ -295,7 +315,7 @@ def _long_description(text: str) -> Diagnostic:
 
 def first_paragraph(body: str) -> str | None:
     """Return the first paragraph of a Markdown text on one line, at most 1,024 characters; else its first heading."""
-    blocks = (block for block in re.split(r"\n[ \t]*\n", body[: 64 << 10]) if block.strip())
+    blocks = (block for block in re.split(r"\n[ \t]*\n", body[: 8 << 10]) if block.strip())
     heading: str | None = None
     for block in blocks:
         lines = block.strip().split("\n")
@@ -343,6 +363,6 @@ def _refusal(code: str, message: str, fix: str = "") -> Diagnostic:
     return Diagnostic(code, "error", message, None, fix)
 
 
-def _placed(notes: list[Diagnostic], path: Path) -> tuple[Diagnostic, ...]:
+def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
     where = str(path)
-    return tuple(Diagnostic(d.code, d.severity, d.message, d.line, d.fix, where) for d in notes)
+    return tuple(note._replace(path=where) for note in notes)

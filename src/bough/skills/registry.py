@@ -152,9 +152,9 @@ class SkillRegistry:
             self._known[skill.name] = skill
             self._search = None
             return True
-        if first.path != skill.path:
+        if first.file != skill.file:
             message = f"another skill is called {skill.name!r} and wins: {first.path}"
-            note = Diagnostic("duplicate-name", "warning", message, None, "rename one of them", str(skill.path))
+            note = Diagnostic("duplicate-name", "warning", message, None, "rename one of them", skill.file)
             self.diagnostics.append(note)
         return False
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-from bough.skills.frontmatter import Fields
+from bough.skills.frontmatter import Fields, plain_value
 from bough.skills.model import Diagnostic
 
 _MAX_DEPTH = 4
@@ -64,6 +64,8 @@ def _entries(lines: list[str], first_line: int, found: list[Diagnostic]) -> list
 
 
 def _read_entry(entry: _Entry, depth: int, found: list[Diagnostic]) -> Any:
+    if not any(entry.rest) and (plain := plain_value(f" {entry.first}")) is not None:
+        return plain
     text = "\n".join([entry.first, *entry.rest])
     value, ok = _as_yaml(text)
     if ok:

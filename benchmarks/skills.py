@@ -1,0 +1,218 @@
+"""Finding many skills cold and warm, matching messages against their triggers, the catalogue, and the memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from ahocorasick_rs import AhoCorasick
+
+from bough.skills.catalog import render_catalog, tokens_of
+from bough.skills.discover import Root, discover
+from bough.skills.index import SkillIndex
+from bough.skills.model import KeywordTrigger, SkillMetadata
+from bough.skills.triggers import TriggerIndex, fold
+from harness import Figure, compare, note
+
+WORDS = [
+    "extract",
+    "merge",
+    "report",
+    "table",
+    "chart",
+    "deploy",
+    "review",
+    "audit",
+    "parse",
+    "convert",
+    "render",
+    "query",
+    "index",
+    "cluster",
+    "schedule",
+    "invoice",
+    "email",
+    "ticket",
+    "branch",
+    "commit",
+    "release",
+    "notes",
+    "schema",
+    "migrate",
+    "backup",
+    "restore",
+    "monitor",
+    "alert",
+    "dashboard",
+    "metric",
+    "token",
+    "budget",
+]
+
+
+def write_library(root: Path, count: int) -> None:
+    """Write `count` skill folders in the proportions of real ones: most plain, some folded, nested, broken or bare."""
+    chance = random.Random(7)
+    for number in range(count):
+        words = [chance.choice(WORDS) for _ in range(chance.randint(12, 45))]
+        name = f"{words[0]}-{words[1]}-{number}"
+        folder = root / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(_text(name, " ".join(words), chance.random(), chance))
+
+
+def _text(name: str, words: str, kind: float, chance: random.Random) -> str:
+    body = "\n".join(f"## Step {i}\n\n{words}.\n" for i in range(chance.randint(4, 24)))
+    description = f"description: {words.capitalize()}. Use when the user asks to {words[:60]}."
+    if kind < 0.05:
+        return f"# {name}\n\n{words}\n\n{body}"
+    if kind < 0.09:
+        description = f"description: {words.capitalize()}: use when: {words[:40]}"
+    elif kind < 0.20:
+        description = f"description: >\n  {words[:80]}\n  {words[80:]}"
+    elif kind < 0.30:
+        description = f'description: "{words.capitalize()}: use when asked"'
+    extra = "license: MIT\nmetadata:\n  author: someone\n  version: 1.0.0\n" if kind > 0.7 else ""
+    shown = f"{name}x" if 0.5 < kind < 0.7 else name
+    return f"---\nname: {shown}\n{description}\n{extra}---\n{body}"
+
+
+def bare_discovery(root: Path) -> int:
+    """Do what any loader has to: list the folders, read 8 KB of each file, parse the frontmatter."""
+    count = 0
+    with os.scandir(root) as entries:
+        for entry in entries:
+            with open(os.path.join(entry.path, "SKILL.md"), "rb") as file:
+                parts = file.read(8192).split(b"---", 2)
+            try:
+                count += isinstance(yaml.load(parts[1], Loader=yaml.CSafeLoader), dict) if len(parts) > 2 else 0
+            except yaml.YAMLError:
+                continue
+    return count
+
+
+def discovery(folder: Path, count: int) -> None:
+    """Print the figures of one library."""
+    root = folder / f"library-{count}"
+    write_library(root, count)
+    found = discover(Root(root))
+    if len(found.skills) != count:
+        raise AssertionError(f"{len(found.skills)} of {count} skills were loaded")
+    compare(f"skills: discover {count}, cold index", lambda: discover(Root(root)), lambda: bare_discovery(root))
+    file = folder / "index.json"
+
+    def warm() -> int:
+        index = SkillIndex(file)
+        discover(Root(root), index)
+        index.save()
+        return index.hits
+
+    warm()
+    if warm() != count:
+        raise AssertionError("the index did not know every file")
+    compare(f"skills: discover {count}, warm index", warm, lambda: bare_discovery(root))
+    file.unlink()
+
+
+def matching() -> None:
+    """Print the figures of trigger matching: 1,000 skills with three keywords each, none or some in the message."""
+    skills = [
+        SkillMetadata(
+            f"skill-{i}",
+            "x",
+            Path(f"/s/{i}/SKILL.md"),
+            trigger=KeywordTrigger((f"word{i}", f"two words {i}", f"käse{i}")),
+        )
+        for i in range(1000)
+    ]
+    words = [word for skill in skills for word in skill.trigger.keywords]  # pyright: ignore
+    automaton = AhoCorasick([fold(word) for word in words], store_patterns=False)
+    index = TriggerIndex(skills)
+    filler = " ".join(WORDS * 40)
+    messages = {
+        "short message": "please extract word17 and make a chart",
+        "10,000 characters": f"{filler[:5000]} Word500 {filler[:4980]} word999"[:10_000],
+    }
+    for label, message in messages.items():
+        compare(
+            f"skills: match 1,000 skills, {label}",
+            _often(lambda message=message: index.match(message)),
+            _often(lambda message=message: automaton.find_matches_as_indexes(message.lower(), overlapping=True)),
+            unit="us",
+            per=200,
+        )
+    few = TriggerIndex(skills[490:510])
+    text = messages["10,000 characters"]
+    compare("skills: match 1,000 skills against 20", _often(lambda: index.match(text)), _often(lambda: few.match(text)),
+            unit="us", per=200)  # fmt: skip
+
+
+def _often(work: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(200):
+            work()
+
+    return run
+
+
+def catalogue(folder: Path) -> None:
+    """Print what a catalogue of 1,000 skills costs, and check that it is inside its budget."""
+    skills = discover(Root(folder / "library-1000")).skills
+    for budget in (2_000, 200_000):
+        catalog = render_catalog(skills, budget_tokens=budget)
+        if tokens_of(catalog.text) > budget:
+            raise AssertionError("the catalogue is over its budget")
+    compare(
+        "skills: catalogue of 1,000",
+        lambda: render_catalog(skills, budget_tokens=200_000),
+        lambda: json.dumps([(skill.name, skill.description) for skill in skills]),
+    )
+
+
+MEMORY = """
+import gc, sys
+from pathlib import Path
+from bough.skills.registry import SkillRegistry
+import bough.skills.salvage, bough.skills.yaml_text, sqlite3
+def resident():
+    gc.collect()
+    return int(open('/proc/self/statm').read().split()[1]) * 4096 / 1e6
+before = resident()
+registry = SkillRegistry(index=Path(sys.argv[2]))
+registry.discover([Path(sys.argv[1])])
+print(resident() - before)
+"""
+
+
+def memory(folder: Path, count: int) -> None:
+    """Print by how much a process grows with a registry of `count` skills, the index included."""
+    root = folder / f"library-{count}"
+    command = [sys.executable, "-c", MEMORY, str(root), str(folder / "cache")]
+    grown = [float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(5)]
+    Figure.of(f"skills: resident memory of {count}", grown, unit="MB").report()
+
+
+def main() -> None:
+    """Print the figures."""
+    folder = Path(tempfile.mkdtemp(prefix="bough-skills-"))
+    try:
+        for count in (1_000, 10_000):
+            note(f"writing {count} skills")
+            discovery(folder, count)
+        matching()
+        catalogue(folder)
+        memory(folder, 10_000)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
