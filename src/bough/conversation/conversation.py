@@ -12,6 +12,7 @@ from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation import aside
 from bough.conversation.fork import Pending, find_cut
 from bough.conversation.journal import Journal, Update
 from bough.conversation.lease import held_lease
@@ -36,8 +37,10 @@ from bough.events.model import (
     ErrorRaised,
     Event,
     ForkedFrom,
+    PauseRequested,
     SkillActivated,
     StateChanged,
+    ToolRejected,
     Usage,
     UserMessage,
 )
@@ -244,6 +247,11 @@ class AsyncConversation:
         return self._surroundings.executor
 
     @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self._surroundings.settings
+
+    @property
     def store(self) -> EventStore:
         """Where its log is."""
         return self._journal.store
@@ -311,6 +319,58 @@ class AsyncConversation:
                 await self.interrupt()
             await asyncio.gather(run, return_exceptions=True)
 
+    async def pause(self, *, by: str = "user", reason: str = "") -> None:
+        """Ask the run to stop at its next step, in whichever process it is. Running again goes on from there."""
+        await self._journal.append(PauseRequested(by=by, reason=reason))
+
+    async def approve(self, *calls: str, by: str = "user") -> None:
+        """Let waiting calls run; all of them where none is named. The next `run` runs them.
+
+        Raises:
+            Conflict: Nothing waits, or a call that is named does not.
+        """
+        await self._journal.catch_up()
+        chosen = self._waiting(calls)
+        left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
+        status = "waiting_for_confirmation" if left else "idle"
+        changes: dict[str, Any] = {"status": status, "waiting": left, "approved": chosen}
+        await self._journal.append(StateChanged(changes=changes, reason=f"approved by {by}"))
+
+    async def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
+        """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
+
+        Raises:
+            Conflict: Nothing waits, or a call that is named does not.
+        """
+        await self._journal.catch_up()
+        chosen = self._waiting(calls)
+        left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
+        rejected = [
+            ToolRejected(tool_call_id=id, tool=self.state.calls[id].tool, by=by, reason=reason) for id in chosen
+        ]
+        status = "waiting_for_confirmation" if left else "idle"
+        await self._journal.append(*rejected, StateChanged(changes={"status": status, "waiting": left}))
+
+    async def ask(self, question: str) -> str:
+        """Return the model's answer to a question about the conversation; the log is left untouched.
+
+        Raises:
+            ModelError: The model could not answer.
+        """
+        await self._journal.catch_up()
+        model = self._resolved(self.agent)
+        messages = self._journal.view.messages()
+        answer, _ = await aside.ask(model, messages, question, instructions=self.state.instructions)
+        return answer
+
+    async def set_title(self, title: str) -> None:
+        """Give it a title."""
+        await self._journal.append(StateChanged(changes={"title": title}))
+
+    async def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Give it these tags and no others."""
+        await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
+
     async def interrupt(self) -> None:
         """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed."""
         if (run := self._run) is None:
@@ -341,8 +401,8 @@ class AsyncConversation:
             agent: Replaces the agent.
             reset_metrics: The fork's own usage starts at 0; what was used before the cut stays as inherited.
             at: How many events to keep, or the id of the last one to keep; None keeps all.
-            pending: Calls that are open at the cut are closed in the fork (`close`), or the cut moves before the
-                response that made them (`drop`).
+            pending: Calls that are open at the cut are closed in the fork (`close`), the cut moves before the
+                response that made them (`drop`), or those that have not started wait for an approval (`carry`).
 
         Raises:
             InvalidInput: The cut is negative or beyond the head.
@@ -369,7 +429,10 @@ class AsyncConversation:
             pending=pending,
             reset_metrics=reset_metrics,
         )
-        changes = {"title": title, "tags": tags} | agent_changes(blueprint if agent else None)
+        changes: dict[str, Any] = {"title": title, "tags": tags} | agent_changes(blueprint if agent else None)
+        if cut.carried:
+            waiting = {id: {"reason": "it was called before the fork"} for id in cut.carried}
+            changes |= {"status": "waiting_for_confirmation", "waiting": waiting}
         record = await self.store.fork(
             self.id,
             at=cut.at,
@@ -442,6 +505,7 @@ class AsyncConversation:
             active_skills=lambda: self.state.active_skills,
             timeout_seconds=self._surroundings.settings.timeout_seconds,
         )
+
         async def go_on() -> None:
             return None
 
@@ -467,6 +531,14 @@ class AsyncConversation:
 
     def _resolved(self, spec: AgentSpec) -> Any:
         return resolved_model(spec, self._surroundings.settings)[0]
+
+    def _waiting(self, calls: tuple[str, ...]) -> list[str]:
+        waiting = list(self.state.waiting)
+        unknown = [call for call in calls if call not in waiting]
+        if not waiting or unknown:
+            what = f"call {unknown[0]} does not wait" if unknown else "no call waits"
+            raise Conflict(f"{what} for a confirmation", hint=f"waiting: {', '.join(waiting) or 'none'}")
+        return list(calls) or waiting
 
     def _activate(self, text: str) -> list[SkillActivated]:
         events: list[SkillActivated] = []

@@ -5,18 +5,20 @@ Source: seed 001, `Conversation.fork()`; the rules are in docs/concepts/fork.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
 from bough.conversation.state import ToolOutcome, tool_calls
 from bough.errors import InvalidInput
-from bough.events.model import Event, ModelResponded, ToolInterrupted
+from bough.events.model import Event, ModelResponded, ToolCalled, ToolInterrupted
 from bough.events.record import StoredEvent
 from bough.events.store import Cut, EventStore
 
-Pending: TypeAlias = Literal["close", "drop"]
-"""What becomes of calls that are open at the cut: closed in the fork, or cut off with the response that made them."""
+Pending: TypeAlias = Literal["close", "drop", "carry"]
+"""What becomes of calls that are open at the cut: closed in the fork, cut off with the response that made them, or
+carried over, so that the fork waits for a new approval of each."""
 
 NOT_EXECUTED = "not executed in this fork"
 
@@ -29,29 +31,46 @@ class CutPoint:
         at: How many events are shared.
         last: The last shared event; None at 0.
         closing: Events that close the calls that are open there, for the fork alone.
+        carried: Ids of calls that stay open, waiting for an approval of their own.
     """
 
     at: int
     last: UUID | None
     closing: tuple[Event, ...] = ()
+    carried: tuple[str, ...] = ()
 
 
 async def find_cut(store: EventStore, cid: UUID, at: Cut | None, *, head: int, pending: Pending) -> CutPoint:
     """Return the cut that `at` names. Reads back to the latest model response only.
 
     Raises:
-        InvalidInput: The cut is negative or beyond the head.
+        InvalidInput: The cut is negative or beyond the head, or a call that has started is to be carried over.
         NotFound: `at` names an event that the log does not have.
     """
     count = await _count(store, cid, at, head)
-    response, answered, last = await _latest_response(store, cid, count)
+    response, since, last = await _latest_response(store, cid, count)
     if response is None:
         return CutPoint(at=count, last=last)
-    open_calls = [call for call in _calls(response) if call[0] not in answered]
-    if open_calls and pending == "drop":
-        return await find_cut(store, cid, response.seq, head=head, pending=pending)
-    closing = tuple(ToolInterrupted(tool_call_id=id, tool=tool, reason=NOT_EXECUTED) for id, tool in open_calls)
-    return CutPoint(at=count, last=last, closing=closing)
+    answered = {event.tool_call_id for event in since if isinstance(event, ToolOutcome)}
+    open_calls = [(id, tool) for id, tool in _calls(response) if id not in answered]
+    match pending:
+        case "drop" if open_calls:
+            return await find_cut(store, cid, response.seq, head=head, pending=pending)
+        case "carry":
+            started = {event.tool_call_id for event in since if isinstance(event, ToolCalled)}
+            return CutPoint(at=count, last=last, carried=_never_started(open_calls, started))
+        case _:
+            closing = [ToolInterrupted(tool_call_id=id, tool=tool, reason=NOT_EXECUTED) for id, tool in open_calls]
+            return CutPoint(at=count, last=last, closing=tuple(closing))
+
+
+def _never_started(calls: Iterable[tuple[str, str]], started: set[str]) -> tuple[str, ...]:
+    for id, tool in calls:
+        if id in started:
+            raise InvalidInput(
+                f"the call of {tool} has started and cannot be carried over", hint="choose pending=close or drop"
+            )
+    return tuple(id for id, _ in calls)
 
 
 async def _count(store: EventStore, cid: UUID, at: Cut | None, head: int) -> int:
@@ -67,20 +86,17 @@ async def _count(store: EventStore, cid: UUID, at: Cut | None, head: int) -> int
 
 async def _latest_response(
     store: EventStore, cid: UUID, count: int
-) -> tuple[StoredEvent | None, set[str], UUID | None]:
-    """Return the last model response before the cut, the calls answered since, and the last event's id."""
-    answered: set[str] = set()
+) -> tuple[StoredEvent | None, list[Event], UUID | None]:
+    """Return the last model response before the cut, what was called and returned since, and the last event's id."""
+    since: list[Event] = []
     last: UUID | None = None
     async for stored in store.read(cid, 0, count, reverse=True):
         last = last or stored.id
         if stored.kind == "ModelResponded":
-            return stored, answered, last
-        if stored.kind in _OUTCOMES and isinstance(event := stored.event, ToolOutcome):
-            answered.add(event.tool_call_id)
-    return None, answered, last
-
-
-_OUTCOMES = frozenset({"ToolReturned", "ToolFailed", "ToolRejected", "ToolInterrupted"})
+            return stored, since, last
+        if stored.kind.startswith("Tool"):
+            since.append(stored.event)
+    return None, since, last
 
 
 def _calls(response: StoredEvent) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from bough.events.model import (
     Event,
     ForkedFrom,
     ModelResponded,
+    PauseRequested,
     SkillActivated,
     StateChanged,
     ToolCalled,
@@ -37,14 +38,20 @@ class ToolCall:
     """A call of the latest model response.
 
     Attributes:
+        arguments: As the model gave them: JSON text, or an object.
         started: Whether it was recorded as called, so that it may have had effects.
+        approved: Whether someone said that it may run.
+        carried: Whether it was made before a fork and so needs a new approval, whatever the policy says.
         outcome: How it ended; None while it is open.
     """
 
     id: str
     tool: str
+    arguments: str | JsonObject = ""
     started: bool = False
     idempotent: bool = False
+    approved: bool = False
+    carried: bool = False
     outcome: ToolOutcome | None = None
 
 
@@ -57,6 +64,9 @@ class State:
         head: How many events have been folded; the next one has this seq.
         calls: Tool calls of the latest model response by id, in its order.
         unanswered: Whether something was said or returned that the model has not answered.
+        pausing: Whether someone asked the run to stop at its next step.
+        waiting: Calls that wait for a person, by id, with risk and reason.
+        request_tokens: Input tokens of the latest request, as the provider counted them.
         own: Usage since the fork; `inherited`: usage before it.
         active_skills: Content hash by name, of every skill whose text is in the log.
         output: Text of the latest model response without tool calls.
@@ -73,6 +83,9 @@ class State:
     policies: JsonObject = field(default_factory=dict[str, Any])
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     unanswered: bool = False
+    pausing: bool = False
+    waiting: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    request_tokens: int = 0
     own: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
@@ -104,6 +117,8 @@ class State:
                 self._fork(event)
             case StateChanged():
                 self._change(event.changes)
+            case PauseRequested():
+                self.pausing = True
             case UserMessage():
                 self.unanswered, self._last_message = True, seq
             case ModelResponded():
@@ -124,6 +139,12 @@ class State:
 
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
+        self.pausing = self.pausing and "status" not in changes
+        self.waiting = changes.get("waiting", {} if "status" in changes else self.waiting)
+        for id in changes.get("approved", ()):
+            if call := self.calls.get(id):
+                call.approved = True
+        self.policies = self.policies | changes.get("policies", {})
         self.title = changes.get("title", self.title)
         self.tags = changes.get("tags", self.tags)
         self.workspace = Path(changes["workspace"]) if "workspace" in changes else self.workspace
@@ -131,23 +152,33 @@ class State:
         self.instructions = changes.get("instructions", self.instructions)
 
     def _fork(self, event: ForkedFrom) -> None:
-        self.base, self.status = event.at, "idle"
+        self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}
+        for call in self.calls.values():
+            call.approved, call.carried = False, True
         if event.reset_metrics:
             self.own, self.inherited = NOTHING_USED, add_usage(self.inherited, self.own)
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
-        self.calls = {id: ToolCall(id=id, tool=tool) for id, tool in tool_calls(event)}
+        self.calls = {part["tool_call_id"]: _call(part) for part in _call_parts(event)}
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
         self.unanswered = self._last_message >= (seq if event.seen is None else event.seen)
         self.own = add_usage(self.own, event.usage)
+        self.request_tokens = event.usage.input_tokens
 
 
 def tool_calls(event: ModelResponded) -> list[tuple[str, str]]:
     """Return (tool call id, tool name) of the calls in a response, in its order."""
-    parts = event.response.get("parts", [])
-    return [(part["tool_call_id"], part["tool_name"]) for part in parts if part.get("part_kind") == "tool-call"]
+    return [(part["tool_call_id"], part["tool_name"]) for part in _call_parts(event)]
+
+
+def _call_parts(event: ModelResponded) -> list[JsonObject]:
+    return [part for part in event.response.get("parts", []) if part.get("part_kind") == "tool-call"]
+
+
+def _call(part: JsonObject) -> ToolCall:
+    return ToolCall(id=part["tool_call_id"], tool=part["tool_name"], arguments=part.get("args") or "")
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:

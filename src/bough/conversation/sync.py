@@ -191,6 +191,11 @@ class Conversation:
         return self._core.skills
 
     @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self._core.settings
+
+    @property
     def events(self) -> Iterator[StoredEvent]:
         """Iterate its events, shared ones included, from the store."""
         return self._loop.iterate(self._core.events)
@@ -206,6 +211,22 @@ class Conversation:
     def run_stream(self) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""
         return self._loop.iterate(self._core.run_stream())
+
+    def pause(self, *, by: str = "user", reason: str = "") -> None:
+        """Ask the run to stop at its next step; see `AsyncConversation.pause`."""
+        self._loop.call(self._core.pause, by=by, reason=reason)
+
+    def approve(self, *calls: str, by: str = "user") -> None:
+        """Let waiting calls run; see `AsyncConversation.approve`."""
+        self._loop.call(self._core.approve, *calls, by=by)
+
+    def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
+        """Refuse waiting calls; see `AsyncConversation.reject`."""
+        self._loop.call(self._core.reject, reason, *calls, by=by)
+
+    def ask(self, question: str) -> str:
+        """Return the model's answer to a question beside the conversation; see `AsyncConversation.ask`."""
+        return self._loop.call(self._core.ask, question)
 
     def interrupt(self) -> None:
         """Stop a run that another thread started; see `AsyncConversation.interrupt`."""
@@ -240,6 +261,14 @@ class Conversation:
         new = type(self).__new__(type(self))
         new._adopt(core, self._loop)
         return new
+
+    def set_title(self, title: str) -> None:
+        """Give it a title."""
+        self._loop.call(self._core.set_title, title)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Give it these tags and no others."""
+        self._loop.call(self._core.set_tags, tags)
 
     def set_model(self, model: str) -> None:
         """Go on with another model; see `AsyncConversation.set_model`."""

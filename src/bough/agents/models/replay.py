@@ -1,0 +1,79 @@
+"""A model that answers with what was recorded: a run without a network, the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.settings import ModelSettings
+
+from bough.agents.models.stream import PiecewiseResponse
+from bough.errors import ModelError
+
+
+class _Recorded(PiecewiseResponse):
+    """Streams a recorded response, and ends up as exactly that: signatures and provider details included."""
+
+    def get(self) -> ModelResponse:
+        return self.response
+
+
+class ReplayModel(Model[Any]):
+    """Gives recorded responses one after the other, whatever it is asked.
+
+    Attributes:
+        given: How many it has given.
+    """
+
+    def __init__(self, responses: Sequence[ModelResponse]) -> None:
+        super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
+        self._responses = tuple(responses)
+        self.given = 0
+
+    @property
+    def model_name(self) -> str:
+        """Always `replay`."""
+        return "replay"
+
+    @property
+    def system(self) -> str:
+        """Always `replay`."""
+        return "replay"
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Return the next recorded response.
+
+        Raises:
+            ModelError: The record has no more.
+        """
+        return self._next()
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Stream the next recorded response; raises as `request` does."""
+        yield _Recorded.of(self._next(), model_request_parameters)
+
+    def _next(self) -> ModelResponse:
+        if self.given == len(self._responses):
+            raise ModelError(
+                f"the record has {self.given} responses and one more was asked for",
+                hint="the run goes another way than the recorded one; the differences say where",
+            )
+        self.given += 1
+        return self._responses[self.given - 1]

@@ -1,0 +1,175 @@
+"""Running a recorded conversation again: the recorded responses drive the same tools, and what differs is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher, unified_diff
+from typing import Any
+
+from bough.agents.models.replay import ReplayModel
+from bough.agents.spec import AgentSpec
+from bough.conversation.conversation import AsyncConversation
+from bough.conversation.setup import recorded_spec
+from bough.conversation.view import response_of
+from bough.errors import BoughError
+from bough.events import open_store
+from bough.events.codec import as_json
+from bough.events.model import ModelResponded, UserMessage
+from bough.events.record import StoredEvent
+from bough.types import JsonObject
+
+COMPARED = frozenset(
+    {
+        "UserMessage",
+        "SkillActivated",
+        "ModelResponded",
+        "ToolCalled",
+        "ToolReturned",
+        "ToolFailed",
+        "ToolRejected",
+        "ToolInterrupted",
+        "ScriptRan",
+        "HookRan",
+    }
+)
+"""Kinds of events that are compared: what was said and done, not how the conversation was managed."""
+
+VOLATILE = frozenset(
+    {
+        "seq", "id", "ts", "schema_version", "latency_seconds", "duration_seconds", "duration", "wall_seconds",
+        "cpu_seconds", "max_rss_bytes", "seen", "timestamp", "run_id", "conversation_id", "content_hash", "isolation",
+    }
+)  # fmt: skip
+"""Fields that differ from run to run without meaning anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One place where the replay went another way.
+
+    Attributes:
+        seq: Of the recorded event, or where it would have been.
+        recorded: What the record has there; None for something the replay did besides.
+        replayed: What the replay did; None for something it did not do.
+    """
+
+    seq: int
+    recorded: JsonObject | None
+    replayed: JsonObject | None
+
+    def render(self) -> str:
+        """The difference as a unified diff of the two events."""
+        before, after = (_lines(event) for event in (self.recorded, self.replayed))
+        return "\n".join(unified_diff(before, after, "recorded", "replayed", lineterm="", n=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayReport:
+    """What a replay came to.
+
+    Attributes:
+        events: How many events were compared.
+        error: What ended the replay early, where something did.
+    """
+
+    events: int
+    differences: tuple[Difference, ...]
+    output: str
+    error: BoughError | None = None
+
+    @property
+    def same(self) -> bool:
+        """Whether the replay did what the record says."""
+        return not self.differences and self.error is None
+
+
+async def replay(
+    recorded: AsyncConversation,
+    *,
+    until: int | None = None,
+    agent: AgentSpec | None = None,
+    model: str | None = None,
+) -> ReplayReport:
+    """Run the conversation again in a log of its own, in memory, and return what differs.
+
+    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one.
+
+    Args:
+        until: Events before this seq are replayed; None takes all.
+        agent: Replaces the agent; the recorded responses still drive it.
+        model: Asked instead of the record.
+    """
+    record = [stored async for stored in recorded.store.read(recorded.id, 0, until)]
+    responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
+    spec = agent or _spec(recorded)
+    spec = spec.model_copy(update={"model": model or ReplayModel(responses)})
+    store = await open_store("memory:")
+    error: BoughError | None = None
+    again = await AsyncConversation.create(
+        spec,
+        workspace=recorded.workspace,
+        store=store,
+        executor=recorded.executor,
+        settings=recorded.settings,
+        title="replay",
+    )
+    try:
+        for message in _turns(record):
+            await again.send_message(message)
+            await again.run()
+    except BoughError as caught:
+        error = caught
+    replayed = [stored async for stored in again.events]
+    output = again.state.output
+    await again.aclose()
+    await store.aclose()
+    before, after = _comparable(record), _comparable(replayed)
+    return ReplayReport(events=len(before), differences=tuple(_differences(before, after)), output=output, error=error)
+
+
+def _spec(recorded: AsyncConversation) -> AgentSpec:
+    """The agent in use, which has its Python tools where the record has only their names."""
+    return (
+        recorded.agent if recorded.agent.tools or recorded.agent.skills is not None else recorded_spec(recorded.state)
+    )
+
+
+def _turns(record: Sequence[StoredEvent]) -> list[UserMessage]:
+    """Return the messages from outside that a response followed, as they were sent."""
+    messages = [stored for stored in record if isinstance(stored.event, UserMessage) and stored.event.sender == "user"]
+    last = max((stored.seq for stored in record if stored.kind == "ModelResponded"), default=-1)
+    return [UserMessage(content=stored.event.content) for stored in messages if stored.seq < last]  # pyright: ignore
+
+
+def _comparable(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
+    return [(stored.seq, _stable(as_json(stored))) for stored in events if stored.kind in COMPARED]
+
+
+def _stable(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _stable(each) for key, each in value.items() if key not in VOLATILE}  # pyright: ignore
+        case list():
+            return [_stable(each) for each in value]  # pyright: ignore
+        case _:
+            return value
+
+
+def _differences(before: list[tuple[int, JsonObject]], after: list[tuple[int, JsonObject]]) -> list[Difference]:
+    keys = [[json.dumps(event, sort_keys=True) for _, event in side] for side in (before, after)]
+    found: list[Difference] = []
+    for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal":
+            continue
+        for n in range(max(a2 - a1, b2 - b1)):
+            old = before[a1 + n] if a1 + n < a2 else None
+            new = after[b1 + n] if b1 + n < b2 else None
+            seq = old[0] if old else (before[a1][0] if a1 < len(before) else before[-1][0] + 1 if before else 0)
+            found.append(Difference(seq=seq, recorded=old and old[1], replayed=new and new[1]))
+    return found
+
+
+def _lines(event: JsonObject | None) -> list[str]:
+    return [] if event is None else json.dumps(event, indent=1, sort_keys=True, ensure_ascii=False).splitlines()

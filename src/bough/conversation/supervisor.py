@@ -1,0 +1,163 @@
+"""What stands between the parts of a step: pauses, limits, circles, condensation, and the guard's review of calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bough.conversation.condense import Condenser, Size
+from bough.conversation.journal import Journal, Update
+from bough.conversation.loop import REMINDER, Stop
+from bough.conversation.recorder import Recorder
+from bough.conversation.state import ToolCall
+from bough.conversation.stuck import StuckDetector
+from bough.errors import BoughError
+from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
+from bough.events.record import StoredEvent
+from bough.guard import Guard, Limits, Review, ToolRequest
+from bough.guard.limits import check
+from bough.types import Clock, JsonObject
+
+NUDGE = (
+    "You are repeating yourself ({pattern}). Do something else: another approach, another tool, "
+    "or tell the user what stands in the way."
+)
+MAX_SENT_BACK = 3
+"""How often stop hooks may send the agent back in one run."""
+
+
+class Supervisor:
+    """The checks of one run. Whatever it decides is in the log before it takes effect."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        recorder: Recorder,
+        *,
+        guard: Guard,
+        limits: Limits,
+        condenser: Condenser,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._guard = guard
+        self._limits = limits
+        self._condenser = condenser
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._iterations = 0
+        self._sent_back = 0
+        self._stuck = StuckDetector()
+        self._nudged = False
+
+    def watch(self, update: Update) -> None:
+        """Take in what is appended, to notice circles."""
+        if isinstance(update, StoredEvent):
+            self._stuck.apply(update.event)
+
+    async def before_request(self) -> Stop:
+        """Stop for a pause, a limit or a circle; condense what has grown too long."""
+        if self._journal.state.pausing:
+            return "paused"
+        if reached := check(self._limits, self._journal.state.own, self._elapsed(), self._iterations):
+            await self._journal.append(reached)
+            return "paused"
+        if stop := await self._circles():
+            return stop
+        await self.condense()
+        self._iterations += 1
+        return None
+
+    async def before_tools(self) -> Stop:
+        """Have the guard review every open call before any of them runs."""
+        state = self._journal.state
+        if state.pausing:
+            return "paused"
+        if reached := check(self._limits, state.own, self._elapsed(), 0):
+            await self._journal.append(reached)
+            return "paused"
+        waiting: dict[str, JsonObject] = {}
+        events: list[Event] = []
+        for call in state.open_calls:
+            review = await self._review(call)
+            events += review.events
+            self._recorder.risks[call.id] = review.risk.value
+            if review.decision == "reject":
+                events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
+            elif review.decision == "confirm":
+                waiting[call.id] = {"tool": call.tool, "risk": review.risk.value, "reason": review.reason}
+        if waiting:
+            events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
+        if events:
+            await self._journal.append(*events)
+        return "waiting_for_confirmation" if waiting else None
+
+    async def at_end(self) -> None:
+        """Let stop hooks send the agent back to work."""
+        if self._sent_back >= MAX_SENT_BACK:
+            return
+        verdict = await self._guard.on_stop(self._journal.state.output)
+        events: list[Event] = list(verdict.events)
+        if verdict.decision == "deny":
+            self._sent_back += 1
+            events.append(UserMessage.text(verdict.reason or "Go on: you are not done.", sender="hook"))
+        if events:
+            await self._journal.append(*events)
+
+    async def condense(self, *, force: bool = False) -> bool:
+        """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
+        view = self._journal.view
+        size = Size(messages=len(view.shown), tokens=self._journal.state.request_tokens)
+        try:
+            condensed = await self._condenser.condense(view, size, force=force)
+        except BoughError as error:
+            await self._journal.append(
+                ErrorRaised(code=error.code, message=f"condensing failed: {error.message}", hint=error.hint)
+            )
+            return False
+        if condensed is None:
+            return False
+        await self._journal.append(condensed)
+        return True
+
+    async def _circles(self) -> Stop:
+        found = self._stuck.found()
+        if found is None:
+            return None
+        if self._nudged:
+            await self._journal.append(found)
+            return "stuck"
+        self._nudged = True
+        self._stuck.reset()
+        await self._journal.append(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
+        return None
+
+    async def _review(self, call: ToolCall) -> Review:
+        request = ToolRequest(
+            id=call.id, tool=call.tool, arguments=_arguments(call), workspace=self._journal.state.workspace
+        )
+        review = await self._guard.review(request, approved=call.approved)
+        if call.carried and not call.approved and review.decision == "run":
+            return Review(
+                decision="confirm",
+                by="fork",
+                reason="it was called before the fork",
+                risk=review.risk,
+                events=review.events,
+            )
+        return review
+
+    def _elapsed(self) -> float:
+        return self._clock.monotonic() - self._started
+
+
+def _arguments(call: ToolCall) -> JsonObject:
+    """Return the arguments as an object; what is none is reviewed as text under `_`."""
+    value: Any = call.arguments
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except ValueError:
+            return {"_": call.arguments}
+    return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
