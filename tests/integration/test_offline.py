@@ -146,6 +146,17 @@ async def test_a_follow_up_in_the_same_conversation_reuses_the_skill(start: Star
     ]
 
 
+async def test_two_jobs_in_one_message_run_two_skills(start: Start) -> None:
+    conversation = await start()
+    answer = await ask(conversation, "Profile sales.csv and count the words in README.md.")
+    assert [(ran.skill, ran.argv) for ran in await scripts(conversation)] == [
+        ("csv-profile", ("sales.csv",)),
+        ("word-count", ("README.md",)),
+    ]
+    assert answer.startswith("csv-profile:\nsales.csv: ")
+    assert "\n\nword-count:\n" in answer
+
+
 async def test_a_script_that_fails_is_reported_and_the_conversation_goes_on(start: Start) -> None:
     conversation = await start()
     answer = await ask(conversation, "profile nothing-here.csv")

@@ -41,6 +41,13 @@ def of_run(done: Done) -> str:
     return "\n\n".join(filter(None, out)) or f"{_script(done)} ended well and printed nothing."
 
 
+def of_jobs(answers: Mapping[str, str]) -> str:
+    """Return the answers of one message: the one there is, or each under its skill's name."""
+    if len(answers) == 1:
+        return next(iter(answers.values()))
+    return "\n\n".join(f"{skill}:\n{answer}" for skill, answer in answers.items())
+
+
 def of_text(skill: str, section: str) -> str:
     """Return a section of a skill that has no scripts, marked as the skill's own words."""
     if not section:

@@ -1,4 +1,4 @@
-"""The next step: find a skill, load it, run its script, answer. Each step is taken once a turn, so no plan can loop."""
+"""The next step: find the skills, load one, run its script, answer. No call is made twice in a turn: no plan loops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from typing import cast
 
 from bough.agents.models.planner import answer
+from bough.agents.models.planner.jobs import find_jobs
 from bough.agents.models.planner.prompt import Command, Prompt, read_command, read_prompt
-from bough.agents.models.planner.rank import Entry, best_fit, best_of
+from bough.agents.models.planner.rank import Entry, best_of
 from bough.agents.models.planner.skill import Loaded, pick_script, pick_section, read_skill
 from bough.agents.models.planner.view import LOADERS, RUNNER, Done, Turn
 from bough.types import Json, JsonObject
@@ -27,43 +28,58 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The skill to use and what to give its script; `script` is set where it is known without loading."""
+    """A skill to use.
+
+    Attributes:
+        prompt: What it is used for: picks among its scripts, or the sections of its text.
+        args: What its script is given.
+        script: Set where it is known without loading.
+    """
 
     skill: str
-    args: tuple[str, ...] = ()
+    prompt: Prompt
+    args: tuple[str, ...]
     script: str = ""
 
 
 def plan(turn: Turn) -> Call | str:
     """Return the next call, or the answer. The same turn always gives the same step."""
-    if ran := _done(turn, RUNNER):
-        return answer.of_run(ran)
-    step = _choose(turn)
-    if isinstance(step, Choice):
-        step = _use(turn, step)
-    return step if isinstance(step, str) else _allowed(turn, step)
+    choices = _choose(turn)
+    if isinstance(choices, Call):
+        return _allowed(turn, choices)
+    if isinstance(choices, str):
+        return choices
+    answers: dict[str, str] = {}
+    for choice in choices:
+        step = _use(turn, choice)
+        step = _allowed(turn, step) if isinstance(step, Call) else step
+        if isinstance(step, Call):
+            return step
+        answers[choice.skill] = step
+    return answer.of_jobs(answers)
 
 
-def _choose(turn: Turn) -> Choice | Call | str:
-    if command := read_command(turn.message):
-        return _commanded(turn, command)
+def _choose(turn: Turn) -> list[Choice] | Call | str:
     prompt = read_prompt(turn.message)
+    if command := read_command(turn.message):
+        return _commanded(turn, command, prompt)
     if turn.active:
-        return Choice(skill=_active_name(turn, prompt), args=prompt.args)
+        return [Choice(skill=_active_name(turn, prompt), prompt=prompt, args=prompt.args)]
     if turn.used and prompt.args and not prompt.words:
-        return Choice(skill=turn.used.skill, args=prompt.args, script=turn.used.script)
+        return [Choice(skill=turn.used.skill, prompt=prompt, args=prompt.args, script=turn.used.script)]
     if call := _search(turn, prompt):
         return call
     entries = _entries(turn)
-    found = best_fit(entries, prompt)
-    return Choice(skill=found.name, args=prompt.args) if found else answer.nothing_fits(entries)
+    jobs = find_jobs(entries, turn.message)
+    choices = [Choice(skill=job.skill, prompt=job.prompt, args=job.prompt.args) for job in jobs]
+    return choices or answer.nothing_fits(entries)
 
 
-def _commanded(turn: Turn, command: Command) -> Choice | str:
+def _commanded(turn: Turn, command: Command, prompt: Prompt) -> list[Choice] | str:
     if command.error:
         return answer.unreadable_args(command)
     if command.name in turn.names or not turn.names:
-        return Choice(skill=command.name, args=command.args)
+        return [Choice(skill=command.name, prompt=prompt, args=command.args)]
     near = get_close_matches(command.name, turn.names, 1)
     return answer.no_such_skill(command.name, near, turn.entries)
 
@@ -101,6 +117,8 @@ def _listed(result: Json) -> Iterator[Entry]:
 
 
 def _use(turn: Turn, choice: Choice) -> Call | str:
+    if ran := _done(turn, RUNNER, choice.skill):
+        return answer.of_run(ran)
     if choice.script:
         return _run(choice)
     loaded = _loaded(turn, choice.skill)
@@ -108,10 +126,9 @@ def _use(turn: Turn, choice: Choice) -> Call | str:
         return loaded or Call(tool=_loader(turn), args={"skill_name": choice.skill})
     if loaded.wanted:
         return answer.wants_inputs(choice.skill, loaded.wanted)
-    prompt = read_prompt(turn.message)
     if not loaded.scripts:
-        return answer.of_text(choice.skill, pick_section(loaded, prompt, skill=choice.skill))
-    return _run(replace(choice, script=pick_script(loaded, prompt)))
+        return answer.of_text(choice.skill, pick_section(loaded, choice.prompt, skill=choice.skill))
+    return _run(replace(choice, script=pick_script(loaded, choice.prompt)))
 
 
 def _run(choice: Choice) -> Call:
@@ -122,15 +139,17 @@ def _run(choice: Choice) -> Call:
 def _loaded(turn: Turn, skill: str) -> Loaded | str | None:
     """Return the skill as loaded in this turn, why loading failed, or None when it was not loaded yet."""
     for loader in LOADERS:
-        if done := _done(turn, loader):
+        if done := _done(turn, loader, skill):
             return answer.not_loaded(skill, done) if done.failed else read_skill(done.result)
     active = next((active for active in turn.active if active.name == skill), None)
     text = read_skill(active.text) if active else None
     return text if text and (text.scripts or not _loader_there(turn)) else None
 
 
-def _done(turn: Turn, tool: str) -> Done | None:
-    return next((done for done in reversed(turn.done) if done.tool == tool), None)
+def _done(turn: Turn, tool: str, skill: str | None = None) -> Done | None:
+    """Return this turn's last call of `tool`, for `skill` where one is given."""
+    done = (done for done in reversed(turn.done) if done.tool == tool)
+    return next((each for each in done if skill is None or each.args.get("skill_name") == skill), None)
 
 
 def _loader_there(turn: Turn) -> bool:

@@ -61,6 +61,7 @@ _FOLDERS = (
     re.compile(r"\b([\w-]+)\s+(?:folder|directory)\b", re.IGNORECASE),
     re.compile(r"\b(?:folder|directory)\s+([\w-]+)", re.IGNORECASE),
 )
+_JOINT = re.compile(r"[;.!?,]?(?:(?<=[;.!?])\s|\s(?:(?:and|then|also)\s)+)", re.IGNORECASE)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
 _WORD = re.compile(r"[^\W_]+")
 _SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
@@ -126,6 +127,14 @@ def read_prompt(message: str) -> Prompt:
         rest = f"{rest[:start]} {rest[end:]}"
     args = tuple(dict.fromkeys(text for _, _, text in found))
     return Prompt(words=content_words(rest), args=args, kinds=tuple(dict.fromkeys(_kinds(args))))
+
+
+def clauses(message: str) -> list[str]:
+    """Return the parts of `message` between sentence ends and the words and, then, also; quotations stay whole."""
+    blank = _QUOTED.sub(lambda found: "x" * len(found[0]), message)
+    ends = [0, *(at for found in _JOINT.finditer(blank) for at in found.span()), len(message)]
+    parts = (message[start:end].strip() for start, end in zip(ends[::2], ends[1::2], strict=True))
+    return [part for part in parts if part]
 
 
 def content_words(text: str) -> tuple[str, ...]:

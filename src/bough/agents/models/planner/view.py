@@ -76,7 +76,7 @@ class Turn:
 
     Attributes:
         message: The user's latest words, without the texts of activated skills.
-        active: Skills that came with the message, in order.
+        active: Skills that came with the message, in order; not those that a tool activated later.
         entries: The catalogue: names and descriptions.
         names: All skill names known, also of skills that the catalogue leaves out.
         tools: Names of the tools that may be called.
@@ -101,7 +101,7 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     calls = list(_calls(messages))
     return Turn(
         message="\n".join(filter(None, map(_own_words, prompts))),
-        active=tuple(_active(prompts)),
+        active=tuple(_active(list(_user_texts(messages[start : start + 1])))),
         entries=entries,
         names=frozenset(entry.name for entry in entries) | _enumerated(parameters),
         tools=frozenset(tool.name for tool in parameters.declared_function_tools),
