@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from bough.testing.postgres import postgres_server
 
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile(
@@ -39,3 +42,14 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 def bough_home(isolated_home: Path) -> Path:
     """Where bough keeps its things in this test; not made yet."""
     return isolated_home / ".bough"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a Postgres server: BOUGH_TEST_POSTGRES, or one started for these tests."""
+    given = os.environ.get("BOUGH_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    with postgres_server() as url:
+        yield url

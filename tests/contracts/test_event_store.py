@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bough.events import MemoryEventStore, SqliteEventStore
+from bough.events import MemoryEventStore, PostgresEventStore, SqliteEventStore
 from bough.events.store import EventStore
+from bough.testing.postgres import drop_schema
 from bough.testing.store import EventStoreContract
+from bough.types import new_id
 
 
 class TestMemory(EventStoreContract):
@@ -26,3 +28,13 @@ class TestSqlite(EventStoreContract):
         store = await SqliteEventStore.open(tmp_path / "log.db")
         yield store
         await store.aclose()
+
+
+class TestPostgres(EventStoreContract):
+    @pytest.fixture
+    async def store(self, postgres: str) -> AsyncIterator[EventStore]:
+        schema = f"contract_{new_id().hex}"
+        store = await PostgresEventStore.open(postgres, schema=schema)
+        yield store
+        await store.aclose()
+        drop_schema(postgres, schema)

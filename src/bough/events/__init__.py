@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.events.memory import MemoryEventStore
     from bough.events.open import open_store
+    from bough.events.postgres import PostgresEventStore
     from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
     from bough.events.sqlite import SqliteEventStore
     from bough.events.store import Cut, EventStore
@@ -23,6 +24,7 @@ __all__ = [
     "Lease",
     "MemoryEventStore",
     "Page",
+    "PostgresEventStore",
     "SqliteEventStore",
     "StoredEvent",
     "open_store",
@@ -36,6 +38,7 @@ _HOMES = {
     "Lease": "record",
     "MemoryEventStore": "memory",
     "Page": "record",
+    "PostgresEventStore": "postgres",
     "SqliteEventStore": "sqlite",
     "StoredEvent": "record",
     "open_store": "open",

@@ -1,0 +1,141 @@
+"""Connecting to Postgres: the pool, the schema, and the server's errors in bough's words."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+from psycopg import Connection, Error, OperationalError, errors, sql
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
+from bough.events.queries import Migration, migrations
+
+Db: TypeAlias = Connection[Any]
+Pool: TypeAlias = ConnectionPool[Db]
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_CONNECT_SECONDS = 10.0
+_POOL_SIZE = 8
+
+
+def open_pool(url: str, schema: str) -> Pool:
+    """Return an open pool whose connections work in a schema.
+
+    Raises:
+        InvalidInput: The schema's name is no plain name.
+        StoreError: The server cannot be reached.
+    """
+    if not _NAME.fullmatch(schema):
+        raise InvalidInput(f"{schema!r} is no name for a schema", hint="lower-case letters, digits and _")
+    pool: Pool = ConnectionPool(
+        _without_driver(url),
+        kwargs={"autocommit": True, "connect_timeout": int(_CONNECT_SECONDS), "application_name": "bough"},
+        configure=lambda db: configure(db, schema),
+        min_size=1,
+        max_size=_POOL_SIZE,
+        timeout=_CONNECT_SECONDS,
+        reconnect_timeout=_CONNECT_SECONDS,
+        open=False,
+    )
+    try:
+        with connect(url, schema):
+            pool.open()
+            pool.wait(_CONNECT_SECONDS)
+    except (Error, PoolTimeout) as error:
+        pool.close()
+        raise store_error(url, error) from error
+    return pool
+
+
+def connect(url: str, schema: str) -> Db:
+    """Return a connection outside the pool, in autocommit mode."""
+    db: Db = Connection.connect(
+        _without_driver(url), autocommit=True, connect_timeout=int(_CONNECT_SECONDS), application_name="bough"
+    )
+    configure(db, schema)
+    return db
+
+
+def configure(db: Db, schema: str) -> None:
+    """Make a connection work in a schema."""
+    db.execute(sql.SQL("set search_path to {}").format(sql.Identifier(schema)))
+
+
+def migrate(db: Db, url: str, schema: str) -> None:
+    """Bring the schema up to date; one process at a time does it.
+
+    Raises:
+        StoreError: It is newer than this bough.
+    """
+    steps = migrations("postgres")
+    with db.transaction():
+        db.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"bough migrate {schema}",))
+        db.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+        db.execute("create table if not exists migration (version int primary key, applied timestamptz default now())")
+        row = db.execute("select coalesce(max(version), 0) from migration").fetchone()
+        version = row[0] if row else 0
+        if version > steps[-1].version:
+            raise StoreError(
+                f"{redacted(url)} has schema {version}; this bough knows up to {steps[-1].version}",
+                hint="upgrade bough, or export with the newer version and import here",
+                details={"schema": version, "known": steps[-1].version},
+            )
+        for step in steps:
+            if step.version > version:
+                _apply(db, step)
+
+
+def store_error(url: str, error: BaseException) -> BoughError:
+    """Return what an error of the server means, with what to do about it."""
+    where = redacted(url)
+    match error:
+        case errors.DiskFull():
+            return StoreError(f"{where}: the server's disk is full, nothing was written", hint="make room, then repeat")
+        case errors.LockNotAvailable() | errors.QueryCanceled() | errors.DeadlockDetected():
+            return Unavailable(f"{where}: the server gave up waiting ({error})", hint="repeat")
+        case errors.ProgramLimitExceeded():
+            return InvalidInput(
+                f"{where}: an event is larger than the server stores", hint="keep large content in files"
+            )
+        case PoolTimeout():
+            return StoreError(f"{where}: no connection became free or could be made", hint="is the server running?")
+        case OperationalError() | errors.AdminShutdown():
+            return StoreError(
+                f"{where}: the server cannot be reached, or the connection was lost ({str(error).strip()})",
+                hint="check that it runs, then repeat: what was written is found by its event ids, none is doubled",
+            )
+        case _:
+            return StoreError(f"{where}: {str(error).strip()}", hint="run `bough doctor`")
+
+
+def redacted(url: str) -> str:
+    """Return a URL without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = f"{parts.username}:***@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{parts.hostname or ''}{port}"))
+
+
+def is_lost(error: BaseException, db: Db) -> bool:
+    """Whether an error means that the connection is gone."""
+    return db.closed or db.broken or isinstance(error, errors.AdminShutdown)
+
+
+def discard(pool: Pool) -> None:
+    """Throw dead connections out of a pool; live ones stay."""
+    with suppress(PoolTimeout, OperationalError):
+        pool.check()
+
+
+def _apply(db: Db, step: Migration) -> None:
+    db.execute(step.sql.encode())
+    db.execute("insert into migration (version) values (%s)", (step.version,))
+
+
+def _without_driver(url: str) -> str:
+    return "postgresql://" + url.split("://", 1)[1]

@@ -1,0 +1,47 @@
+"""Reading a log over one Postgres connection."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+from bough.events.check import Census
+from bough.events.postgres.connection import Db
+from bough.events.record import StoredEvent
+from bough.events.relational.reading import PAGE_BYTES, PAGE_ROWS, Parts, RelationalReading, gapless, missing
+
+
+class PostgresReading(RelationalReading):
+    """Questions to one Postgres connection.
+
+    Args:
+        db: In autocommit mode, or inside a transaction.
+        sql: The named statements.
+    """
+
+    def __init__(self, db: Db, sql: Mapping[str, str]) -> None:
+        self.db = db
+        self.sql = sql
+
+    def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
+        """Return the rows of a named statement."""
+        cursor = self.db.execute(self.sql[name].encode(), parameters, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page with one statement. See `RelationalReading.page`."""
+        if not parts:
+            return [], []
+        cids, los, his = (list(column) for column in zip(*parts, strict=True))
+        name = "page_reverse" if reverse else "page"
+        rows = self.run(name, cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
+        if not gapless(rows, *((his[0] - 1, -1) if reverse else (los[0], 1))):
+            raise missing(min(los), max(his))
+        last = rows[-1][0]
+        left = ((n, lo, min(hi, last)) if reverse else (n, max(lo, last + 1), hi) for n, lo, hi in parts)
+        return StoredEvent.of_rows(rows), [part for part in left if part[1] < part[2]]
+
+    def census(self) -> Census:
+        """Count the events. The server checks its own pages as it reads them."""
+        return Census(self.one("count_events")[0])

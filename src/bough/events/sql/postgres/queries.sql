@@ -1,0 +1,299 @@
+-- Every statement the Postgres store issues, except migrations.
+
+-- name: append
+-- One batch of appends to any number of conversations: judged, written and told in one statement.
+-- Each is taken or refused by itself; conversations are locked in the order of their numbers, so batches never deadlock.
+with asked as (
+  select * from unnest(%(ids)s::uuid[], %(generations)s::bigint[], %(expected)s::bigint[], %(counts)s::bigint[],
+                       %(statuses)s::text[], %(set_titles)s::boolean[], %(titles)s::text[],
+                       %(set_tags)s::boolean[], %(tags)s::text[])
+    with ordinality as a (id, generation, expected, count, status, set_title, title, set_tags, tags, n)
+),
+locked as materialized (
+  select cid, id, head, generation from conversation
+  where id = any (%(ids)s::uuid[]) and not deleted
+  order by cid for no key update
+),
+judged as materialized (
+  select a.*, l.cid, l.head, l.generation as current,
+         l.cid is not null and (a.generation is null or a.generation = l.generation)
+         and (a.expected is null or a.expected = l.head) as ok
+  from asked a left join locked l on l.id = a.id
+),
+moved as (
+  update conversation c
+  set head = j.head + j.count,
+      updated = greatest(coalesce(c.updated, c.created), %(now)s),
+      status = case when j.status is null then c.status else nullif(j.status, 'idle') end,
+      title = case when j.set_title then j.title else c.title end,
+      tags = case when j.set_tags then j.tags else c.tags end
+  from judged j where j.ok and c.cid = j.cid
+),
+written as (
+  insert into event (cid, seq, id, kind, ts, data, digest)
+  select j.cid, j.head + e.place, e.id, e.kind, e.ts, e.data, e.digest
+  from unnest(%(numbers)s::bigint[], %(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[],
+              %(times)s::bigint[], %(payloads)s::bytea[], %(digests)s::bigint[])
+    as e (n, place, id, kind, ts, data, digest)
+  join judged j on j.n = e.n and j.ok
+)
+select j.head, j.current, j.ok,
+       (select pg_notify(%(channel)s, case when length(told.ids) < 7900 then told.ids else '*' end)
+        from (select string_agg(o.id::text, ',') as ids from judged o where o.ok) told where told.ids is not null)
+from judged j order by j.n;
+
+-- name: fork
+-- The row of a fork and its first events. No row comes back when there is no such source or cut, or the id is taken.
+with recursive source as materialized (
+  select cid, parent, base, root, least(coalesce(%(at)s::bigint, head), head + 1) as cut, head
+  from conversation where id = %(source)s and not deleted for key share
+),
+part (cid, lo, parent, cut) as (
+  select cid, base, parent, cut from source where cut between 0 and head
+  union all
+  select c.cid, c.base, c.parent, part.cut from part join conversation c on c.cid = part.parent
+  where part.lo >= part.cut and part.cut > 0
+),
+made as (
+  insert into conversation (id, parent, base, head, forked_from, root, generation, deleted, created, status, owner,
+                            title, tags, config, lineage)
+  select %(id)s, (select p.cid from part p where p.lo < p.cut limit 1), s.cut, s.cut + %(count)s, s.cid,
+         coalesce(s.root, s.cid), 0, false, %(created)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s,
+         %(config)s, %(lineage)s
+  from source s where s.cut between 0 and s.head
+  on conflict (id) do nothing
+  returning cid, parent, base, root
+),
+written as (
+  insert into event (cid, seq, id, kind, ts, data, digest)
+  select m.cid, m.base + e.place, e.id, e.kind, e.ts, e.data, e.digest
+  from made m, unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[],
+                      %(payloads)s::bytea[], %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest)
+)
+select m.base, uuid_send(r.id), uuid_send(p.id), uuid_send(e.id)
+from made m
+left join conversation r on r.cid = m.root
+left join conversation p on p.cid = m.parent
+left join event e on e.cid = m.parent and e.seq = m.base - 1;
+
+-- name: insert_conversation
+insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
+                          status, owner, title, tags, config, lineage)
+values (%(id)s, %(parent)s, %(base)s, %(head)s, %(forked_from)s, %(forked_at)s, %(root)s, %(generation)s, %(deleted)s,
+        %(created)s, %(updated)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s, %(config)s, %(lineage)s)
+on conflict (id) do nothing
+returning cid;
+
+-- name: insert_events
+insert into event (cid, seq, id, kind, ts, data, digest)
+select %(cid)s, %(first)s + e.place, e.id, e.kind, e.ts, e.data, e.digest
+from unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[], %(payloads)s::bytea[],
+            %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest);
+
+-- name: row_of
+-- What a write has to know about a conversation; locked until the transaction ends.
+select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage
+from conversation where id = %(id)s for no key update;
+
+-- name: tree_of
+-- The number of the tree a conversation is in.
+select coalesce(root, cid) from conversation where id = %(id)s and not deleted;
+
+-- name: lock_tree
+-- Deletions in one tree go one after the other; what they collect depends on it.
+select pg_advisory_xact_lock(hashtext(current_schema()), (%(tree)s %% 2147483647)::int);
+
+-- name: lock_for_deletion
+-- From here on nobody forks it.
+select 1 from conversation where id = %(id)s for update;
+
+-- name: set_status
+update conversation set status = nullif(%(status)s, 'idle') where cid = %(cid)s;
+
+-- name: set_title
+update conversation set title = %(title)s where cid = %(cid)s;
+
+-- name: set_tags
+update conversation set tags = %(tags)s where cid = %(cid)s;
+
+-- name: record
+-- A whole record with the ids behind its numbers; deleted ones too.
+select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
+       coalesce(c.forked_at, c.base),
+       (select uuid_send(e.id) from event e
+        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
+          and e.seq = coalesce(c.forked_at, c.base) - 1),
+       c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage
+from conversation c
+left join conversation r on r.cid = coalesce(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+where c.id = %(id)s;
+
+-- name: records
+-- Records that match, the most recently updated first, from a place on.
+with chosen as materialized (
+  select c.* from conversation c
+  where (%(include_deleted)s or not c.deleted)
+    and (%(status)s::text is null or coalesce(c.status, 'idle') = %(status)s)
+    and (%(owner)s::text is null or c.owner = %(owner)s)
+    and (%(text)s::text is null or strpos(lower(c.title collate "und-x-icu"), %(text)s) > 0)
+    and (%(agent)s::text is null or c.config::jsonb ->> 'agent' = %(agent)s)
+    and (%(root)s::uuid is null
+         or coalesce(c.root, c.cid) = (select t.cid from conversation t where t.id = %(root)s))
+    and (%(tags)s::text is null or c.tags::jsonb @> %(tags)s::jsonb)
+    and (%(updated)s::bigint is null or (coalesce(c.updated, c.created), c.cid) < (%(updated)s, %(cid)s::bigint))
+  order by coalesce(c.updated, c.created) desc, c.cid desc
+  limit %(limit)s
+)
+select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
+       coalesce(c.forked_at, c.base),
+       (select uuid_send(e.id) from event e
+        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
+          and e.seq = coalesce(c.forked_at, c.base) - 1),
+       c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage, c.cid
+from chosen c
+left join conversation r on r.cid = coalesce(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+order by coalesce(c.updated, c.created) desc, c.cid desc;
+
+-- name: children
+select uuid_send(f.id) from conversation f
+where f.forked_from = (select cid from conversation where id = %(id)s) and not f.deleted
+order by f.cid;
+
+-- name: ancestry
+-- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
+with recursive up (cid) as (
+  select cid from conversation where id = %(id)s
+  union
+  select way.cid from up join conversation c on c.cid = up.cid,
+    lateral (values (c.parent), (c.forked_from), (c.root)) way (cid)
+  where way.cid is not null)
+select uuid_send(c.id) from conversation c join up on up.cid = c.cid where c.id <> %(id)s order by c.cid;
+
+-- name: latest
+select uuid_send(id) from conversation where not deleted order by coalesce(updated, created) desc, cid desc limit 1;
+
+-- name: named
+-- Conversations whose id starts or ends with the digits.
+select uuid_send(id) from conversation
+where not deleted and replace(id::text, '-', '') similar to %(digits)s || '%%|%%' || %(digits)s
+order by cid limit 6;
+
+-- name: lineage
+-- The ranges of a log, the newest first; the first row is the conversation itself, empty or not.
+with recursive part (cid, id, lo, hi, parent, deleted, depth) as (
+  select cid, id, base, head, parent, deleted, 0 from conversation where id = %(id)s
+  union all
+  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted, part.depth + 1
+  from part join conversation c on c.cid = part.parent)
+select cid, uuid_send(id), lo, hi, deleted from part order by depth;
+
+-- name: page
+-- Events of several ranges, oldest first, as many as fit in the budget (one at least).
+select seq, id, kind, ts, data from (
+  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data,
+         sum(octet_length(e.data)) over (order by e.seq) - octet_length(e.data) as before
+  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  order by e.seq limit %(rows)s) page
+where before < %(budget)s order by seq;
+
+-- name: page_reverse
+-- The same, newest first.
+select seq, id, kind, ts, data from (
+  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data,
+         sum(octet_length(e.data)) over (order by e.seq desc) - octet_length(e.data) as before
+  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  order by e.seq desc limit %(rows)s) page
+where before < %(budget)s order by seq desc;
+
+-- name: span
+-- Events with their digests.
+select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
+from conversation c join event e on e.cid = c.cid and e.seq >= %(lo)s and e.seq < %(hi)s
+where c.id = %(id)s order by e.seq;
+
+-- name: locate
+select e.cid, e.seq, uuid_send(c.id) from event e join conversation c on c.cid = e.cid where e.id = %(id)s;
+
+-- name: heads
+-- Where the conversations that someone watches stand.
+select uuid_send(id), head from conversation
+where not deleted and id = any (string_to_array(%(ids)s, ',')::uuid[]);
+
+-- name: lease
+select owner, expires from lease where cid = %(cid)s;
+
+-- name: set_lease
+insert into lease (cid, owner, expires) values (%(cid)s, %(owner)s, %(expires)s)
+on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
+
+-- name: raise_generation
+update conversation set generation = generation + 1 where cid = %(cid)s returning generation;
+
+-- name: drop_lease
+-- The lease goes only if nobody took it over.
+delete from lease
+where cid = (select cid from conversation where id = %(id)s and generation = %(generation)s for no key update)
+  and owner = %(owner)s;
+
+-- name: forget_lease
+delete from lease where cid = %(cid)s;
+
+-- name: bury
+-- A tombstone: its events may still be shared, everything that describes it goes.
+update conversation
+set deleted = true, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
+where cid = %(cid)s;
+
+-- name: grave
+-- What deciding about a tombstone's remains takes: its own numbers, the furthest cut into it, whether a fork names it.
+select c.parent, c.base, c.head, c.forked_from, c.deleted,
+       (select max(p.base) from conversation p where p.parent = c.cid),
+       exists (select 1 from conversation f where f.forked_from = c.cid)
+from conversation c where c.cid = %(cid)s;
+
+-- name: drop_events
+delete from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s;
+
+-- name: trim
+-- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
+update conversation set head = %(head)s, parent = %(parent)s where cid = %(cid)s;
+
+-- name: drop_conversation
+delete from conversation where cid = %(cid)s;
+
+-- name: forks_of
+-- Every living fork below a conversation, forks of forks too.
+with recursive below (cid) as (
+  select %(cid)s::bigint
+  union
+  select f.cid from below join conversation f on f.forked_from = below.cid)
+select uuid_send(f.id) from conversation f join below on f.cid = below.cid
+where not f.deleted and f.cid <> %(cid)s order by f.cid desc;
+
+-- name: payloads
+select seq, uuid_send(id), kind, ts, data from event
+where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s order by seq limit 256;
+
+-- name: set_payload
+update event set data = %(data)s, digest = %(digest)s where cid = %(cid)s and seq = %(seq)s;
+
+-- name: revive
+-- An imported continuation; a tombstone comes back to life.
+update conversation set deleted = false, updated = greatest(coalesce(updated, created), %(updated)s),
+                        config = coalesce(%(config)s, config), lineage = coalesce(%(lineage)s, lineage)
+where cid = %(cid)s;
+
+-- name: count_events
+select count(*) from event;
+
+-- name: tell
+-- Say to every process that something happened to a conversation.
+select pg_notify(%(channel)s, %(ids)s);

@@ -1,0 +1,90 @@
+"""A Postgres server of one's own for tests and benchmarks: made in a temporary folder, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bough.errors import Unavailable
+
+FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
+"""Settings for tests: what a killed client wrote stays, a power cut would lose it."""
+
+DURABLE: Mapping[str, str] = {"fsync": "on"}
+"""Settings for benchmarks."""
+
+_START_SECONDS = 60
+
+
+@contextmanager
+def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
+    """Run a server and give its URL. As root it runs as `postgres` or `nobody`, since a server refuses to be root.
+
+    Raises:
+        Unavailable: Postgres is not installed.
+    """
+    bin_folder = _bin_folder()
+    with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
+        folder, port, as_user = Path(name), _free_port(), _user()
+        if as_user:
+            os.chown(folder, as_user["user"], as_user["group"])
+        data = folder / "data"
+        _run(bin_folder / "initdb", "-D", data, "-U", "bough", "-A", "trust", "-E", "UTF8", "-N", **as_user)
+        options = {**settings, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": name}
+        lines = "".join(f"{key} = '{value}'\n" for key, value in options.items())
+        with (data / "postgresql.conf").open("a") as file:
+            file.write(lines)
+        control = (bin_folder / "pg_ctl", "-D", data, "-w", "-t", str(_START_SECONDS))
+        _run(*control, "-l", folder / "log", "start", **as_user)
+        try:
+            yield f"postgresql://bough@127.0.0.1:{port}/postgres"
+        finally:
+            _run(*control, "-m", "immediate", "stop", **as_user)
+
+
+def drop_schema(url: str, schema: str) -> None:
+    """Remove a schema with everything in it."""
+    from psycopg import Connection, sql
+
+    with Connection.connect(url, autocommit=True) as db:
+        db.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
+
+
+def _bin_folder() -> Path:
+    found = shutil.which("pg_ctl")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
+    for place in places:
+        if (place / "initdb").exists() and (place / "postgres").exists():
+            return place
+    raise Unavailable("Postgres is not installed", hint="install the package `postgresql`, or set BOUGH_TEST_POSTGRES")
+
+
+def _user() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    entry = names.get("postgres") or names["nobody"]
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _run(*command: object, **as_user: Any) -> None:
+    done = subprocess.run(  # noqa: S603 a fixed command of ours
+        [str(part) for part in command], cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, **as_user
+    )
+    if done.returncode:
+        raise Unavailable(f"{command[0]} failed: {done.stderr.strip() or done.stdout.strip()}")
