@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from bough.skills.model import Diagnostic
 
-_FENCE = re.compile(r"(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
+_FENCE = re.compile(r"^(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
 _OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
 _CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
 _COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)

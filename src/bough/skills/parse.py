@@ -160,10 +160,11 @@ def _read_whole(path: str, source: str, scope: Scope) -> HeadReading:
 def _head_fields(head: bytes) -> Fields | None:
     """The fields of a head that shows all of a frontmatter between exact fences; None for all others."""
     end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
-    if end < 0 or b"\r" in head[:end] or b"\0" in head[:end]:
+    shown = head[3 : end + 1]
+    if end < 0 or b"\r" in shown or b"\0" in shown or b"\n..." in shown or b"\n---" in shown:
         return None
     try:
-        fields = load(head[4 : end + 1].decode("utf-8"))
+        fields = load(shown[1:].decode("utf-8"))
     except UnicodeDecodeError:
         return None
     fields.values = values = read.canonical(fields.values, fields.diagnostics)
