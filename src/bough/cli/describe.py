@@ -6,29 +6,31 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from bough.cli.text import Line, Span, Style, line, one_line
+from bough.cli.text import Line, Span, Style, line, one_line, paragraph
 from bough.types import Json, JsonObject
 
 Said = tuple[str, Sequence[Span], str]
 """A word for the kind, the summary, and the text below it."""
 
 MAX_TEXT_LINES = 24
+MAX_RESULT_LINES = 6
+INDENT = 17
 
 
 def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     """Yield the lines about one event, given as flat JSON.
 
     Args:
-        full: All of its text; otherwise the first `MAX_TEXT_LINES` lines.
+        full: All of its text; otherwise its first lines, fewer of a tool's result.
     """
     word, summary, text = _WORDS.get(event["kind"], _other)(event)
-    yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary)
+    yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
-    shown = lines if full or len(lines) <= MAX_TEXT_LINES + 1 else lines[:MAX_TEXT_LINES]
-    for part in shown:
-        yield line(" " * 17, part)
+    bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
+    shown = lines if full or len(lines) <= bound + 1 else lines[:bound]
+    yield from paragraph("\n".join(shown), indent=INDENT)
     if len(shown) < len(lines):
-        yield line((f"{'':17}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
+        yield line((f"{'':{INDENT}}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
 
 
 def arguments(values: Json) -> str:

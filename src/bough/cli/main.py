@@ -29,6 +29,7 @@ def run(argv: Sequence[str]) -> int:
         print(f"bough {__version__}")
         return 0
     argv = [_without_dash(word) for word in argv]
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # stderr is for bough's own progress
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     from bough.cli.render import renderer_for

@@ -5,6 +5,7 @@ The styles say what a piece of text is, not which colour it gets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -16,9 +17,15 @@ Span: TypeAlias = tuple[str, Style]
 
 @dataclass(frozen=True)
 class Line:
-    """One line: spans, one after the other."""
+    """One line: spans, one after the other.
+
+    Attributes:
+        hang: Where the line is too long for its terminal, it is broken between words and goes on below, indented by
+            this much; None leaves it to the terminal.
+    """
 
     spans: tuple[Span, ...] = ()
+    hang: int | None = None
 
     @property
     def plain(self) -> str:
@@ -40,25 +47,26 @@ class Table:
     right: frozenset[int] = frozenset()
 
 
+_PIECE = re.compile(r"\S+\s*|\s+")
 _KEPT = "\n\t\u200c\u200d"
 
 Block: TypeAlias = Line | Table
 
 
-def line(*parts: str | Span) -> Line:
+def line(*parts: str | Span, hang: int | None = None) -> Line:
     """Return a line; a bare string is unstyled."""
-    return Line(tuple((part, "") if isinstance(part, str) else part for part in parts))
+    return Line(tuple((part, "") if isinstance(part, str) else part for part in parts), hang)
 
 
 def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
     """Return the lines of a text, each indented."""
-    return [line(" " * indent, (part, style)) for part in text.splitlines()]
+    return [line(" " * indent, (part, style), hang=indent) for part in text.splitlines()]
 
 
 def layout(block: Block, width: int | None) -> Iterator[Line]:
-    """Yield the lines of a block, none wider than `width` where that is given and a column can give way."""
+    """Yield the lines of a block, none wider than `width` where that is given and something can give way."""
     if isinstance(block, Line):
-        yield block
+        yield from _broken(block, width) if width is not None and block.hang is not None else (block,)
         return
     heading: tuple[Span, ...] = tuple((text, "dim") for text in block.head)
     rows = [heading, *block.rows]
@@ -67,6 +75,21 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
         widths[block.flexible] = max(8, width - sum(widths) + widths[block.flexible] - 2 * (len(widths) - 1))
     for row in rows:
         yield Line(tuple(_padded(block, row, widths)))
+
+
+def _broken(long: Line, width: int) -> Iterator[Line]:
+    """Yield a line in pieces that fit; a word longer than the width stays whole."""
+    indent: list[Span] = [(" " * (long.hang or 0), "")]
+    row: list[Span] = []
+    used = 0
+    for text, style in long.spans:
+        for piece in _PIECE.findall(text):
+            if row and used + cells(piece.rstrip()) > width and not piece.isspace() and used > (long.hang or 0):
+                yield Line((*row[:-1], (row[-1][0].rstrip(), row[-1][1])))
+                row, used, piece = list(indent), long.hang or 0, piece.lstrip()
+            row.append((piece, style))
+            used += cells(piece)
+    yield Line(tuple(row))
 
 
 def _padded(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:

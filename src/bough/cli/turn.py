@@ -56,6 +56,7 @@ class Turn:
                 f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
                 f"  executor {_plain_name(conversation.executor.name)} ",
                 (f"({reached})", "" if works else "bad"),
+                hang=2,
             )
         )
 
@@ -171,7 +172,7 @@ class Turn:
         again = f'bough fork {self._conversation.short_id}@{self._asked_at} "…" to try again'
         status = self._conversation.status
         style: Style = "good" if status == "finished" else "warn"
-        return line((f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, again]), "dim"))
+        return line((f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, again]), "dim"), hang=2)
 
     def _no_sandbox(self) -> SandboxUnavailable | None:
         """Return the error when a script was wanted and nothing here may run it."""

@@ -217,7 +217,7 @@ def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
 def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:
     title = one_line(record.title or "untitled")
     if record.forked_from is not None:
-        title += f"  (fork of {short(record.forked_from)}@{record.forked_at})"
+        title = f"↳ {title}"
     return (
         (short(record.id), "id"),
         (title, ""),
@@ -277,12 +277,13 @@ def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationR
 
 def _tree_line(record: ConversationRecord, stem: str, *, marked: bool) -> Line:
     at: Span = (f"@{record.forked_at} ", "warn") if record.forked_from is not None else ("", "")
-    title = "deleted" if record.deleted else one_line(record.title or "untitled", 44)
+    title = "deleted" if record.deleted else one_line(record.title or "untitled", 40)
     return line(
         (stem, "dim"),
         at,
         (short(record.id), "id"),
         f"  {title}",
         (f"  {_count(record.head)}, {record.status}", "dim"),
-        ("  <- this one" if marked else "", "strong"),
+        ("  ←" if marked else "", "strong"),
+        hang=len(stem) + 4,
     )

@@ -142,8 +142,10 @@ def _sheet(checks: list[Check], *, works: bool) -> Iterator[Line]:
         if check.part != part:
             part = check.part
             yield line((part, "strong"))
-        yield line("  ", (f"{check.state:<8}", _STYLES[check.state]), f"{check.name:<{width}}  {check.said}")
+        yield line(
+            "  ", (f"{check.state:<8}", _STYLES[check.state]), f"{check.name:<{width}}  {check.said}", hang=width + 12
+        )
         if check.fix and check.state != "ok":
-            yield line((f"{'':10}{'':{width}}  fix: {check.fix}", "warn"))
+            yield line((f"{'':10}{'':{width}}  fix: {check.fix}", "warn"), hang=width + 17)
     yield line()
     yield line("bough works here", ("", "")) if works else line(("bough cannot do its main job here yet", "bad"))

@@ -12,7 +12,7 @@ import typer
 from bough.cli import options
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.target import Target
-from bough.cli.text import line
+from bough.cli.text import line, one_line
 from bough.cli.turn import Turn, started_note
 from bough.config import Settings
 from bough.errors import InvalidInput
@@ -136,9 +136,10 @@ def fork(
 
     async def main() -> Report | int:
         async with await _open(target.name, settings) as source:
+            name = title if title is not None or prompt is None else one_line(prompt, 60)
             agent = None if model is None else source.agent.model_copy(update={"model": model})
             branch = await source.fork(
-                at=target.at, agent=agent, title=title, tags=tags, reason=reason, pending=_pending(pending)
+                at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=_pending(pending)
             )
             async with branch:
                 if prompt is None:
@@ -211,14 +212,19 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     """Return the prompt from the argument, the file or stdin.
 
     Raises:
-        InvalidInput: There is none, there are two, or it cannot be read.
+        InvalidInput: There is none, it is empty, there are two, or it cannot be read.
     """
     if prompt is not None and file is not None:
         raise InvalidInput("a prompt and a file with one were given", hint="give one of them")
-    if prompt is not None:
-        return prompt
-    if file is None and sys.stdin.isatty():
+    if prompt is None and file is None and sys.stdin.isatty():
         raise InvalidInput("there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; bough chat asks')
+    text = _read(file) if prompt is None else prompt
+    if not text.strip():
+        raise InvalidInput("the prompt is empty", hint="say what should be done")
+    return text
+
+
+def _read(file: Path | None) -> str:
     try:
         return sys.stdin.read() if file is None else file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -248,9 +248,9 @@ def _diagnostic(found: Diagnostic, *, with_path: bool = False) -> Iterator[Line]
     place = f"line {found.line}: " if found.line else ""
     where = f"{found.path}: " if with_path and found.path else ""
     said = f"  {where}{place}{found.message}"
-    yield line("  ", (found.severity, _SEVERITY[found.severity]), said, (f"  [{found.code}]", "dim"))
+    yield line("  ", (found.severity, _SEVERITY[found.severity]), said, (f"  [{found.code}]", "dim"), hang=4)
     if found.fix:
-        yield line((f"    fix: {one_line(found.fix)}", "dim"))
+        yield line((f"    fix: {one_line(found.fix)}", "dim"), hang=9)
 
 
 def _matched(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Iterator[Line]:

@@ -31,9 +31,9 @@ class PlainRenderer:
 
     def error(self, error: BoughError) -> None:
         """Write what is wrong and how to mend it."""
-        self.note(line(("error: ", "bad"), error.message))
+        self.note(line(("error: ", "bad"), error.message, hang=7))
         if error.hint:
-            self.note(line(("hint: ", "strong"), error.hint))
+            self.note(line(("hint: ", "strong"), error.hint, hang=6))
 
     def note(self, line: Line) -> None:
         """Write a line to stderr."""
@@ -57,6 +57,12 @@ class PlainRenderer:
         yield
 
     def _write(self, stream: TextIO, line: Line) -> None:
-        shown = harmless_line(line) if stream.isatty() else line
-        stream.write(shown.plain.rstrip() + "\n")
+        if not stream.isatty():
+            stream.write(line.plain.rstrip() + "\n")
+        else:
+            for part in layout(harmless_line(line), get_terminal_size().columns):
+                self._write_on_terminal(stream, part)
         stream.flush()
+
+    def _write_on_terminal(self, stream: TextIO, line: Line) -> None:
+        stream.write(line.plain.rstrip() + "\n")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bough.cli.render.base import wants_colour
 from bough.cli.render.plain import PlainRenderer
-from bough.cli.text import Line, Style, harmless_line
+from bough.cli.text import Line, Style
 
 _STYLES: Mapping[Style, str] = {
     "": "",
@@ -41,13 +41,12 @@ class RichRenderer(PlainRenderer):
         with console.status(Text(what, "dim"), spinner="dots"):
             yield
 
-    def _write(self, stream: TextIO, line: Line) -> None:
+    def _write_on_terminal(self, stream: TextIO, line: Line) -> None:
         console = self._consoles.get(id(stream))
         if console is None:
-            super()._write(stream, line)
+            super()._write_on_terminal(stream, line)
             return
-        shown = harmless_line(line).spans
-        console.print(Text.assemble(*((text, _STYLES[style]) for text, style in shown)), soft_wrap=True)
+        console.print(Text.assemble(*((text, _STYLES[style]) for text, style in line.spans)), soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:
