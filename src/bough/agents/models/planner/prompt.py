@@ -31,21 +31,30 @@ STOP_WORDS = _words(
 
 WEAK_WORDS = _words(
     """
-    add amount analyse analysis analyze ask basic bit build calculate call called change check clean common compute
-    contain contained containing contains content contents convert count create current data day days describe
-    detail details different directories directory do doc docs document documents during easy edit end evening
-    example examples explain extract figure file filename files find first folder folders full general generate give
-    good great handle happen happened happening help hold hour hours important include includes including info
+    amount analyse analysis analyze ask basic bit build calculate call called change check common compute contain
+    contained containing contains content contents count create current data day days describe detail details
+    different directories directory do doc docs document documents during easy eight end evening example examples
+    explain extract figure file filename files find first five folder folders four full general generate give good
+    great handle happen happened happening help hold hour hours important include includes including info
     information input inside instance item items keep kind know last latest length list load look looking looks lot
-    main make makes making many mean means minute minutes month months morning name named names new next number
-    numbers old open output overview part parts people place point print process produce program project provide put
-    question read recent recently report return review right run running save say says see set short show simple
-    size small start state stuff summaries summarise summarize summary take tell test text time times today tomorrow
-    tonight tool tools topic total type understand update use used user uses using value view way week weeks whole
-    work working works world write writing wrong year years yesterday
+    main make makes making many mean means minute minutes month months morning name named names new next nine number
+    numbers old open output overview part parts people place point print process produce program project provide
+    question read recent recently report return review right run running say says see set seven short show simple
+    six size small start state stuff summaries summarise summarize summary take tell ten test text three time times
+    today tomorrow tonight tool tools topic total two type understand use used user uses using value view way week
+    weeks whole work working works world write writing wrong year years yesterday
     """
 )
 """Words so general that, alone, they fit no skill: "check my email" is no wish to check links."""
+
+ACTIONS = _words(
+    """
+    add append compress convert copy correct crop delete deploy download draw drop edit email encrypt erase fix format
+    insert install mail merge move plot post publish push refactor remove rename replace resize rewrite send sort split
+    translate transpose uninstall update upload zip
+    """
+)
+"""Words that ask for something to be changed or sent. A skill that does not speak of it must not be run for it."""
 
 _ROOT_FILES = _words(
     "README LICENSE LICENCE CHANGELOG Makefile Dockerfile AUTHORS NOTICE CONTRIBUTING COPYING INSTALL VERSION"
@@ -57,9 +66,9 @@ _QUOTED = re.compile(r"(?<![\w])(?:\"([^\"\n]+)\"|“([^”\n]+)”|`([^`\n]+)`|
 _TOKEN = re.compile(r"https?://\S+|[^\s,;]+")
 _FILE = re.compile(r"[^\s/\\]*[\w)\]]\.[A-Za-z][A-Za-z0-9]{0,9}")
 _DOTFILE = re.compile(r"\.[A-Za-z][\w-]*(\.[\w-]+)*")
-_FOLDERS = (
-    re.compile(r"\b([\w-]+)\s+(?:folder|directory)\b", re.IGNORECASE),
-    re.compile(r"\b(?:folder|directory)\s+([\w-]+)", re.IGNORECASE),
+_FOLDER = re.compile(
+    r"\b(?P<before>[\w-]+)\s+(?:folder|directory)\b(?:\s+(?P<after>[\w-]+)(?=[^\w\s]|\s+(?P<next>\w+)|\s*$))?",
+    re.IGNORECASE,
 )
 _JOINT = re.compile(r"[;.!?,]?(?:(?<=[;.!?])\s|\s(?:(?:and|then|also)\s)+)", re.IGNORECASE)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
@@ -162,13 +171,21 @@ def _spans(message: str) -> Iterator[tuple[int, int, str]]:
             start = match.start() + match[0].index(token)
             taken.append((start, start + len(token)))
             yield start, start + len(token), token
-    for match in (match for pattern in _FOLDERS for match in pattern.finditer(blank)):
-        start, end = match.span(1)
-        name = "." if match.re is _FOLDERS[0] and match[1].lower() in _HERE else match[1]
-        if name.lower() in STOP_WORDS | _NOT_FOLDERS or any(start < high and low < end for low, high in taken):
-            continue
-        taken.append((start, end))
-        yield start, end, name
+    for start, end, name in _folders(blank):
+        if all(end <= low or high <= start for low, high in taken):
+            yield start, end, name
+
+
+def _folders(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the names in "the docs folder", "this folder" (the working one) and "the folder docs"."""
+    for match in _FOLDER.finditer(text):
+        before, after = match["before"], match["after"]
+        if before.lower() in _HERE:
+            yield *match.span("before"), "."
+        elif before.lower() not in STOP_WORDS | _NOT_FOLDERS:
+            yield *match.span("before"), before
+        elif after and after.lower() not in STOP_WORDS | _NOT_FOLDERS and (match["next"] or "a").lower() in STOP_WORDS:
+            yield *match.span("after"), after
 
 
 def _strip(token: str) -> str:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bough.agents.models.planner.prompt import Prompt, normalise
+from bough.agents.models.planner.prompt import ACTIONS, Prompt, normalise
 
 _NAME_WEIGHT = 4.0
 
@@ -55,17 +55,20 @@ def best_fit(entries: Sequence[Entry], prompt: Prompt) -> Entry | None:
 
     General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill about
     CSV, `notes.txt` against none. Where nothing else is asked, a general word or a file type is enough when it stands
-    in the entry's name and something is named to work on: "count README.md". O(entries + words x matches).
+    in the entry's name and something is named to work on: "count README.md". An entry that does not speak of an action
+    that is asked for never fits. O(entries + words x matches).
     """
     words = (*prompt.words, *prompt.kinds)
+    own = [word for word in prompt.words if word not in prompt.echoed]
     with Index(entries) as index:
         anywhere, in_name = index.covers(words), index.covers(words, columns="name")
-        for row in index.rank(words):
+        for row in dict.fromkeys([*index.rank(own), *index.rank(words)]):
             covered = [word for word in prompt.strong if row in anywhere[word]]
             kinds = [kind for kind in prompt.kinds if row in anywhere[kind]]
-            missed = [word for word in prompt.strong if word not in covered and word not in prompt.echoed]
+            missed = [word for word in own if word in prompt.strong and word not in covered]
             named = bool(prompt.args) and any(row in in_name[word] for word in words)
-            if (not missed or len(covered) + len(kinds) > len(missed)) and (covered or named):
+            most = not missed or len(covered) + len(kinds) > len(missed)
+            if most and (covered or named) and ACTIONS.isdisjoint(missed):
                 return entries[row]
     return None
 
