@@ -131,9 +131,7 @@ class WorkspaceFiles:
             for name in files:
                 seen += 1
                 if seen > MAX_ENTRIES:
-                    raise LimitExceeded(
-                        f"more than {MAX_ENTRIES} files below {path}", hint="name one further down"
-                    )
+                    raise LimitExceeded(f"more than {MAX_ENTRIES} files below {path}", hint="name one further down")
                 yield os.path.relpath(os.path.join(folder, name), self.root)
 
     def _file(self, path: str, *, writable: bool = False) -> Path:
