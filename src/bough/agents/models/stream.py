@@ -64,13 +64,20 @@ class PiecewiseResponse(StreamedResponse):
                         vendor_part_id=index, signature=part.signature, provider_name=part.provider_name
                     )
             case ToolCallPart():
-                yield from manager.handle_tool_call_delta_events(
+                start = manager.handle_tool_call_delta(
                     vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id
                 )
-                for piece in cut(part.args_as_json_str(), _ARGS_PIECES):
-                    yield from manager.handle_tool_call_delta_events(vendor_part_id=index, args=piece)
+                pieces = cut(part.args_as_json_str(), _ARGS_PIECES)
+                rest = (manager.handle_tool_call_delta(vendor_part_id=index, args=piece) for piece in pieces)
+                yield from (event for event in (start, *rest) if event is not None)
             case _:
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
+
+    def _call_events(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
+        delta = self._parts_manager.handle_tool_call_delta
+        events = [delta(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)]
+        events += [delta(vendor_part_id=index, args=piece) for piece in cut(part.args_as_json_str(), _ARGS_PIECES)]
+        yield from (event for event in events if event is not None)
 
     async def close_stream(self) -> None:
         """There is no connection to close."""
