@@ -82,8 +82,8 @@ def test_a_missing_key_names_its_variable(name: str, variable: str) -> None:
         ("anthropic", "for example anthropic:"),
         ("", "provider:model"),
         ("test", "provider:model"),
-        (":x", "Known: "),
-        ("gateway/nosuch:x", "Known: "),
+        (":x", "known ones: "),
+        ("gateway/nosuch:x", "known ones: "),
     ],
 )
 def test_an_unknown_string_says_what_was_probably_meant(name: str, hint: str) -> None:

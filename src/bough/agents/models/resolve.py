@@ -43,7 +43,7 @@ class _KeyedProvider:
     Attributes:
         keys: Variables its key is read from, the first one that is set.
         package: What must be installed; bough's extra of the provider's name brings it.
-        default: The model taken when nobody named one: the provider's middle size.
+        default: The model taken when nobody named one; known to every supported version of PydanticAI.
     """
 
     keys: tuple[str, ...]
@@ -59,12 +59,12 @@ _KEYED: Mapping[str, _KeyedProvider] = {
     "anthropic": _KeyedProvider(
         keys=("ANTHROPIC_API_KEY",), package="anthropic", default="anthropic:claude-sonnet-5-5"
     ),
-    "openai": _KeyedProvider(keys=("OPENAI_API_KEY",), package="openai", default="openai:gpt-6.1-terra"),
+    "openai": _KeyedProvider(keys=("OPENAI_API_KEY",), package="openai", default="openai:gpt-6.1-sol"),
     "google": _KeyedProvider(
         keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"), package="google.genai", default="google:gemini-3.8-flash"
     ),
     "groq": _KeyedProvider(keys=("GROQ_API_KEY",), package="groq", default="groq:openai/gpt-oss-120b"),
-    "mistral": _KeyedProvider(keys=("MISTRAL_API_KEY",), package="mistralai", default="mistral:mistral-medium-latest"),
+    "mistral": _KeyedProvider(keys=("MISTRAL_API_KEY",), package="mistralai", default="mistral:mistral-large-latest"),
 }
 """Tried in this order when no model is named."""
 
@@ -160,9 +160,10 @@ def _provider(kind: str, env: Mapping[str, str]) -> Provider[Any]:
 
 
 def _missing_key(kind: str, variable: str) -> Unavailable:
+    local = "; a local server needs only its address, in BOUGH_BASE_URL" if kind in _OPENAI else ""
     return Unavailable(
         f"{variable} is not set, and {kind} needs it",
-        hint=f"export {variable}=…, or use --model offline, which needs no key",
+        hint=f"export {variable}=…, or use --model offline, which needs no key{local}",
         details={"provider": kind, "variable": variable},
     )
 
@@ -198,8 +199,8 @@ def _unknown_model(name: str) -> InvalidInput:
         return InvalidInput(f"{name!r} names no model", hint=f"for example {(examples or [f'{provider}:NAME'])[0]}")
     if separator and model:
         near = get_close_matches(provider, [*providers, OFFLINE], 1)
-        hint = f"did you mean {near[0]}:{model}? " if near else ""
-        return InvalidInput(f"unknown provider {provider!r}", hint=f"{hint}Known: {', '.join(providers)}")
+        hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
+        return InvalidInput(f"unknown provider {provider!r}", hint=hint)
     near = _near(name, known)
     hint = f"did you mean {near}?" if near else f"say {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
     return InvalidInput(f"unknown model {name!r}", hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from anyio.lowlevel import checkpoint
 from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
@@ -74,10 +75,12 @@ class PiecewiseResponse(StreamedResponse):
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
 
     def _call_events(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
-        delta = self._parts_manager.handle_tool_call_delta
-        events = [delta(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)]
-        events += [delta(vendor_part_id=index, args=piece) for piece in cut(part.args_as_json_str(), _ARGS_PIECES)]
-        yield from (event for event in events if event is not None)
+        deltas: list[dict[str, Any]] = [{"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}]
+        deltas += [{"args": piece} for piece in cut(part.args_as_json_str(), _ARGS_PIECES)]
+        for delta in deltas:
+            event = self._parts_manager.handle_tool_call_delta(vendor_part_id=index, **delta)
+            if event is not None:
+                yield event
 
     async def close_stream(self) -> None:
         """There is no connection to close."""

@@ -1,0 +1,78 @@
+"""What a model's failure means to a person: what went wrong, in one sentence, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelTimeoutError,
+    UserError,
+)
+
+from bough.errors import ModelError
+
+_LATER = "nothing is lost: go on later with `bough resume -`"
+_MAX_CHARS = 500
+
+_MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
+    (ModelAuthenticationError, "refused the key", "check the provider's key, or take another model"),
+    (ModelNotFoundError, "is not known to its server", "check the name, or what the server lists at /models"),
+    (
+        ModelContextWindowExceededError,
+        "has no room for this conversation",
+        "fork it at an earlier point, or condense it",
+    ),
+    (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or take another model"),
+    (ModelRateLimitError, "is asked too often", f"wait a little; {_LATER}"),
+    (ModelTimeoutError, "did not answer in time", _LATER),
+    (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_LATER}"),
+    (ModelRequestRejectedError, "refused the request", "take another model, or see what its server says"),
+)
+"""First match wins: narrower classes stand before wider ones."""
+
+
+def model_error(error: AgentRunError | UserError) -> ModelError:
+    """Return what PydanticAI raised as an error that says which model failed, how, and how to go on.
+
+    `details` carries the HTTP status and the seconds to wait where the provider gave them.
+    """
+    if not isinstance(error, ModelAPIError):
+        return ModelError(_short(str(error)), hint="run it again, or take another model")
+    what, hint = next(((what, hint) for kind, what, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER))
+    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
+    said = _said(error)
+    message = f"the model {error.model_name} {what}{f' (HTTP {status})' if status else ''}{f': {said}' if said else ''}"
+    details = {"model": error.model_name, "http_status": status, "retry_after_seconds": error.retry_after}
+    return ModelError(
+        message,
+        hint=f"did you mean {near}? {hint}" if near else hint,
+        details={key: value for key, value in details.items() if value is not None},
+    )
+
+
+def _said(error: ModelAPIError) -> str:
+    """Return the server's own words, without the wrapping they came in."""
+    body: Any = error.body
+    if isinstance(body, dict):
+        fields = cast("dict[str, Any]", body)
+        inner: Any = fields.get("error", fields)
+        body = cast("dict[str, Any]", inner).get("message") if isinstance(inner, dict) else inner
+    if body is None and not isinstance(error, ModelHTTPError):
+        body = error.__cause__ or error
+    return _short(str(body)) if body else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
