@@ -292,12 +292,12 @@ class ScriptRan(BaseEvent):
 
 
 class HookRan(BaseEvent):
-    """A hook was asked."""
+    """A hook was asked. `error`: it failed, whatever followed from that; `ask`: it wants a person to decide."""
 
     kind: Literal["HookRan"] = "HookRan"
     hook: str
     command: str = ""
-    verdict: Literal["allow", "deny", "none", "error"] = "none"
+    verdict: Literal["allow", "deny", "ask", "none", "error"] = "none"
     output: str = ""
     tool_call_id: str | None = None
     duration_seconds: float | None = None

@@ -1,0 +1,100 @@
+"""Which tools may be called at all: the entries that skills and agents name, and what two lists allow together.
+
+Source: Agent Skills specification (`allowed-tools`: `Bash(git:*) Read`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from bough.errors import InvalidInput
+from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, names_of, texts_of
+from bough.skills.allowed import allows, parse_allowed_tools
+from bough.types import Json
+
+
+@dataclass(frozen=True)
+class AllowList:
+    """What may be called: a call passes when every one of the lists has an entry for it.
+
+    Attributes:
+        lists: Each a tuple of `Tool` or `Tool(pattern)`; no list at all allows everything, an empty one nothing.
+    """
+
+    lists: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of(cls, *entries: str) -> AllowList:
+        """Return the list of these entries; a text may hold several, parted by blanks or commas."""
+        return cls((parse_allowed_tools(list(entries)),))
+
+    def permits(self, request: ToolRequest) -> bool:
+        """Whether the call may run. A command line passes a pattern only when each command in it does."""
+        return all(_permitted(entries, request) for entries in self.lists)
+
+    def narrowed(self, other: AllowList) -> AllowList:
+        """Return what both allow."""
+        return AllowList(tuple(dict.fromkeys(self.lists + other.lists)))
+
+    def to_json(self) -> Json:
+        """The lists."""
+        return [list(entries) for entries in self.lists]
+
+
+def allow_list_from_json(value: Json) -> AllowList:
+    """Return the allow-list that `to_json` wrote; None allows everything.
+
+    Raises:
+        InvalidInput: It is no list of lists of texts.
+    """
+    lists = cast(list[Json], value) if isinstance(value, list) else [] if value is None else [0]
+    if not all(
+        isinstance(entries, list) and all(isinstance(e, str) for e in cast(list[Json], entries)) for entries in lists
+    ):
+        raise InvalidInput(f"{value!r} is no allow-list", hint='give lists of entries: [["Read", "Bash(git:*)"]]')
+    return AllowList(tuple(tuple(cast(Iterable[str], entries)) for entries in lists))
+
+
+def _permitted(entries: tuple[str, ...], request: ToolRequest) -> bool:
+    names = names_of(request.tool)
+    whole = [entry for entry in entries if _covers_all(entry)]
+    if any(allows(whole, name) for name in names):
+        return True
+    subjects = _subjects(request)
+    return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
+
+
+def _covers_all(entry: str) -> bool:
+    return re.fullmatch(r"[^(]*(\((\*|:\*)?\)?)?", entry) is not None
+
+
+def _subjects(request: ToolRequest) -> tuple[str, ...]:
+    """What the entries' patterns are held against: each command of a command line, or the path, normalised."""
+    if COMMAND_NAMES & request.arguments.keys():
+        commands = (value for name, value in request.arguments.items() if name in COMMAND_NAMES)
+        each = [_commands(command_text(value), request.workspace) for value in commands]
+        return tuple(subject for subjects in each for subject in subjects) if all(each) else ()
+    paths = (value for name, value in request.arguments.items() if name in PATH_NAMES)
+    return tuple(_relative(path, request.workspace) for value in paths for path in texts_of(value))
+
+
+def _relative(path: str, workspace: Path) -> str:
+    place = os.path.normpath(os.path.join(workspace, path))
+    return os.path.relpath(place, workspace) if place.startswith(f"{workspace}/") else place
+
+
+def _commands(text: str, workspace: Path) -> tuple[str, ...]:
+    """The commands of a command line; one that cannot be read, redirects or sets variables matches no pattern."""
+    from bough.guard.shell.parse import parse_shell
+
+    script = parse_shell(text, {"PWD": (str(workspace),)})
+    if script.problem or script.assigned or script.functions:
+        return ()
+    if any(command.redirects or not command.words[0].known for command in script.commands):
+        return ()
+    return tuple(" ".join(word.text for word in command.words) for command in script.commands)

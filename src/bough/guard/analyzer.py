@@ -1,0 +1,135 @@
+"""Says how risky a tool call is, by rules: the tool, its paths, its command line, and secrets in its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from bough.errors import InvalidInput
+from bough.guard.key_shapes import secret_findings
+from bough.guard.names import names
+from bough.guard.paths import path_findings
+from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
+from bough.guard.risk import Assessment, Finding, Risk
+from bough.types import Json, JsonObject
+
+
+class SecurityAnalyzer(Protocol):
+    """Something that says how risky a call is. Whatever it raises, the guard does not let the call through."""
+
+    async def analyze(self, call: ToolRequest) -> Assessment:
+        """Return the risk and the reasons for it; UNKNOWN where it cannot be told."""
+        ...
+
+    def to_json(self) -> JsonObject:
+        """What a conversation records of it."""
+        ...
+
+
+_KNOWN: Mapping[str, Risk] = {
+    **dict.fromkeys(("list_skills", "load_skill", "load_skill_resource", "search_skills"), Risk.LOW),
+    **dict.fromkeys(("read_file", "read", "list_files", "ls", "search_files", "glob", "grep", "view"), Risk.LOW),
+    **dict.fromkeys(("think", "finish", "final_result", "task_tracker"), Risk.LOW),
+    **dict.fromkeys(("write_file", "write", "edit_file", "edit", "create_file", "make_folder"), Risk.MEDIUM),
+    **dict.fromkeys(("delete_file", "move_file", "file_editor", "str_replace_editor"), Risk.MEDIUM),
+    **dict.fromkeys(("run_skill_script", "web_search", "web_fetch", "fetch"), Risk.MEDIUM),
+}
+_READING = names("read_file read list_files ls search_files glob grep view")
+_SHELLS = names("run_command run_shell shell bash terminal execute_bash exec_command execute_command run_terminal_cmd")
+
+
+class RuleAnalyzer:
+    """Judges by rules alone: the same call in the same workspace always gets the same answer.
+
+    A tool without a rule is UNKNOWN, even when nothing in its arguments looks harmful.
+
+    Args:
+        risks: Tools of your own and how risky each is at least; these come before what is built in.
+        shells: Further tools whose `command` is a command line and nothing else.
+    """
+
+    def __init__(self, risks: Mapping[str, Risk] | None = None, *, shells: frozenset[str] = frozenset()) -> None:
+        self._own = dict(risks or {})
+        self._own_shells = frozenset(shells)
+        self._risks = {**_KNOWN, **self._own}
+        self._shells = _SHELLS | self._own_shells
+
+    async def analyze(self, call: ToolRequest) -> Assessment:
+        """Return what the rules say. Looks at links on disk, runs nothing, asks nobody."""
+        return self.assess(call)
+
+    def assess(self, call: ToolRequest) -> Assessment:
+        """Return what `analyze` returns, without a loop."""
+        return Assessment.collect(self._findings(call))
+
+    def to_json(self) -> JsonObject:
+        """Its name, and what was added to the rules that are built in."""
+        out: JsonObject = {"kind": "RuleAnalyzer"}
+        if self._own:
+            out["risks"] = {tool: risk.value for tool, risk in sorted(self._own.items())}
+        if self._own_shells:
+            out["shells"] = sorted(self._own_shells)
+        return out
+
+    def _findings(self, call: ToolRequest) -> Iterator[Finding]:
+        yield from self._by_tool(call)
+        yield from secret_findings(call.arguments)
+        for name, value in call.arguments.items():
+            if name in COMMAND_NAMES:
+                yield from _command(value, call)
+            elif name in PATH_NAMES:
+                yield from _paths(value, call)
+
+    def _by_tool(self, call: ToolRequest) -> Iterator[Finding]:
+        tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake(call.tool)
+        if tool in self._shells and tool not in self._own:
+            if not COMMAND_NAMES & call.arguments.keys():
+                yield Finding(Risk.UNKNOWN, f"`{call.tool}` runs a command that is not among its arguments")
+        elif tool in self._risks:
+            yield Finding(self._risks[tool], f"`{call.tool}` is {self._risks[tool].value} by rule")
+        else:
+            yield Finding(Risk.UNKNOWN, f"there is no rule for the tool `{call.tool[:60]}`")
+
+
+def _snake(name: str) -> str:
+    """`Read` and `ReadFile` are `read` and `read_file`."""
+    return "".join(f"_{c.lower()}" if c.isupper() and at else c.lower() for at, c in enumerate(name))
+
+
+def _command(value: Json, call: ToolRequest) -> Iterator[Finding]:
+    from bough.guard.shell import assess_shell  # the grammar is loaded when the first command is seen
+
+    text = command_text(value)
+    if not text and value not in ("", None):
+        yield Finding(Risk.UNKNOWN, "the command is neither a text nor a list of texts")
+    yield from assess_shell(text, workspace=call.workspace)
+
+
+def _paths(value: Json, call: ToolRequest) -> Iterator[Finding]:
+    write = _snake(call.tool) not in _READING
+    for path in texts_of(value):
+        yield from path_findings(path, workspace=call.workspace, write=write)
+
+
+def analyzer_from_json(value: Json) -> RuleAnalyzer:
+    """Return the analyzer that `RuleAnalyzer.to_json` described.
+
+    Raises:
+        InvalidInput: It describes another analyzer, or none.
+    """
+    data: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    try:
+        made = _rule_analyzer(data) if data.get("kind") == "RuleAnalyzer" else None
+    except (ValueError, AttributeError, TypeError):
+        made = None
+    if made is None:
+        raise InvalidInput(
+            f"{value!r} describes no analyzer that can be made from data",
+            hint="only RuleAnalyzer can; give any other as an object",
+        )
+    return made
+
+
+def _rule_analyzer(data: JsonObject) -> RuleAnalyzer:
+    risks = {str(tool): Risk(risk) for tool, risk in data.get("risks", {}).items()}
+    return RuleAnalyzer(risks, shells=frozenset(map(str, data.get("shells", ()))))

@@ -1,0 +1,241 @@
+"""Programs and functions of the user that are asked at six moments of a conversation, and may say no.
+
+Source: the hooks of Claude Code and OpenHands, whose files are read as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from bough.errors import InvalidInput
+from bough.guard.hook_command import command_answer, run_command
+from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
+from bough.guard.request import names_of
+from bough.types import Json, JsonObject
+
+EVENT_OUTPUT = 4 << 10
+"""Characters of a hook's output that its event keeps."""
+
+
+class HookKind(Enum):
+    """When a hook is asked. PreToolUse, UserPromptSubmit and Stop may say no; the others are only told."""
+
+    PRE_TOOL_USE = "PreToolUse"
+    POST_TOOL_USE = "PostToolUse"
+    USER_PROMPT_SUBMIT = "UserPromptSubmit"
+    SESSION_START = "SessionStart"
+    SESSION_END = "SessionEnd"
+    STOP = "Stop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookInput:
+    """What a hook is told.
+
+    Attributes:
+        arguments: The tool's arguments.
+        response: What the tool returned, after it ran.
+        source: Why a conversation starts or ends (`startup`, `resume`, …).
+    """
+
+    kind: HookKind
+    conversation_id: str
+    workspace: Path
+    tool: str | None = None
+    tool_call_id: str | None = None
+    arguments: JsonObject = field(default_factory=dict[str, Json])
+    response: Json = None
+    prompt: str | None = None
+    source: str | None = None
+
+    def payload(self) -> JsonObject:
+        """The input as hooks read it, with the names that both formats use."""
+        told: JsonObject = {
+            "hook_event_name": self.kind.value,
+            "event_type": self.kind.value,
+            "session_id": self.conversation_id,
+            "cwd": str(self.workspace),
+            "working_dir": str(self.workspace),
+        }
+        if self.tool is not None:
+            told |= {"tool_name": self.tool, "tool_input": self.arguments, "tool_use_id": self.tool_call_id}
+        if self.kind is HookKind.POST_TOOL_USE:
+            told["tool_response"] = self.response
+        if self.prompt is not None:
+            told |= {"prompt": self.prompt, "message": self.prompt}
+        return told | ({"source": self.source} if self.source else {})
+
+
+HookFunction: TypeAlias = Callable[[JsonObject], Any]
+"""Takes the payload; returns (or awaits to) None, a `HookAnswer`, or a JSON object as a command would print it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hook:
+    """One hook: a command line or a function, and when it is asked.
+
+    Attributes:
+        matcher: A tool's name, `*` or nothing for all, or a regular expression that the whole name must match.
+        on_failure: What a PreToolUse hook that did not run to an answer means.
+        waits: Whether its answer counts; one that was declared `async` is run and recorded, and decides nothing.
+        source: The file it comes from.
+
+    Raises:
+        InvalidInput: Not exactly one of `command` and `function`, a timeout out of range, or a broken expression.
+    """
+
+    kind: HookKind
+    command: str = ""
+    function: HookFunction | None = None
+    matcher: str = "*"
+    timeout_seconds: float = 60.0
+    on_failure: Literal["deny", "continue"] = "deny"
+    waits: bool = True
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.command.strip()) == (self.function is not None):
+            raise InvalidInput(f"a {self.kind.value} hook needs a command or a function, and only one of them")
+        if not 0 < self.timeout_seconds <= 3600:
+            raise InvalidInput(
+                f"a hook cannot have {self.timeout_seconds!r} seconds", hint="give more than 0, at most 3600"
+            )
+        try:
+            re.compile(self.matcher)
+        except re.error as error:
+            if self.matcher != "*":
+                raise InvalidInput(
+                    f"the matcher {self.matcher!r} of a hook is no regular expression: {error}",
+                    hint="give a tool's name, `*`, or an expression such as `Write|Edit`",
+                ) from error
+
+    def matches(self, given: HookInput) -> bool:
+        """Whether it is asked about this."""
+        if given.kind is not self.kind:
+            return False
+        subject = given.tool if given.tool is not None else given.source
+        if self.matcher in ("", "*") or subject is None:
+            return True
+        pattern = self.matcher.strip("/") if re.fullmatch(r"/.+/", self.matcher) else self.matcher
+        return any(name == self.matcher or re.fullmatch(pattern, name) for name in names_of(subject))
+
+    async def ask(self, given: HookInput) -> HookAnswer:
+        """Return its answer; whatever goes wrong in it is part of the answer."""
+        answer = await (self._run(given) if self.function is None else self._call(self.function, given))
+        if not self.waits:
+            return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
+        if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":
+            return replace(
+                answer, decision="deny", reason=f"a hook that must agree could not be asked: {answer.reason}"
+            )
+        return answer
+
+    async def _run(self, given: HookInput) -> HookAnswer:
+        ran = await run_command(
+            self.command, given.payload(), workspace=given.workspace, timeout_seconds=self.timeout_seconds
+        )
+        plain = given.kind in (HookKind.USER_PROMPT_SUBMIT, HookKind.SESSION_START)
+        return command_answer(ran, plain_is_context=plain)
+
+    async def _call(self, function: HookFunction, given: HookInput) -> HookAnswer:
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                returned = await _called(function, given.payload())
+        except TimeoutError:
+            return HookAnswer(failed=True, reason=f"it did not end within {self.timeout_seconds:g} s")
+        except Exception as error:  # noqa: BLE001 - a user's code; recorded, and it never lets a call through
+            return HookAnswer(failed=True, reason=f"it raised {type(error).__name__}: {error}")
+        if returned is None or isinstance(returned, HookAnswer):
+            return returned or HookAnswer()
+        return answer_from_json(returned)
+
+    @property
+    def label(self) -> str:
+        """The command, or the function's name."""
+        return self.command if self.function is None else getattr(self.function, "__qualname__", repr(self.function))
+
+    def to_json(self) -> JsonObject:
+        """What a conversation records of it."""
+        told: JsonObject = {"kind": self.kind.value, "matcher": self.matcher, "timeout": self.timeout_seconds}
+        told |= {"command": self.command} if self.function is None else {"function": self.label}
+        if self.on_failure == "continue":
+            told["onFailure"] = "continue"
+        return told | ({"source": self.source} if self.source else {})
+
+
+async def _called(function: HookFunction, payload: JsonObject) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(payload)
+    returned = await asyncio.to_thread(function, payload)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+@dataclass(frozen=True)
+class HookSet:
+    """Hooks in the order in which they are asked.
+
+    Attributes:
+        notes: What was left out of the files they come from, and why; for people.
+    """
+
+    hooks: tuple[Hook, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path) -> HookSet:
+        """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if there is no file.
+
+        Raises:
+            InvalidInput: The file cannot be read or a hook in it is wrong; a guard that is half there is none.
+        """
+        from bough.guard.hook_file import load_hooks
+
+        return cls(*load_hooks(path))
+
+    def narrowed(self, other: HookSet) -> HookSet:
+        """Return both sets together, each hook once: the more are asked, the less is let through."""
+        return HookSet(
+            tuple(dict.fromkeys(self.hooks + other.hooks)),
+            tuple(dict.fromkeys(self.notes + other.notes)),
+        )
+
+    async def run(self, given: HookInput) -> HookVerdict:
+        """Ask every hook that matches, one after the other; the first no ends it."""
+        from bough.events.model import HookRan
+
+        answers: list[HookAnswer] = []
+        events: list[HookRan] = []
+        for hook in self.hooks:
+            if not hook.matches(given):
+                continue
+            started = time.monotonic()
+            answers.append(answer := await hook.ask(given))
+            events.append(
+                HookRan(
+                    hook=hook.kind.value,
+                    command=hook.label[:EVENT_OUTPUT],
+                    verdict=_recorded(answer),
+                    output="\n".join(each for each in (answer.reason, answer.output) if each)[:EVENT_OUTPUT],
+                    tool_call_id=given.tool_call_id,
+                    duration_seconds=round(time.monotonic() - started, 6),
+                )
+            )
+            if answer.decision == "deny":
+                break
+        return combine(answers, tuple(events))
+
+    def to_json(self) -> Json:
+        """What a conversation records of them."""
+        return [hook.to_json() for hook in self.hooks]
+
+
+def _recorded(answer: HookAnswer) -> Any:
+    return "error" if answer.failed or answer.error else cast(str, answer.decision)

@@ -1,0 +1,211 @@
+"""Hides secret values in whatever leaves: text, bytes, JSON and streams, also encoded ones."""
+
+from __future__ import annotations
+
+import base64
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from urllib.parse import quote, quote_plus
+
+from bough.types import Json
+
+if TYPE_CHECKING:
+    from ahocorasick_rs import AhoCorasick
+
+
+class Masker:
+    """Replaces every secret by `<secret:NAME>`, however it is encoded. O(length), however many there are.
+
+    Overlapping values are hidden together, so that no end of one is left over.
+
+    Args:
+        values: For each name its values, also earlier ones.
+    """
+
+    def __init__(self, values: Mapping[str, Iterable[str]] | None = None) -> None:
+        forms = {form: name for name, each in (values or {}).items() for value in each for form in _forms(value)}
+        self._text = _Forms(forms)
+        self._raw = _Forms({_as_bytes(form): name for form, name in forms.items()})
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets."""
+        return self._text.masked(text)
+
+    def data(self, data: bytes) -> bytes:
+        """Return bytes without secrets; the rest is as it was, text or not."""
+        return self._raw.masked(data.decode("latin-1")).encode("latin-1")
+
+    def json(self, value: Json) -> Json:
+        """Return a JSON value without secrets in any text, key or number."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self.text(str(k)): self.json(v) for k, v in cast(dict[str, Any], value).items()}
+            case list() | tuple():
+                return [self.json(item) for item in cast(list[Any], value)]
+            case bytes():
+                return self.data(value)
+            case int() | float() if not isinstance(value, bool):
+                masked = self.text(str(value))
+                return value if masked == str(value) else masked
+            case _:
+                return value
+
+    def text_stream(self) -> MaskStream:
+        """Return what masks a text that comes in pieces."""
+        return MaskStream(self._text)
+
+    def data_stream(self) -> MaskByteStream:
+        """Return what masks bytes that come in pieces."""
+        return MaskByteStream(self._raw)
+
+    def __repr__(self) -> str:
+        return f"Masker({', '.join(self._text.names)})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a masker holds secrets and is not pickled")
+
+
+class MaskStream:
+    """Masks pieces of one text. What might be the beginning of a secret is held back until it is known."""
+
+    def __init__(self, forms: _Forms) -> None:
+        self._forms = forms
+        self._held = ""
+        self._covered = 0  # leading characters of what is held that belong to a secret which was replaced already
+
+    def feed(self, piece: str) -> str:
+        """Return what is certain after the next piece; it may be empty."""
+        text = self._held + piece
+        cut = self._forms.undecided(text)
+        out, self._covered = self._forms.masked_until(text, cut, self._covered)
+        self._held = text[cut:]
+        return out
+
+    def close(self) -> str:
+        """Return the rest. Nothing may be fed afterwards."""
+        out, _ = self._forms.masked_until(self._held, len(self._held), self._covered)
+        self._held, self._covered = "", 0
+        return out
+
+
+class MaskByteStream:
+    """Masks pieces of one stream of bytes, as `MaskStream` does."""
+
+    def __init__(self, forms: _Forms) -> None:
+        self._stream = MaskStream(forms)
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what is certain after the next piece; it may be empty."""
+        return self._stream.feed(piece.decode("latin-1")).encode("latin-1")
+
+    def close(self) -> bytes:
+        """Return the rest. Nothing may be fed afterwards."""
+        return self._stream.close().encode("latin-1")
+
+
+class _Forms:
+    """Every form of every secret, ready to be found in one pass."""
+
+    def __init__(self, forms: Mapping[str, str]) -> None:
+        self._sorted = sorted(forms)
+        self._names = [forms[form] for form in self._sorted]
+        self._first = {form[0] for form in self._sorted}
+        self._longest = max(map(len, self._sorted), default=0)
+        self._automaton: AhoCorasick | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self._names)))
+
+    def masked(self, text: str) -> str:
+        return self.masked_until(text, len(text), 0)[0]
+
+    def masked_until(self, text: str, cut: int, covered: int) -> tuple[str, int]:
+        """Return `text[:cut]` without secrets, and how much after `cut` belongs to a secret replaced in it.
+
+        Args:
+            covered: So many leading characters belong to a secret whose name was written before.
+        """
+        out: list[str] = []
+        position = 0
+        for start, end, name in self._spans(text, covered):
+            if start >= cut:
+                break
+            out += [text[position:start], f"<secret:{name}>" if name else ""]
+            position = end
+        out.append(text[position:cut])
+        return "".join(out), max(0, position - cut)
+
+    def undecided(self, text: str) -> int:
+        """Return where the first end of `text` begins that may become a secret with what comes next."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._first and self._is_beginning(text[start:]):
+                return start
+        return len(text)
+
+    def _is_beginning(self, tail: str) -> bool:
+        at = bisect_left(self._sorted, tail)
+        if at < len(self._sorted) and self._sorted[at] == tail:  # complete itself; a longer one would come next
+            at += 1
+        return at < len(self._sorted) and self._sorted[at].startswith(tail)
+
+    def _spans(self, text: str, covered: int) -> Iterator[tuple[int, int, str]]:
+        """Yield (start, end, name) of what is to be hidden, merged where secrets overlap."""
+        span = (0, covered, "") if covered else None
+        for start, end, name in self._found(text):
+            if span is None:
+                span = (start, end, name)
+            elif start < span[1]:
+                span = (span[0], max(end, span[1]), span[2])
+            else:
+                yield span
+                span = (start, end, name)
+        if span is not None:
+            yield span
+
+    def _found(self, text: str) -> list[tuple[int, int, str]]:
+        if not self._sorted or not text:
+            return []
+        if self._automaton is None:
+            from ahocorasick_rs import AhoCorasick
+
+            self._automaton = AhoCorasick(self._sorted)
+        found = self._automaton.find_matches_as_indexes(text, overlapping=True)
+        return sorted(((start, end, self._names[at]) for at, start, end in found), key=lambda each: (each[0], -each[1]))
+
+
+def _forms(value: str) -> set[str]:
+    """Every way in which a value may be written: as it is, escaped for JSON or a URL, hexadecimal, base64."""
+    data = value.encode("utf-8", "surrogatepass")
+    escaped = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    escaped |= {each.replace("/", "\\/") for each in escaped}
+    twice = {json.dumps(each)[1:-1] for each in escaped}
+    in_urls = {quote(data, safe=""), quote(data), quote_plus(data)}
+    lower = {_lower_escapes(each) for each in in_urls}
+    return {value, data.hex(), data.hex().upper(), *escaped, *twice, *in_urls, *lower, *_base64_forms(data)}
+
+
+def _lower_escapes(text: str) -> str:
+    pieces = text.split("%")
+    return "%".join([pieces[0], *(piece[:2].lower() + piece[2:] for piece in pieces[1:])])
+
+
+def _base64_forms(data: bytes) -> Iterator[str]:
+    """What base64 makes of the value wherever it stands in the text around it, in both alphabets, padded or not."""
+    for before, touched in ((0, 0), (1, 2), (2, 3)):
+        whole = base64.b64encode(b"\0" * before + data).decode()
+        stable = whole[touched : (before + len(data)) * 8 // 6]
+        for form in (stable, whole[touched:], whole[touched:].rstrip("=")):
+            yield form
+            yield form.translate(_URL_SAFE)
+
+
+_URL_SAFE = str.maketrans("+/", "-_")
+
+
+def _as_bytes(form: str) -> str:
+    return form.encode("utf-8", "surrogatepass").decode("latin-1")

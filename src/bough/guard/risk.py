@@ -1,0 +1,81 @@
+"""How much harm a tool call can do, as far as anyone can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Risk(Enum):
+    """LOW < MEDIUM < HIGH; UNKNOWN is none of them and refuses to be compared. Values are the words in events."""
+
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+    HIGH = "HIGH"
+    UNKNOWN = "UNKNOWN"
+
+    def __lt__(self, other: Risk) -> bool:
+        return _height(self) < _height(other)
+
+    def __le__(self, other: Risk) -> bool:
+        return _height(self) <= _height(other)
+
+    def __gt__(self, other: Risk) -> bool:
+        return _height(self) > _height(other)
+
+    def __ge__(self, other: Risk) -> bool:
+        return _height(self) >= _height(other)
+
+
+def _height(risk: Risk) -> int:
+    if risk is Risk.UNKNOWN:
+        raise TypeError("an unknown risk is neither lower nor higher than another; ask `risk is Risk.UNKNOWN` first")
+    return (Risk.LOW, Risk.MEDIUM, Risk.HIGH).index(risk)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason for a risk; `reason` is a sentence for people and holds no secret."""
+
+    risk: Risk
+    reason: str
+
+
+_GRAVITY = (Risk.HIGH, Risk.UNKNOWN, Risk.MEDIUM, Risk.LOW)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What an analyzer found in one tool call. Without findings the risk is UNKNOWN: nobody looked.
+
+    Attributes:
+        findings: Gravest first, each once.
+    """
+
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(cls, risk: Risk, *reasons: str) -> Assessment:
+        """Return an assessment of one risk, for one or more reasons."""
+        return cls(tuple(Finding(risk, reason) for reason in reasons or ("",)))
+
+    @classmethod
+    def collect(cls, findings: Iterable[Finding]) -> Assessment:
+        """Return the assessment of all findings, gravest first, each once."""
+        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))))
+
+    @property
+    def risk(self) -> Risk:
+        """The gravest risk found: HIGH, then UNKNOWN, then MEDIUM, then LOW."""
+        return min((each.risk for each in self.findings), key=_GRAVITY.index, default=Risk.UNKNOWN)
+
+    @property
+    def risks(self) -> frozenset[Risk]:
+        """Every risk found. A policy is asked about each, so that none hides behind another."""
+        return frozenset(each.risk for each in self.findings) or frozenset({Risk.UNKNOWN})
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons of the gravest risk."""
+        return tuple(each.reason for each in self.findings if each.risk is self.risk and each.reason)

@@ -1,0 +1,208 @@
+"""Secrets by name: where each comes from, who gets it, and nothing of it anywhere else.
+
+A value is read when it is used, never before, and appears in no `repr`, pickle, event or error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
+
+from bough.errors import BoughError, InvalidInput, NotFound, Unavailable
+from bough.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from bough.guard.mask import Masker
+
+MIN_CHARACTERS = 6
+"""A shorter value cannot be masked: it would be found in ordinary words."""
+
+_MAX_BYTES = 64 << 10
+
+Provider: TypeAlias = Callable[[], str]
+"""Returns the value now; may raise."""
+
+
+@dataclass(frozen=True)
+class EnvSecret:
+    """A secret in an environment variable of this process."""
+
+    variable: str
+
+    def __call__(self) -> str:
+        """The variable's value now.
+
+        Raises:
+            Unavailable: It is not set.
+        """
+        value = os.environ.get(self.variable)
+        if value is None:
+            raise Unavailable(f"the environment variable {self.variable} is not set", hint=f"export {self.variable}=…")
+        return value
+
+
+@dataclass(frozen=True)
+class FileSecret:
+    """A secret in a file; a line end at its end is not part of it."""
+
+    path: Path
+
+    def __call__(self) -> str:
+        """The file's content now.
+
+        Raises:
+            Unavailable: It cannot be read, or is no text of at most 64 KiB.
+        """
+        try:
+            with self.path.open("rb") as handle:
+                data = handle.read(_MAX_BYTES + 1)
+            text = data.decode()
+        except OSError as error:
+            raise Unavailable(f"the secret's file {self.path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            text = ""
+        if not text or len(text) > _MAX_BYTES:
+            raise Unavailable(f"the secret's file {self.path} is no text of 1 to {_MAX_BYTES} bytes")
+        return text.removesuffix("\n").removesuffix("\r")
+
+
+class Secrets:
+    """The secrets of a conversation, by name.
+
+    Args:
+        providers: Where each value comes from: `EnvSecret`, `FileSecret`, or any function without arguments.
+
+    Raises:
+        InvalidInput: A name is none that an environment variable can have.
+    """
+
+    def __init__(self, providers: Mapping[str, Provider] | None = None) -> None:
+        self._providers = dict(providers or {})
+        self._seen: dict[str, set[str]] = {}
+        for name in self._providers:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise InvalidInput(f"{name!r} is no name for a secret", hint="use letters, digits and underscores")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, sorted; reads no value."""
+        return tuple(sorted(self._providers))
+
+    def value(self, name: str) -> str:
+        """Return one value, read now; it is remembered only so that it can be masked.
+
+        Raises:
+            NotFound: No secret has that name.
+            Unavailable: Its provider has no value now.
+            InvalidInput: The value is too short to be masked.
+        """
+        provider = self._providers.get(name)
+        if provider is None:
+            raise NotFound(f"no secret is called {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
+        value = _provided(name, provider)
+        if len(value) < MIN_CHARACTERS:
+            raise InvalidInput(
+                f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
+                hint="use a longer one; what is so short is no secret",
+            )
+        self._seen.setdefault(name, set()).add(value)
+        return value
+
+    def values(self) -> dict[str, str]:
+        """Return every value, read now.
+
+        Raises:
+            Unavailable: A provider has no value now.
+            InvalidInput: A value is too short to be masked.
+        """
+        return {name: self.value(name) for name in self.names}
+
+    def for_script(self, declared: Iterable[str]) -> dict[str, str]:
+        """Return the environment of a script that declares these names, and nothing but these.
+
+        Raises:
+            NotFound: A declared name is no secret of this conversation.
+            Unavailable: A provider has no value now.
+            InvalidInput: A value is too short to be masked.
+        """
+        return {name: self.value(name) for name in dict.fromkeys(declared)}
+
+    def masker(self) -> Masker:
+        """Return what hides every value that there is now, or that was ever given out by this object.
+
+        A secret whose provider has no value now is not hidden, for there is nothing to hide; one whose value is too
+        short raises.
+
+        Raises:
+            InvalidInput: A value is too short to be masked.
+        """
+        from bough.guard.mask import Masker
+
+        for name in self.names:
+            try:
+                self.value(name)
+            except Unavailable:
+                continue  # it has no value: nothing of it can be anywhere
+        return Masker(self._seen)
+
+    def narrowed(self, names: Iterable[str]) -> Secrets:
+        """Return those of these names; what was seen already stays masked in both."""
+        kept = set(names)
+        out = Secrets({name: provider for name, provider in self._providers.items() if name in kept})
+        out._seen = {name: set(values) for name, values in self._seen.items()}
+        return out
+
+    def to_json(self) -> JsonObject:
+        """Where each comes from, never what it is."""
+        return {name: _reference(provider) for name, provider in sorted(self._providers.items())}
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(self.names)})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("secrets are not pickled; make them again where they are used")
+
+
+def secrets_from_json(value: Json) -> Secrets:
+    """Return the secrets that `to_json` referred to; those of functions cannot be made again.
+
+    Raises:
+        InvalidInput: It is no such object, or refers to a function.
+    """
+    providers: dict[str, Provider] = {}
+    for name, reference in cast(dict[str, Any], value).items() if isinstance(value, dict) else [("", value)]:
+        match reference:
+            case {"env": str() as variable}:
+                providers[name] = EnvSecret(variable)
+            case {"file": str() as path}:
+                providers[name] = FileSecret(Path(path))
+            case _:
+                raise InvalidInput(
+                    f"the secret {name!r} does not say where its value is",
+                    hint='give {"NAME": {"env": "VARIABLE"}} or {"NAME": {"file": "/path"}}',
+                )
+    return Secrets(providers)
+
+
+def _provided(name: str, provider: Provider) -> str:
+    try:
+        value = provider()
+    except BoughError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a user's function; its message might hold the value
+        raise Unavailable(f"the secret {name} could not be had: {type(error).__name__}") from None
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise Unavailable(f"the secret {name} is no text", hint="its provider must return a str")
+    return value
+
+
+def _reference(provider: Provider) -> JsonObject:
+    if isinstance(provider, EnvSecret):
+        return {"env": provider.variable}
+    if isinstance(provider, FileSecret):
+        return {"file": str(provider.path)}
+    return {"function": getattr(provider, "__qualname__", type(provider).__qualname__)}

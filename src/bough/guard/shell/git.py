@@ -1,0 +1,203 @@
+"""git: what its subcommands look at, change, send and lose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from bough.guard.names import names
+from bough.guard.risk import Finding, Risk
+from bough.guard.shell.call import Call
+from bough.guard.shell.words import Word
+
+_LOOKS = names(
+    "status log diff show rev-parse ls-files ls-tree blame annotate describe shortlog grep cat-file rev-list name-rev "
+    "merge-base for-each-ref show-ref whatchanged count-objects check-ignore var version help diff-tree diff-index "
+    "diff-files range-diff cherry fsck verify-commit verify-tag show-branch"
+)
+_CHANGES = names(
+    "add commit merge cherry-pick revert init mv apply am notes format-patch bundle archive sparse-checkout write-tree "
+    "commit-tree hash-object update-index read-tree maintenance pack-refs repack bisect rerere"
+)
+_CONNECTS = names("fetch pull clone ls-remote submodule remote-update lfs")
+_LOSES = names("filter-branch filter-repo prune update-ref replace fast-import reflog gc")
+_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--super-prefix")
+_PLAIN_KEYS = re.compile(
+    r"(user|color|advice|init|push|pull|log|diff|status|core)\.(name|email|ui|quotepath|default\w*|"
+    r"rebase|autocrlf|decorate|date|abbrev|\w+hint\w*|detachedhead|noprefix|short|eol)",
+    re.IGNORECASE,
+)
+
+
+def git(call: Call) -> Iterator[Finding]:
+    """Findings of a git command: its global options first, then the subcommand."""
+    rest = list(call.args)
+    while rest and rest[0].text.startswith("-"):
+        option = rest.pop(0)
+        value = rest.pop(0) if option.text in _VALUED and rest else Word(option.text.partition("=")[2], option.known)
+        yield from _global(call, option.text.partition("=")[0], value)
+    if not rest:
+        return
+    name, sub = rest[0], replace(call, args=tuple(rest[1:]))
+    if not name.known:
+        yield Finding(Risk.UNKNOWN, "which git command runs is not known")
+    else:
+        yield from _subcommand(name.text, sub)
+
+
+def _global(call: Call, option: str, value: Word) -> Iterator[Finding]:
+    if option == "-C":
+        yield from call.reads([value])
+    elif option in ("-c", "--config-env"):
+        yield from _setting(*value.text.partition("=")[::2])
+    elif option in ("--git-dir", "--work-tree", "--exec-path"):
+        yield from call.writes([value])
+
+
+def _setting(key: str, value: str) -> Iterator[Finding]:
+    if value.startswith("!") or re.match(
+        r"(?i)alias\.|core\.(hookspath|sshcommand|pager|editor|fsmonitor|askpass)|"
+        r"\w+\.(pager|editor|program|textconv|command|helper|clean|smudge)",
+        key,
+    ):
+        yield Finding(Risk.HIGH, "a git setting that starts programs")
+    elif not _PLAIN_KEYS.fullmatch(key):
+        yield Finding(Risk.UNKNOWN, f"nothing is known about the git setting {key[:40]!r}")
+
+
+def _subcommand(name: str, call: Call) -> Iterator[Finding]:
+    yield from call.unknown()
+    yield from call.reads(word for word in call.values if word.known)
+    if (
+        any(
+            re.match(r"--(upload-pack|receive-pack|exec|ext-diff|open-files-in-pager|extcmd)|-x$|-O", word.text)
+            for word in call.args
+        )
+        and name != "clean"
+    ):
+        yield Finding(Risk.UNKNOWN, f"`git {name}` starts another program")
+    if any(word.text.startswith("ext::") for word in call.args):
+        yield Finding(Risk.HIGH, "git starts a program instead of connecting")
+    if name in _RULES:
+        yield from _RULES[name](call)
+    elif name in _LOOKS:
+        yield from _output(call)
+    elif name in _CHANGES:
+        yield Finding(Risk.MEDIUM, f"`git {name}` changes the repository or the files")
+    elif name in _CONNECTS:
+        yield Finding(Risk.MEDIUM, f"`git {name}` uses the network")
+    elif name in _LOSES:
+        yield Finding(Risk.HIGH, f"`git {name}` can lose what was committed")
+    else:
+        yield Finding(Risk.UNKNOWN, f"nothing is known about `git {name[:40]}`")
+
+
+def _output(call: Call) -> Iterator[Finding]:
+    for word in call.args:
+        if word.text.startswith("--output="):
+            yield Finding(Risk.MEDIUM, "git writes a file")
+            yield from call.writes([Word(word.text.partition("=")[2], word.known)])
+
+
+def _push(call: Call) -> Iterator[Finding]:
+    yield Finding(Risk.MEDIUM, "`git push` sends the work to another machine")
+    if call.has("fd", "force", "force-with-lease", "force-if-includes", "delete", "mirror", "prune"):
+        yield Finding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+    if any(re.match(r"[+:]", word.text) for word in call.operands):
+        yield Finding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+
+
+def _reset(call: Call) -> Iterator[Finding]:
+    if call.has("", "hard", "merge", "keep"):
+        yield Finding(Risk.HIGH, "`git reset` throws uncommitted work away")
+    yield Finding(Risk.MEDIUM, "`git reset` moves the branch")
+
+
+def _clean(call: Call) -> Iterator[Finding]:
+    if call.has("n", "dry-run") and not call.has("f", "force"):
+        return
+    yield Finding(Risk.HIGH, "`git clean` deletes files that were never committed")
+
+
+def _checkout(call: Call) -> Iterator[Finding]:
+    texts = {word.text for word in call.args}
+    if call.has("fB", "force", "discard-changes") or texts & {"--", ".", "./", "*", ":/"}:
+        yield Finding(Risk.HIGH, "throws uncommitted work away")
+    yield Finding(Risk.MEDIUM, "changes the files of the workspace")
+
+
+def _restore(call: Call) -> Iterator[Finding]:
+    if call.has("SW", "worktree") or not call.has("", "staged"):
+        yield Finding(Risk.HIGH, "`git restore` throws uncommitted work away")
+    yield Finding(Risk.MEDIUM, "changes what is staged")
+
+
+def _branch(call: Call) -> Iterator[Finding]:
+    if call.has("D") or (call.has("d", "delete") and call.has("f", "force")):
+        yield Finding(Risk.HIGH, "deletes a branch whatever is on it")
+    elif call.operands or call.has("dmMcCfu", "delete", "move", "copy", "force", "set-upstream-to"):
+        yield Finding(Risk.MEDIUM, "changes branches or tags")
+
+
+def _stash(call: Call) -> Iterator[Finding]:
+    verb = call.operands[0].text if call.operands else "push"
+    if verb in ("drop", "clear"):
+        yield Finding(Risk.HIGH, "deletes stashed work")
+    elif verb not in ("list", "show"):
+        yield Finding(Risk.MEDIUM, "moves work to or from the stash")
+
+
+def _config(call: Call) -> Iterator[Finding]:
+    if call.has("l", "list", "get", "get-all", "get-regexp", "show-origin") or call.operands[:1] == (Word("list"),):
+        return
+    if call.has("e", "global", "system", "edit"):
+        yield Finding(Risk.HIGH, "changes git's settings outside the workspace")
+    values = [word.text for word in call.operands if word.text not in ("set", "get", "unset")]
+    if len(values) > 1:
+        yield Finding(Risk.MEDIUM, "changes git's settings")
+        yield from _setting(values[0], values[1])
+
+
+def _remote(call: Call) -> Iterator[Finding]:
+    if call.operands and call.operands[0].text not in ("show", "get-url"):
+        yield Finding(Risk.MEDIUM, "changes where git sends to or fetches from")
+
+
+def _rebase(call: Call) -> Iterator[Finding]:
+    yield Finding(Risk.MEDIUM, "`git rebase` rewrites commits")
+    if call.has("x", "exec"):
+        yield Finding(Risk.HIGH, "`git rebase --exec` starts commands")
+
+
+def _worktree(call: Call) -> Iterator[Finding]:
+    verb = call.operands[0].text if call.operands else "list"
+    if verb == "remove" and call.has("f", "force"):
+        yield Finding(Risk.HIGH, "deletes a working tree and what is uncommitted in it")
+    elif verb != "list":
+        yield Finding(Risk.MEDIUM, "changes working trees")
+        yield from call.writes(call.operands[1:])
+
+
+def _remove(call: Call) -> Iterator[Finding]:
+    yield Finding(Risk.MEDIUM, "deletes files")
+    if call.has("rf", "force"):
+        yield Finding(Risk.HIGH, "deletes folders or changed files")
+
+
+_RULES: Mapping[str, Callable[[Call], Iterator[Finding]]] = {
+    "push": _push,
+    "reset": _reset,
+    "clean": _clean,
+    "checkout": _checkout,
+    "switch": _checkout,
+    "restore": _restore,
+    "branch": _branch,
+    "tag": _branch,
+    "stash": _stash,
+    "config": _config,
+    "remote": _remote,
+    "rebase": _rebase,
+    "worktree": _worktree,
+    "rm": _remove,
+}

@@ -1,0 +1,283 @@
+"""Commands that run other commands: shells, interpreters, and the many that take a command as their arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from bough.guard.names import names
+from bough.guard.risk import Finding, Risk
+from bough.guard.shell.call import Call, base_name
+from bough.guard.shell.parse import Command
+from bough.guard.shell.words import Word
+
+GRAVE = names(
+    "rm rmdir shred truncate dd mkfs wipefs fdisk parted chmod chown chgrp kill killall pkill sudo doas su git crontab "
+    "curl wget nc ncat socat bash sh zsh dash ksh eval mount umount shutdown reboot find mv tee ln"
+)
+"""Names that are looked for behind any command that might run its arguments, wherever they stand."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """How to find the command behind a command.
+
+    Attributes:
+        valued: Options whose value is the next word.
+        skip: Operands that come before the command.
+    """
+
+    valued: frozenset[str] = frozenset()
+    skip: int = 0
+
+
+def _prefix(valued: str = "", skip: int = 0) -> Prefix:
+    return Prefix(frozenset(valued.split()), skip)
+
+
+PREFIXES: Mapping[str, Prefix] = {
+    "nohup": _prefix(),
+    "nice": _prefix("-n --adjustment"),
+    "ionice": _prefix("-c -n -p -P -u"),
+    "timeout": _prefix("-s -k --signal --kill-after", 1),
+    "time": _prefix("-o -f --output --format"),
+    "command": _prefix(),
+    "builtin": _prefix(),
+    "exec": _prefix("-a"),
+    "setsid": _prefix(),
+    "stdbuf": _prefix("-i -o -e"),
+    "taskset": _prefix("", 1),
+    "chrt": _prefix("", 1),
+    "strace": _prefix("-o -e -p -s -u"),
+    "ltrace": _prefix("-o -e -p -s -u"),
+    "coproc": _prefix(),
+    "then": _prefix(),
+    "busybox": _prefix(),
+    "toybox": _prefix(),
+    "unbuffer": _prefix(),
+    "fakeroot": _prefix(),
+    "chronic": _prefix(),
+    "flock": _prefix("-w -E --timeout", 1),
+    "xargs": _prefix("-I -n -P -L -d -s -E -a -i -l --max-args --max-procs --replace --delimiter --arg-file"),
+}
+
+
+def behind(call: Call, prefix: Prefix) -> tuple[Word, ...]:
+    """Return the words of the command behind a prefix; empty when there is none."""
+    position, skip = 0, prefix.skip
+    args = call.args
+    while position < len(args):
+        text = args[position].text
+        if text == "--":
+            position += 1
+        elif text.startswith("-") and len(text) > 1:
+            position += 2 if text in prefix.valued else 1
+        elif skip:
+            skip, position = skip - 1, position + 1
+        else:
+            return args[position:]
+    return ()
+
+
+def prefixed(call: Call) -> Iterator[Finding]:
+    """Findings of the command behind a prefix, and of any grave one that option parsing might have missed."""
+    words = behind(call, PREFIXES[call.name])
+    if call.name == "flock" and call.has("c"):
+        yield from _texts(call)
+    if words:
+        yield from inner(call, words)
+    if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
+        yield Finding(Risk.UNKNOWN, f"what `{base_name(words[0])}` is given comes from a pipe")
+    yield from suffix_findings(call)
+
+
+def inner(call: Call, words: tuple[Word, ...]) -> Iterator[Finding]:
+    """Findings of a command that is given as arguments."""
+    command = Command(words, piped=call.command.piped, stdin=call.command.stdin)
+    if call.setting.depth >= 6:
+        yield Finding(Risk.UNKNOWN, "commands are nested too deeply to be read")
+    else:
+        yield from call.setting.command(command, replace(call.setting, depth=call.setting.depth + 1))
+
+
+def suffix_findings(call: Call) -> Iterator[Finding]:
+    """HIGH findings of any grave command named among the arguments, as if it ran from there."""
+    if call.setting.depth >= 2:
+        return
+    for position, word in enumerate(call.args[:200]):
+        if word.known and base_name(word) in GRAVE:
+            yield from (each for each in inner(call, call.args[position:]) if each.risk is Risk.HIGH)
+
+
+def env(call: Call) -> Iterator[Finding]:
+    """`env`: its assignments, `-S text`, and the command; alone it shows the environment."""
+    args = list(call.args)
+    while args and (args[0].text.startswith("-") or re.match(r"\w+=", args[0].text)):
+        word = args.pop(0)
+        yield from _env_option(call, word, args)
+    if args:
+        yield from inner(call, tuple(args))
+        yield from suffix_findings(call)
+    elif not any(word.text.startswith(("-S", "--split")) for word in call.args):
+        yield Finding(Risk.MEDIUM, "shows the environment, which may hold secrets")
+
+
+def _env_option(call: Call, word: Word, rest: list[Word]) -> Iterator[Finding]:
+    text = word.text
+    if text in ("-u", "-C", "--unset", "--chdir") and rest:
+        rest.pop(0)
+    elif text in ("-S", "--split-string") and rest:
+        yield from call.setting.nested(" ".join(each.text for each in rest), call.setting)
+        rest.clear()
+    elif match := re.match(r"(-\w*S|--split-string=)(.+)", text, re.DOTALL):
+        yield from call.setting.nested(" ".join((match[2], *(each.text for each in rest))), call.setting)
+        rest.clear()
+    elif "=" in text and not text.startswith("-"):
+        yield from (each for each in call.setting.nested(f"{text.split('=')[0]}=x", call.setting))
+
+
+def as_root(call: Call) -> Iterator[Finding]:
+    """`sudo` and its kin: HIGH whatever comes behind, and that as well."""
+    yield Finding(Risk.HIGH, f"`{call.name}` asks for another user's rights")
+    yield from suffix_findings(call)
+    if call.has("c", "command"):
+        yield from _texts(call)
+
+
+def shell(call: Call) -> Iterator[Finding]:
+    """A shell: the text of `-c`, its input, or the file it is given."""
+    yield from _fed(call)
+    if _inline(call):
+        yield from _texts(call)
+    elif any(word.computed for word in call.operands):
+        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
+    elif call.operands:
+        yield Finding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+        yield from call.reads()
+    elif not call.command.stdin and not call.command.piped and not call.has("", "version", "help"):
+        yield Finding(Risk.UNKNOWN, f"`{call.name}` waits for commands that are not known")
+
+
+def _inline(call: Call) -> bool:
+    return any(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*", word.text) for word in call.args)
+
+
+def _texts(call: Call) -> Iterator[Finding]:
+    """Findings of the text that follows `-c`."""
+    seen = False
+    for word in call.args:
+        if seen and not word.text.startswith(("-", "+")):
+            yield from text(call, word)
+            return
+        seen |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
+    yield Finding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
+
+
+def text(call: Call, word: Word) -> Iterator[Finding]:
+    """Findings of a word that is run as a command line."""
+    if word.computed:
+        yield Finding(Risk.HIGH, f"`{call.name}` runs a text that is only computed when it runs")
+    elif not word.known:
+        yield Finding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not known in full")
+    yield from call.setting.nested(word.text, call.setting)
+
+
+def _fed(call: Call) -> Iterator[Finding]:
+    """A program that takes its commands from its input: here-texts are read, a pipe cannot be."""
+    takes_input = not _inline(call) and (not call.operands or call.has("s"))
+    if call.command.piped and takes_input:
+        yield Finding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
+    for word in call.command.stdin if takes_input else ():
+        yield from text(call, word)
+
+
+def evaluate(call: Call) -> Iterator[Finding]:
+    """`eval`: its arguments are one text."""
+    if any(word.computed for word in call.args):
+        yield Finding(Risk.HIGH, "`eval` runs a text that is only computed when it runs")
+    elif any(not word.known for word in call.args):
+        yield Finding(Risk.HIGH, "`eval` runs a text that is not known")
+    yield from call.setting.nested(" ".join(word.text for word in call.args), call.setting)
+
+
+def source(call: Call) -> Iterator[Finding]:
+    """`source` and `.`: a file, or what another command prints."""
+    if any(word.computed for word in call.args):
+        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
+    yield Finding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+    yield from call.reads()
+
+
+def each_text(call: Call) -> Iterator[Finding]:
+    """`trap`, `alias`, `watch`, `parallel`: arguments that become command lines later."""
+    if call.name == "alias" and call.operands:
+        yield Finding(Risk.UNKNOWN, "an alias makes a name mean something else")
+    for word in call.operands:
+        body = word.text.split("=", 1)[1] if call.name == "alias" and "=" in word.text else word.text
+        if call.name in ("watch", "parallel"):
+            break
+        if re.search(r"\W", body) or call.name == "alias":
+            yield from text(call, Word(body, word.known, word.computed))
+    if call.name in ("watch", "parallel"):
+        yield from call.setting.nested(" ".join(word.text for word in call.operands), call.setting)
+        yield Finding(Risk.UNKNOWN, f"`{call.name}` runs commands that are put together when it runs")
+        yield from suffix_findings(call)
+
+
+_CODE_OPTIONS: Mapping[str, str] = {
+    "python": "c",
+    "perl": "eE",
+    "ruby": "e",
+    "node": "ep",
+    "php": "rBREF",
+    "lua": "e",
+    "Rscript": "e",
+    "deno": "",
+    "bun": "e",
+    "tclsh": "",
+}
+_HARMFUL_CODE = re.compile(
+    r"rmtree|\bunlink|os\.(remove|rmdir|system|popen|exec|kill|fork|chmod|chown)|subprocess|child_process|"
+    r"\b(system|exec|spawn|popen|shell_exec|passthru)\b|rm\s+-|rmSync|socket|urllib|requests|http|b64decode|"
+    r"\b(eval|compile|__import__)\b|/dev/sd"
+)
+
+
+def interpreter(call: Call) -> Iterator[Finding]:
+    """Python, Perl, Node …: code given inline is not read as code, only searched for what is plainly harmful."""
+    family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
+    codes = _CODE_OPTIONS.get(family, "")
+    given = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
+    if call.command.piped and not call.operands and not call.has("V", "version", "help"):
+        yield Finding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
+    elif call.has(codes, "eval", "print") or call.command.stdin:
+        yield from _code(call, given)
+    elif family == "python" and call.has("m"):
+        yield from _module(call)
+    elif call.operands:
+        yield Finding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
+        yield from call.reads()
+    elif not call.has("V", "version", "help"):
+        yield Finding(Risk.UNKNOWN, f"`{call.name}` waits for code that is not known")
+
+
+def _code(call: Call, words: list[Word]) -> Iterator[Finding]:
+    if any(_HARMFUL_CODE.search(word.text) or word.computed for word in words):
+        yield Finding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
+    yield Finding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
+
+
+_LOOKING_MODULES = names("json.tool calendar this platform sysconfig site tabnanny")
+_WORKING_MODULES = names("pytest unittest doctest venv compileall build mypy ruff black isort coverage tox")
+
+
+def _module(call: Call) -> Iterator[Finding]:
+    module = next((word.text for word in call.operands), "")
+    if module in _WORKING_MODULES:
+        yield Finding(Risk.MEDIUM, f"runs the module {module} on the workspace")
+    elif module in ("pip", "ensurepip", "http.server", "smtpd"):
+        yield Finding(Risk.MEDIUM, f"the module {module} uses the network")
+    elif module not in _LOOKING_MODULES:
+        yield Finding(Risk.UNKNOWN, f"nothing is known about the module {module[:40]!r}")
+    yield from call.reads()

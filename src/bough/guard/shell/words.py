@@ -1,0 +1,168 @@
+"""What a word of a command line stands for once quotes, escapes, braces and known variables are resolved.
+
+A word can have several values (a loop variable, a variable that is set twice, braces); all of them are kept.
+What cannot be known from the text alone stays as it was written, and the word says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+
+from tree_sitter import Node
+
+MAX_VALUES = 16
+"""A word with more possible values than this is treated as one that cannot be known."""
+
+_OPEN, _COMMA, _CLOSE, _BREAK = "\ue000", "\ue001", "\ue002", "\ue003"
+PRIVATE = (_OPEN, _COMMA, _CLOSE, _BREAK)
+"""Characters that stand for unquoted braces and blanks in here; a text that holds them is refused before."""
+
+Variables = Mapping[str, tuple[str, ...] | None]
+"""Every value a variable may have; None where that cannot be told."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """One value of one word.
+
+    Attributes:
+        known: Whether `text` is what the command will really see.
+        computed: Whether a command substitution is part of it.
+        pattern: Whether it holds an unquoted `*`, `?` or `[`.
+    """
+
+    text: str
+    known: bool = True
+    computed: bool = False
+    pattern: bool = False
+
+    def __add__(self, other: Word) -> Word:
+        return Word(
+            self.text + other.text,
+            self.known and other.known,
+            self.computed or other.computed,
+            self.pattern or other.pattern,
+        )
+
+
+def word_values(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
+    """Return the alternatives for what a node becomes: each a tuple of the words it falls into."""
+    return [tuple(_split(each)) for each in _bounded(_values(node, variables, False, 0), node)]
+
+
+def flat_words(node: Node, variables: Variables) -> tuple[Word, ...]:
+    """Return all words of all alternatives, for places where it does not matter which one comes true."""
+    return tuple(word for alternative in word_values(node, variables) for word in alternative)
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _unknown(node: Node, computed: bool = False) -> list[Word]:
+    return [Word(_text(node), known=False, computed=computed)]
+
+
+def _bounded(values: Iterable[Word], node: Node) -> list[Word]:
+    found = list(islice(values, MAX_VALUES + 1))
+    return found if len(found) <= MAX_VALUES else _unknown(node)
+
+
+_QUOTES: Mapping[str, int] = {"command_name": 0, "concatenation": 0, "string": 1, "translated_string": 2}
+"""Nodes that join their children -> how many characters their opening quotes take."""
+_EXPANSIONS = ("simple_expansion", "expansion")
+_PLAIN = ("word", "number", "string_content", "extglob_pattern")
+
+
+def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[Word]:
+    if depth > 40:
+        return _unknown(node, computed=True)
+    kind = node.type
+    if kind in _QUOTES:
+        return _joined(node, _QUOTES[kind], variables, quoted or kind.endswith("string"), depth)
+    if kind in _EXPANSIONS:
+        return _variable(_text(node).strip("${}"), node, variables, quoted)
+    if kind == "raw_string":
+        return [Word(_text(node)[1:-1])]
+    if kind == "ansi_c_string":
+        return [Word(_ansi(_text(node)[2:-1]))]
+    if kind in _PLAIN or not node.is_named:
+        return [_plain(_text(node), quoted)]
+    return _unknown(node, computed=kind.endswith("_substitution"))
+
+
+def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
+    """Join the values of the children; what lies between two children belongs to the text as well."""
+    source, start = node.text or b"", node.start_byte
+    parts: list[list[Word]] = []
+    position = edge
+    for child in node.named_children:
+        begin = max(child.start_byte - start, position)
+        parts += [_between(source[position:begin], quoted), _values(child, variables, quoted, depth + 1)]
+        position = child.end_byte - start
+    parts.append(_between(source[position : len(source) - min(edge, 1)], quoted))
+    return _bounded((sum(each, Word("")) for each in product(*parts)), node)
+
+
+def _between(source: bytes, quoted: bool) -> list[Word]:
+    return [_plain(source.decode("utf-8", "replace"), quoted)]
+
+
+def _plain(text: str, quoted: bool) -> Word:
+    if quoted:
+        return Word(re.sub(r'\\([$`"\\\n])', r"\1", text))
+    pieces = re.split(r"(\\.)", text, flags=re.DOTALL)
+    marks = str.maketrans({"{": _OPEN, ",": _COMMA, "}": _CLOSE})
+    plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(marks) for p in pieces)
+    return Word(plain, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
+
+
+def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list[Word]:
+    known = variables.get(name)
+    if not known:
+        return _unknown(node)
+    if quoted:
+        return [Word(text) for text in known]
+    return [Word(re.sub(r"\s+", _BREAK, text), pattern=any(mark in text for mark in "*?[")) for text in known]
+
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
+_SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+
+
+def _ansi(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _escaped(match[1]), text)
+
+
+def _escaped(code: str) -> str:
+    if code[0] in "xuU" and len(code) > 1:
+        return chr(min(int(code[1:], 16), 0x10FFFF))
+    if code[0] in "01234567":
+        return chr(int(code, 8) & 0xFF)
+    if code[0] == "c" and len(code) == 2:
+        return chr(ord(code[1]) & 0x1F)
+    return _SIMPLE.get(code, code)
+
+
+def _split(word: Word) -> Iterator[Word]:
+    for text in islice(_braces(word.text), MAX_VALUES * 4):
+        for piece in text.split(_BREAK):
+            if piece or _BREAK not in text:
+                yield Word(_restored(piece), word.known, word.computed, word.pattern)
+
+
+def _braces(text: str) -> Iterator[str]:
+    """Expand the innermost unquoted braces with a comma, until there are none."""
+    match = re.search(f"{_OPEN}([^{_OPEN}{_CLOSE}]*{_COMMA}[^{_OPEN}{_CLOSE}]*){_CLOSE}", text)
+    if match is None:
+        yield text
+        return
+    for choice in match[1].split(_COMMA):
+        yield from _braces(text[: match.start()] + choice + text[match.end() :])
+
+
+def _restored(text: str) -> str:
+    return text.replace(_OPEN, "{").replace(_COMMA, ",").replace(_CLOSE, "}")
