@@ -169,10 +169,17 @@ class Turn:
         ]
         if usage.cost_usd:
             parts.append(f"{usage.cost_usd:.4f} USD")
-        again = f'bough fork {self._conversation.short_id}@{self._asked_at} "…" to try again'
+        fork = f"/fork {self._asked_at}" if self._command == "chat" else f'bough fork {self._again} "…"'
         status = self._conversation.status
         style: Style = "good" if status == "finished" else "warn"
-        return line((f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, again]), "dim"), hang=2)
+        return line(
+            (f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, f"{fork} to try again"]), "dim"), hang=2
+        )
+
+    @property
+    def _again(self) -> str:
+        """The point before the message that was answered."""
+        return f"{self._conversation.short_id}@{self._asked_at}"
 
     def _no_sandbox(self) -> SandboxUnavailable | None:
         """Return the error when a script was wanted and nothing here may run it."""
@@ -207,7 +214,7 @@ class Turn:
             "output": output,
             "steps": self._steps,
             "usage": conversation.usage.model_dump(),
-            "next": [f"bough fork {conversation.short_id}@{self._asked_at}"],
+            "next": [f"bough fork {self._again}"],
         }
         self._renderer.record(result if error is None else result | {"error": {"hint": "", **error.as_dict()}})
 

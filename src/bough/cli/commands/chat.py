@@ -157,7 +157,7 @@ class Chat:
     async def _skills(self, _: str) -> None:
         found = self._conversation.skills.list_all()
         for skill in found:
-            self._renderer.note(line(("  " + skill.name, "id"), f"  {skill.description}"))
+            self._renderer.note(line(("  " + skill.name, "id"), f"  {skill.description}", hang=4))
         if not found:
             self._note("no skills here")
 

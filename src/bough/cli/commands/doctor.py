@@ -99,10 +99,13 @@ def _reached(isolation: Isolation | None) -> Check:
 
 
 def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
-    yield Check("model", "offline", "ok", "the built-in planner, needs no key", essential=True)
-    chosen = settings.model or "by key, else offline"
-    where = f" at {settings.base_url}" if settings.base_url else ""
-    yield Check("model", "default", "ok", f"{chosen}{where}")
+    from bough.agents.models.resolve import resolve_model
+
+    try:
+        model = resolve_model(settings.model, base_url=settings.base_url, env=env)
+        yield Check("model", "default", "ok", f"{model.name} ({model.reason})", essential=True)
+    except BoughError as error:
+        yield Check("model", "default", "broken", error.message, error.hint, essential=True)
     for name in _KEYS:
         is_set = bool(env.get(name, "").strip())
         yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")

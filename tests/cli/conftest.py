@@ -1,0 +1,123 @@
+"""The command line as its users have it: a process with streams, an environment and an exit code."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BOUGH = Path(sys.executable).with_name("bough")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Cli:
+    """Runs `bough` in a working folder."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def env(self, **more: str) -> dict[str, str]:
+        """The environment of a command."""
+        return {**os.environ, **self.environment, **more}
+
+    def __call__(self, *args: str | Path, stdin: str = "", **environment: str) -> Done:
+        """Run a command and return exit code and streams."""
+        return subprocess.run(
+            [BOUGH, *map(str, args)],
+            cwd=self.folder,
+            env=self.env(**environment),
+            input=stdin,
+            capture_output=True,
+            text=True,
+        )
+
+    def start(self, *args: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command and return its process."""
+        return subprocess.Popen(
+            [BOUGH, *args],
+            cwd=self.folder,
+            env=self.env(**environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def data(self, *args: str | Path) -> Any:
+        """Run a command that works with `--json` and return the `data` of its envelope."""
+        done = self(*args, "--json")
+        assert done.returncode == 0, done
+        assert done.stderr == ""
+        return json.loads(done.stdout)["data"]
+
+    def lines(self, *args: str | Path, **environment: str) -> list[Any]:
+        """Run a command that streams with `--json` and return its records, whatever its exit code."""
+        return [json.loads(line) for line in self(*args, "--json", **environment).stdout.splitlines()]
+
+    def on_terminal(self, *args: str, keys: bytes = b"", columns: int = 80, **environment: str) -> tuple[int, str]:
+        """Run a command on a terminal of its own and return exit code and screen output, escapes included."""
+        primary, secondary = pty.openpty()
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
+        process = subprocess.Popen(
+            [BOUGH, *args],
+            cwd=self.folder,
+            env=self.env(TERM="xterm-256color", **environment),
+            stdin=secondary,
+            stdout=secondary,
+            stderr=secondary,
+            start_new_session=True,
+        )
+        os.close(secondary)
+        os.write(primary, keys)
+        shown = b""
+        while chunk := _read(primary):
+            shown += chunk
+        os.close(primary)
+        return process.wait(), shown.decode().replace("\r\n", "\n")
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # EIO: the other side is closed
+        return b""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A copy of the example workspace."""
+    return Path(shutil.copytree(EXAMPLES / "workspace", tmp_path / "workspace"))
+
+
+@pytest.fixture
+def cli(workspace: Path, bough_home: Path) -> Cli:
+    """`bough` in the example workspace, with the example skills and a home of its own."""
+    return Cli(workspace, {"BOUGH_HOME": str(bough_home), "BOUGH_SKILL_ROOTS": str(EXAMPLES / "skills")})
+
+
+@pytest.fixture
+def slow_skill(tmp_path: Path, cli: Cli) -> Cli:
+    """`bough` with one skill whose script says that it runs and then waits for a file `go` in the workspace."""
+    folder = tmp_path / "skills" / "wait-long"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: wait-long\ndescription: Wait for the file go.\n---\nRun `scripts/wait.sh`.\n"
+    )
+    (folder / "scripts" / "wait.sh").write_text(
+        "#!/bin/sh\necho started > running\nwhile ! [ -e go ]; do sleep 0.02; done\necho waited\n"
+    )
+    return Cli(cli.folder, {**cli.environment, "BOUGH_SKILL_ROOTS": str(tmp_path / "skills")})

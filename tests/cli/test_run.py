@@ -1,0 +1,146 @@
+"""`bough run`: what it prints where, what it records, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def scripts_run(records: list[Any]) -> list[Any]:
+    return [each["event"] for each in records if each["type"] == "event" and each["event"]["kind"] == "ScriptRan"]
+
+
+def test_a_slash_command_gives_the_number_that_wc_gives_and_the_same_events_are_there_afterwards(
+    cli: Any, workspace: Path
+) -> None:
+    *events, result = cli.lines("run", "/word-count README.md", "--model", "offline")
+    words = subprocess.run(["wc", "-w", "README.md"], cwd=workspace, capture_output=True, text=True).stdout.split()[0]
+    assert result["type"] == "result"
+    assert result["status"] == "finished"
+    assert words in result["output"].split()
+    assert [each["type"] for each in events] == ["event"] * len(events)
+    shown = cli.data("conv", "show", "-")
+    assert shown["events"] == [each["event"] for each in events]
+    assert shown["conversation"]["id"] == result["conversation"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "script", "argv"),
+    [
+        ("profile sales.csv", "scripts/profile.py", ["sales.csv"]),
+        ("how many words are in README.md", "scripts/count.sh", ["README.md"]),
+        ("check the links in notes", "scripts/check.py", []),
+    ],
+)
+def test_a_prompt_in_plain_words_picks_the_right_skill(cli: Any, prompt: str, script: str, argv: list[str]) -> None:
+    (ran,) = scripts_run(cli.lines("run", prompt))
+    assert (ran["script"], ran["argv"], ran["status"]) == (script, argv, "success")
+    assert ran["isolation"] in ("namespaces", "landlock")
+
+
+def test_the_git_digest_works_in_the_sandbox_on_a_repository(cli: Any, workspace: Path) -> None:
+    for args in (["init", "-q"], ["add", "."], ["-c", "user.name=Ada", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", *args], cwd=workspace, check=True)
+    assert "1 commit by 1 author" in cli("run", "who committed what in this repository").stdout
+
+
+def test_a_prompt_that_fits_nothing_is_answered_honestly(cli: Any) -> None:
+    done = cli("run", "bake a cake")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Nothing fits")
+    assert scripts_run(cli.lines("run", "bake a cake")) == []
+
+
+def test_stdout_is_the_result_and_stderr_the_progress_both_without_colour(cli: Any) -> None:
+    done = cli("run", "count the words of README.md")
+    assert done.stdout.startswith("lines words bytes file\n")
+    notes = done.stderr.splitlines()
+    assert "no key set" in notes[0]
+    assert notes[1].startswith("conv ")
+    assert "agent default  model offline  executor sandbox (" in notes[1]
+    assert notes[-1].startswith("done ")
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_model_named_offline_needs_no_note(cli: Any) -> None:
+    assert cli("run", "bake a cake", "-m", "offline").stderr.startswith("conv ")
+
+
+def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> None:
+    (workspace / "prompt.txt").write_text("bake a cake\n")
+    assert cli("run", stdin="bake a cake").stdout.startswith("Nothing fits")
+    assert cli("run", "-f", "prompt.txt").stdout.startswith("Nothing fits")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        ([], 2, "the prompt is empty"),
+        ([" "], 2, "the prompt is empty"),
+        (["x", "-f", "README.md"], 2, "a prompt and a file"),
+        (["-f", "gone.txt"], 2, "cannot be read"),
+        (["x", "-C", "nowhere"], 2, "is not a folder"),
+        (["x", "--skills", "nowhere"], 2, "is not a folder of skills"),
+        (["x", "--model", "opnai:gpt"], 2, "unknown provider"),
+        (["x", "--model", "openai:gpt-5"], 6, "OPENAI_API_KEY is not set"),
+        (["x", "--executor", "docker"], 2, "executor"),
+        (["x", "--tag", "novalue"], 2, "KEY=VALUE"),
+        (["x", "--base-url", "localhost"], 2, "no base URL"),
+        (["x", "--store", "mongodb://x"], 2, "names no store"),
+        (["x", "--store", "sqlite:////proc/none/x.db"], 6, "hint:"),
+        (["x", "--timeout", "-1"], 2, "--timeout"),
+    ],
+)
+def test_a_mistake_is_told_with_its_exit_code_and_leaves_no_conversation(
+    cli: Any, args: list[str], code: int, says: str
+) -> None:
+    done = cli("run", *args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "error: " in done.stderr
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert cli.data("conv", "list")["conversations"] == []
+    error = json.loads(cli("run", *args, "--json").stdout)["error"]
+    assert error["message"] in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("model: [", "not valid YAML"),
+        ("- a", "key: value"),
+        ("modle: offline", "did you mean `model`"),
+        ("executor: unsafe", "may not set `executor`"),
+    ],
+)
+def test_a_bad_project_file_is_named_and_may_widen_nothing(cli: Any, workspace: Path, text: str, says: str) -> None:
+    (workspace / "bough.yaml").write_text(text)
+    done = cli("run", "x")
+    assert done.returncode == 2
+    assert "bough.yaml" in done.stderr
+    assert says in done.stderr
+
+
+def test_an_unknown_skill_is_said_with_the_nearest(cli: Any) -> None:
+    done = cli("run", "/word-cuont README.md")
+    assert "word-count" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_script_that_fails_is_told_and_the_run_still_ends_well(cli: Any) -> None:
+    done = cli("run", "/csv-profile gone.csv")
+    assert done.returncode == 0
+    assert "No such file" in done.stdout
+    assert "exit code 1" in done.stderr
+
+
+def test_a_title_and_tags_are_kept(cli: Any) -> None:
+    cli("run", "bake a cake", "--title", "Cake", "--tag", "kind=test")
+    (found,) = cli.data("conv", "list", "--tag", "kind=test")["conversations"]
+    assert (found["title"], found["tags"]) == ("Cake", {"kind": "test"})
+    assert cli.data("conv", "list", "--tag", "kind=other")["conversations"] == []

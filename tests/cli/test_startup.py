@@ -1,0 +1,50 @@
+"""Starting is quick because nothing heavy is imported before it is needed; here as lists of modules, not as times."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+HEAVY = {"pydantic", "pydantic_ai", "openai", "rich", "yaml"}
+
+
+def modules_after(cli: Any, code: str) -> set[str]:
+    """The top-level modules a fresh interpreter holds after `code`."""
+    ending = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code + ending], cwd=cli.folder, env=cli.env(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    ("code", "light"),
+    [
+        ("import bough", HEAVY | {"typer", "asyncio", "sqlite3"}),
+        ("from bough.cli.main import run; run(['--version'])", HEAVY | {"typer", "asyncio", "sqlite3"}),
+        ("from bough.cli.main import run; run(['conv', 'list'])", HEAVY),
+        ("from bough.cli.main import run; run(['conv', 'list', '--json'])", HEAVY),
+        ("from bough.cli.main import run; run(['conv', '--help'])", HEAVY),
+        ("from bough.cli.main import run; run(['skills', 'list'])", {"pydantic_ai", "pydantic", "openai", "rich"}),
+    ],
+)
+def test_heavy_modules_stay_out_of_quick_commands(cli: Any, code: str, light: set[str]) -> None:
+    assert modules_after(cli, code) & light == set()
+
+
+def test_showing_a_conversation_needs_no_event_model(cli: Any) -> None:
+    assert cli("run", "bake a cake").returncode == 0
+    for command in (["conv", "show"], ["conv", "tail"], ["conv", "tree"]):
+        code = f"from bough.cli.main import run; assert run({command!r}) == 0"
+        assert modules_after(cli, code) & {"pydantic", "pydantic_ai"} == set()
+
+
+def test_the_version_is_the_package_s(cli: Any) -> None:
+    from importlib.metadata import version
+
+    assert cli("--version").stdout == f"bough {version('bough')}\n"
