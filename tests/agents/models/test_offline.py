@@ -164,6 +164,22 @@ async def test_a_tool_that_asks_for_another_try_is_answered_and_not_called_again
     assert calls == ["word-count"]
 
 
+async def test_an_answer_that_the_agent_rejects_is_given_again_and_nothing_runs_twice(library: Any) -> None:
+    agent = library.agent(OfflineModel())
+    seen: list[str] = []
+
+    @agent.output_validator
+    def check(output: str) -> str:
+        seen.append(output)
+        if len(seen) == 1:
+            raise ModelRetry("profile sales.csv instead")
+        return output
+
+    await agent.run("count the words in notes.md")
+    assert seen == ["notes.md: 3 words"] * 2
+    assert len(library.calls) == 2, "feedback is not the user's word, so it starts no new plan"
+
+
 async def test_an_interrupted_call_is_not_made_again(library: Any) -> None:
     call = ToolCallPart("run_skill_script", {"skill_name": "word-count", "script_path": "scripts/count.py", "args": []})
     back = ToolReturnPart("run_skill_script", "did not finish", call.tool_call_id, outcome="interrupted")

@@ -26,7 +26,7 @@ from bough.types import Json, JsonObject
 
 _CATALOG = re.compile(r"<available_skills\b.*?</available_skills>|<available_skills\s*/>", re.DOTALL)
 _ACTIVE = re.compile(r"<skill\s+name=(\"[^\"]*\"|'[^']*').*</skill>", re.DOTALL)
-_FRAMEWORK_FRAME = "<pyai:"
+_FEEDBACK = re.compile(r"<(?:pyai:)?(retry_feedback|validation_errors)>\n.*\n</(?:pyai:)?\1>\s*$", re.DOTALL)
 LOADERS = ("load_skill", "activate_skill")
 RUNNER = "run_skill_script"
 
@@ -141,7 +141,7 @@ def _user_texts(messages: Sequence[ModelMessage]) -> Iterator[str]:
         for part in message.parts:
             if isinstance(part, UserPromptPart):
                 text = _text(part)
-                if _FRAMEWORK_FRAME not in text:
+                if not _FEEDBACK.search(text):
                     yield text
 
 
