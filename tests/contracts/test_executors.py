@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("bough.testing.executor_contract")
-
 from bough.execution import Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
 from bough.execution.base import CodeExecutor
 from bough.testing.executor_contract import ExecutorContract

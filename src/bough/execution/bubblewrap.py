@@ -14,19 +14,23 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
+from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
 from bough.execution.child import CONF, STATUS, Launch, readable
 from bough.execution.identity import Identity, free_uid, identity_for
 from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.rung import INSIDE, RungReport
-from bough.execution.seccomp import filter_program
+from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.workspace import Workspace
 
 INIT: Final = "/run/bough/init.py"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _PROBE_SECONDS = 10.0
+_DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
+"""What the first process needs to give everything up, this included."""
+
 _HIDDEN_ID = 65532
 
 
@@ -52,9 +56,7 @@ class BubblewrapRung:
         try:
             self._filter = filter_program()
         except (ImportError, RuntimeError):
-            return self._lacks(
-                "libseccomp or pyseccomp is missing.", "apt-get install libseccomp2 && pip install pyseccomp"
-            )
+            return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         self._bwrap = bwrap
         self._options = _known_options(bwrap)
         failure = ""
@@ -91,8 +93,9 @@ class BubblewrapRung:
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` once it is started."""
-        filter_fd = readable(self._filter, "bough-filter")
         identity = workspace.identity
+        _check_countable(identity, workspace)
+        filter_fd = readable(self._filter, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
         argv = [
             *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
@@ -127,7 +130,7 @@ class BubblewrapRung:
 
     def _rights(self, identity: Identity) -> list[str]:
         if identity.uid is not None:
-            return ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+            return ["--cap-drop", "ALL", *(each for name in _DROPPING for each in ("--cap-add", name))]
         ids = ["--uid", str(_HIDDEN_ID), "--gid", str(_HIDDEN_ID)]
         return ["--unshare-user", *self._options, *ids, "--cap-drop", "ALL"]
 
@@ -159,6 +162,15 @@ class BubblewrapRung:
         return places
 
 
+def _check_countable(identity: Identity, workspace: Workspace) -> None:
+    """Refuse uid 0 without a control group: the kernel does not count the processes of root by resource limits."""
+    if os.geteuid() == 0 and identity.uid is None and workspace.group is None:
+        raise SandboxUnavailable(
+            "The workspace belongs to root, and no control group can bound the processes of a run as root.",
+            hint=f"Give the folder to an ordinary user: chown -R nobody {workspace.work}",
+        )
+
+
 def _parents(path: str) -> list[str]:
     """Return the options that make the folders above `path`, which everyone may pass through."""
     made: list[str] = []
@@ -182,6 +194,7 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "path0": plan.path0,
         "cwd": plan.cwd,
         "env": plan.env,
+        "unreachable": True,  # the first process has the program's uid, and is not to be read or changed by it
         "uid": identity.uid,
         "gid": identity.gid,
         "limits": limits_of(plan, count_processes=True),

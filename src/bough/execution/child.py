@@ -131,6 +131,11 @@ class Child:
             stdout.close()
             stderr.close()
 
+    @property
+    def pid(self) -> int:
+        """The process that was started; the program runs somewhere below it."""
+        return self._process.pid
+
     def stop(self, reason: str) -> None:
         """End the whole tree now; the first reason given is the one that counts."""
         if self._exited.done():

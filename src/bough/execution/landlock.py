@@ -20,6 +20,7 @@ from bough.execution.identity import Identity, identity_for
 from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.rung import INSIDE, RungReport
+from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.workspace import Workspace
 
 _READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
@@ -37,6 +38,7 @@ class LandlockRung:
     name: str = "sandlock"
     isolation: Isolation = Isolation.LANDLOCK
     _interpreter: Interpreter = field(default_factory=find_interpreter)
+    _filter: bytes = b""
 
     async def probe(self) -> RungReport:
         """Run `true` behind Landlock."""
@@ -45,6 +47,10 @@ class LandlockRung:
     def _probe(self) -> RungReport:
         if _package_folder() is None:
             return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
+        try:
+            self._filter = filter_program()
+        except (ImportError, RuntimeError):
+            return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""
         for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
             self._interpreter = interpreter
@@ -81,7 +87,7 @@ class LandlockRung:
         identity = workspace.identity
         limits = plan.request.limits
         conf = {
-            "program": _program(plan),
+            "program": {**_program(plan), "filter": self._filter},
             "init": [
                 self._interpreter.path,
                 *_FLAGS,
@@ -126,6 +132,7 @@ class LandlockRung:
 def _program(plan: Plan) -> dict[str, object]:
     """Return what `inside/init.py` has to know; processes are counted by sandlock, not by user."""
     conf = configuration(plan, Identity())
+    conf["unreachable"] = False  # sandlock allows no change of that attribute
     conf["stdin"] = f"{_LETTERBOX}/stdin"
     conf["limits"] = limits_of(plan, count_processes=False)
     return conf

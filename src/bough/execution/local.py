@@ -16,7 +16,7 @@ from bough.execution.outcome import timed_out_at_once
 from bough.execution.process import run_process
 from bough.execution.request import plan
 from bough.execution.rung import Rung, RungReport
-from bough.execution.workspace import Shelf
+from bough.execution.shelf import Shelf
 
 
 class LocalSandboxCodeExecutor:

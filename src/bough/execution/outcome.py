@@ -11,8 +11,13 @@ from bough.execution.files import Collected
 from bough.execution.request import Plan
 
 
-def result_of(plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation) -> CodeExecutionResult:
+def result_of(
+    plan: Plan, ended: Ended, collected: Collected, *, isolation: Isolation, memory_ran_out: bool = False
+) -> CodeExecutionResult:
     """Return the result; status comes from what the host did and what the kernel said, never from what was printed.
+
+    Args:
+        memory_ran_out: Whether the kernel killed something of the run for want of memory.
 
     Raises:
         ExecutorError: The program could not be started.
@@ -26,7 +31,7 @@ def result_of(plan: Plan, ended: Ended, collected: Collected, *, isolation: Isol
         exit_code=exit_code,
         signal=signal,
         timed_out=ended.killed_by == "timeout",
-        killed_by=ended.killed_by,
+        killed_by=ended.killed_by or ("memory" if memory_ran_out and signal == 9 else None),
         stdout_truncated=ended.stdout.kept.truncated,
         stderr_truncated=ended.stderr.kept.truncated,
         stdout_bytes=ended.stdout.kept.total_bytes,

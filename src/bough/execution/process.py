@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.child import Child, Launch
-from bough.execution.files import opened, size_bytes
 from bough.execution.identity import Identity
 from bough.execution.outcome import result_of
 from bough.execution.request import Plan
-from bough.execution.workspace import Shelf, Workspace
-
-WATCH_SECONDS = 0.05
-"""How often the workspace of a run is measured; between two looks a program can write more than its bound."""
+from bough.execution.shelf import Shelf
+from bough.execution.watch import watch
+from bough.execution.workspace import Workspace
 
 _T = TypeVar("_T")
 
@@ -35,12 +34,18 @@ async def run_process(
     """
     workspace = await prepare(plan, shelf, identity)
     try:
-        child = Child(launch(plan, workspace))
-        ended = await child.run(timeout_seconds=plan.timeout_seconds, watch=lambda c: watch_size(c, plan, workspace))
+        child = Child(in_group(launch(plan, workspace), workspace))
+        ended = await child.run(timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace))
+        memory_ran_out = workspace.group is not None and workspace.group.memory_ran_out
         collected = await finished(workspace.collect, plan)
     finally:
         await finished(workspace.remove)
-    return result_of(plan, ended, collected, isolation=isolation)
+    return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
+
+
+def in_group(launch: Launch, workspace: Workspace) -> Launch:
+    """Return the launch that first enters the run's control group, if it has one."""
+    return launch if workspace.group is None else replace(launch, argv=workspace.group.entering(launch.argv))
 
 
 async def prepare(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
@@ -55,7 +60,7 @@ async def prepare(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
 
 
 def _make(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
-    return Workspace.prepare(plan, shelf.new_folder(), identity)
+    return Workspace.prepare(plan, shelf, identity)
 
 
 async def finished(work: Callable[..., _T], *args: object) -> _T:
@@ -66,22 +71,3 @@ async def finished(work: Callable[..., _T], *args: object) -> _T:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
-
-
-async def watch_size(child: Child, plan: Plan, workspace: Workspace) -> None:
-    """End the run when its workspace outgrows `work_bytes`; looks from another thread, so it delays nothing."""
-    limit = plan.request.limits.work_bytes
-    allowed = limit if plan.workspace is None else limit + await asyncio.to_thread(_measure, workspace, 1 << 60)
-    while True:
-        await asyncio.sleep(WATCH_SECONDS)
-        if await asyncio.to_thread(_measure, workspace, allowed) > allowed:
-            child.stop("work_bytes")
-            return
-
-
-def _measure(workspace: Workspace, stop_at: int) -> int:
-    total = 0
-    for folder in {workspace.work, workspace.tmp}:
-        with opened(folder) as root:
-            total += size_bytes(root, stop_at=stop_at)
-    return total

@@ -13,6 +13,9 @@ import stat
 import tempfile
 from typing import Any, Final
 
+SECCOMP_INSTALL: Final = "apt-get install libseccomp2 && pip install pyseccomp"
+"""The command that brings what the filter is made with."""
+
 _REFUSED: Final = {
     "other processes and their memory": (
         "ptrace",
@@ -127,6 +130,19 @@ _NAMESPACE_FLAGS: Final = (
     0x40000000,  # CLONE_NEWNET
 )
 
+_MODE_ARGUMENTS: Final = {
+    "chmod": 1,
+    "fchmod": 1,
+    "fchmodat": 2,
+    "fchmodat2": 2,
+    "creat": 1,
+    "mkdir": 1,
+    "mkdirat": 2,
+    "mknod": 1,
+    "mknodat": 2,
+}
+"""Which argument of a call holds the mode of a file."""
+
 _TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x541D, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: typing into a terminal, and its relatives."""
 
@@ -156,6 +172,7 @@ def filter_program(*, network: bool = False) -> bytes:
         for kind in (stat.S_IFCHR, stat.S_IFBLK):
             rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
             _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
+    _refuse_setuid_files(sieve, seccomp)
     _refuse_sockets(sieve, seccomp, network=network)
     return _export(sieve)
 
@@ -173,6 +190,19 @@ def _add(sieve: Any, action: Any, name: str, *rules: Any) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         if getattr(error, "errno", None) not in (None, errno.EINVAL, errno.EDOM):
             raise
+
+
+def _refuse_setuid_files(sieve: Any, seccomp: Any) -> None:
+    """Refuse setuid and setgid files: in a person's workspace they would outlive the run with that person's rights."""
+    refused = seccomp.ERRNO(errno.EPERM)
+    for bit in (stat.S_ISUID, stat.S_ISGID):
+        for name, argument in _MODE_ARGUMENTS.items():
+            _add(sieve, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
+        for name, flags in (("open", 1), ("openat", 2)):
+            creates = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
+            _add(sieve, refused, name, creates, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
+    # its mode lies in memory, where a filter cannot look; callers fall back to openat
+    _refuse(sieve, seccomp, ("openat2",), errno.ENOSYS)
 
 
 def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:

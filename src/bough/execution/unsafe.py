@@ -20,7 +20,8 @@ from bough.execution.outcome import timed_out_at_once
 from bough.execution.process import run_process
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
 from bough.execution.rung import INSIDE
-from bough.execution.workspace import Shelf, Workspace
+from bough.execution.shelf import Shelf
+from bough.execution.workspace import Workspace
 
 _log = logging.getLogger("bough.execution")
 
@@ -38,7 +39,7 @@ class UnsafeLocalCodeExecutor:
 
     def __init__(self, *, default_timeout_seconds: float = 30.0) -> None:
         self.default_timeout_seconds = default_timeout_seconds
-        self._shelf = Shelf()
+        self._shelf = Shelf(groups=False)
         self._closed = False
         self._warned = False
 

@@ -3,40 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, replace
 
 from bough.errors import ExecutorError
+from bough.execution.cgroup import Group
 from bough.execution.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
 from bough.execution.identity import Identity
 from bough.execution.request import Plan
-
-
-@dataclass
-class Shelf:
-    """The folder that holds the folders of an executor's runs; made at the first run, removed by `close`."""
-
-    path: str | None = None
-    _numbers: count[int] = field(default_factory=count)
-
-    def new_folder(self) -> str:
-        """Return the path of a new, empty folder that its own user alone can list."""
-        if self.path is None:
-            self.path = tempfile.mkdtemp(prefix="bough-run-")
-            os.chmod(self.path, 0o711)  # noqa: S103 - the run's own user passes through
-        path = os.path.join(self.path, str(next(self._numbers)))
-        os.mkdir(path, 0o711)
-        os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
-        return path
-
-    def close(self) -> None:
-        """Remove it; twice is fine."""
-        path, self.path = self.path, None
-        if path is not None:
-            shutil.rmtree(path, ignore_errors=True)
+from bough.execution.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -48,6 +23,7 @@ class Workspace:
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
         tmp: A private folder for walls that cannot make a fresh `/tmp`.
+        group: The control group of the run, where there is one.
         letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through.
     """
 
@@ -58,16 +34,19 @@ class Workspace:
     letterbox: str
     identity: Identity
     before: Mapping[str, Print]
+    group: Group | None = None
 
     @classmethod
-    def prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
+    def prepare(cls, plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
         """Make the folders, put code and input files in place, and remember what is there. Blocks.
 
         Raises:
             ExecutorError: The disk is full, or the workspace cannot be written to.
         """
+        folder = shelf.new_folder()
         try:
-            return cls._prepare(plan, folder, identity)
+            prepared = cls._prepare(plan, folder, identity)
+            return replace(prepared, group=shelf.new_group(plan.request.limits))
         except OSError as error:
             remove_tree(folder)
             raise ExecutorError(
@@ -100,7 +79,9 @@ class Workspace:
             return collect(root, self.before, limits=plan.request.limits, globs=plan.request.output_globs)
 
     def remove(self) -> None:
-        """Remove the run's own folder; a person's workspace stays. Blocks."""
+        """Remove the run's own folder and control group; a person's workspace stays. Blocks."""
+        if self.group is not None:
+            self.group.remove()
         remove_tree(self.folder)
 
 

@@ -12,7 +12,7 @@ Whether a process is really gone is judged by the kernel: it holds a lock on a f
 host takes that lock or fails to. Nothing here sleeps to wait for anything.
 """
 
-# ruff: noqa: S101, S103, S108, D102, ASYNC240 - tests: their names say what they do
+# ruff: noqa: S101, S103, S108, D102, ASYNC230, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
 
 import asyncio
@@ -271,8 +271,12 @@ class ExecutorContract:
         os.mkfifo(workspace / "up")
         os.chmod(workspace / "up", 0o666)
         code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
-        running = asyncio.ensure_future(self.run(executor, code, workspace=str(workspace)))
-        assert await asyncio.to_thread((workspace / "up").read_text) == "x"
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            running = asyncio.ensure_future(self.run(executor, code, workspace=str(workspace)))
+            reading = asyncio.get_running_loop().run_in_executor(None, up.read, 1)
+            await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
+            assert not running.done()
+            assert await reading == b"x"
         assert not lock_is_free(workspace)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -57,11 +57,12 @@ def probe(sandlock, python, folder):
 
 def give_up_rights(conf):
     """Where the host is root: become the run's own user, or keep the uid and give up every capability."""
+    if os.geteuid() == 0:
+        init.drop_bounding_set()
     if conf["uid"] is not None:
         init.drop_privileges(conf["uid"], conf["gid"])
-        keeper.prctl(keeper.PR_SET_DUMPABLE, 1)
-    elif os.geteuid() == 0:
-        keeper.drop_capabilities()
+    init.drop_capabilities()
+    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def start(sandlock, conf, status_fd):

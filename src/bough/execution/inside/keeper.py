@@ -9,7 +9,6 @@ as `init.py` does.
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # ruff: noqa: UP031, SIM105 - as little as possible is imported, for old Pythons too
 
-import ctypes
 import os
 import select
 import signal
@@ -18,34 +17,12 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
 
-PR_SET_DUMPABLE = 4
-PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
-CAPABILITY_VERSION_3 = 0x20080522
-
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def prctl(option, value):
-    """Set one attribute of this process."""
-    if LIBC.prctl(option, value, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl %d" % option)
 
 
 def adopt_orphans():
     """Become the parent of every descendant whose own parent ends."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def drop_capabilities():
-    """Give up every capability for good, whatever the uid."""
-    with open("/proc/sys/kernel/cap_last_cap") as source:
-        last = int(source.read())
-    for capability in range(last + 1):
-        prctl(PR_CAPBSET_DROP, capability)
-    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    if LIBC.capset(header, (ctypes.c_uint32 * 6)()):
-        raise OSError(ctypes.get_errno(), "capset")
+    init.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def children_of(pid):

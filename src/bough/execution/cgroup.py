@@ -1,0 +1,173 @@
+"""Control groups: the kernel's own bound on the memory and the processes of a whole run, where it may be used.
+
+Version 1 and version 2 are known. Resource limits count by process (memory) or by user (processes); a control group
+counts what all processes of a run use together, and reports whether the kernel had to kill for it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bough.execution.base import ExecutionLimits
+
+ROOT: Final = "/sys/fs/cgroup"
+_OWN_BYTES: Final = 16 << 20
+"""What bough's own first process may use on top of the program."""
+
+_OWN_PROCESSES: Final = 4
+_NEEDED: Final = ("memory", "pids")
+_REMOVE_SECONDS: Final = 2.0
+
+JOIN_SCRIPT: Final = (
+    'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
+)
+"""Shell source that enters control groups and then becomes a command: `sh -c JOIN_SCRIPT sh COUNT FILE… COMMAND…`."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Where groups can be made: the parent folder of each controller, and which version it is."""
+
+    version: int
+    parents: Mapping[str, str]
+
+    def make(self, name: str, limits: ExecutionLimits) -> Group:
+        """Make and bound a group.
+
+        Raises:
+            OSError: It is not allowed, or not any more.
+        """
+        folders = {parent: os.path.join(parent, name) for parent in dict.fromkeys(self.parents.values())}
+        group = Group(self.version, tuple(folders.values()))
+        try:
+            for folder in folders.values():
+                os.mkdir(folder)
+            for controller, parent in self.parents.items():
+                self._bound(controller, folders[parent], limits)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def _bound(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
+        if controller == "pids":
+            _write(folder, "pids.max", limits.processes + _OWN_PROCESSES)
+        elif self.version == 1:
+            _write(folder, "memory.limit_in_bytes", limits.memory_bytes + _OWN_BYTES)
+            _write_if_there(folder, "memory.memsw.limit_in_bytes", limits.memory_bytes + _OWN_BYTES)
+        else:
+            _write(folder, "memory.max", limits.memory_bytes + _OWN_BYTES)
+            _write_if_there(folder, "memory.swap.max", 0)
+            _write_if_there(folder, "memory.oom.group", 1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One run's control group."""
+
+    version: int
+    folders: Sequence[str]
+
+    def entering(self, command: Sequence[str]) -> list[str]:
+        """Return a command that enters the group and then becomes `command`."""
+        files = [os.path.join(folder, "cgroup.procs") for folder in self.folders]
+        return ["/bin/sh", "-c", JOIN_SCRIPT, "sh", str(len(files)), *files, *command]
+
+    @property
+    def memory_ran_out(self) -> bool:
+        """Whether the kernel killed something in it for want of memory."""
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        for folder in self.folders:
+            for line in _lines(folder, name):
+                key, _, value = line.partition(" ")
+                if key == "oom_kill" and int(value) > 0:
+                    return True
+        return False
+
+    def remove(self) -> None:
+        """Remove it; waits up to two seconds for the last processes in it to be gone. Blocks."""
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        for folder in self.folders:
+            while os.path.isdir(folder):
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    if time.monotonic() > deadline:
+                        break
+                    time.sleep(0.002)
+
+
+def usable_hierarchy() -> Hierarchy | None:
+    """Return where groups with memory and process bounds can really be made, by making one; None: nowhere. Blocks."""
+    for hierarchy in (_version_2(), _version_1()):
+        if hierarchy is None:
+            continue
+        try:
+            hierarchy.make(f"bough-probe-{secrets.token_hex(6)}", ExecutionLimits()).remove()
+        except OSError:
+            continue
+        return hierarchy
+    return None
+
+
+def _version_1() -> Hierarchy | None:
+    """Return this process's own groups of version 1."""
+    own = _own_groups()
+    mounted = {name: os.path.join(ROOT, name) for name in _NEEDED}
+    if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
+        return None
+    parents = {name: _existing(path, own[name]) for name, path in mounted.items()}
+    return Hierarchy(1, parents)
+
+
+def _version_2() -> Hierarchy | None:
+    """Return the first group of version 2, from this process's own to the root, that hands its controllers down."""
+    if not os.path.exists(os.path.join(ROOT, "cgroup.controllers")):
+        return None
+    folder = _existing(ROOT, _own_groups().get("", "/"))
+    for candidate in (folder, ROOT):
+        if candidate == ROOT:
+            _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
+        given = " ".join(_lines(candidate, "cgroup.subtree_control")).split()
+        if all(name in given for name in _NEEDED):
+            return Hierarchy(2, dict.fromkeys(_NEEDED, candidate))
+    return None
+
+
+def _own_groups() -> dict[str, str]:
+    """Return the group of this process by controller; version 2 has the name ''."""
+    found: dict[str, str] = {}
+    for line in _lines("/proc/self", "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        found.update(dict.fromkeys(controllers.split(","), path))
+    return found
+
+
+def _existing(mount: str, path: str) -> str:
+    folder = os.path.join(mount, path.lstrip("/"))
+    return folder.rstrip("/") if os.path.isdir(folder) else mount
+
+
+def _lines(folder: str, name: str) -> list[str]:
+    try:
+        with open(os.path.join(folder, name)) as source:
+            return source.read().splitlines()
+    except OSError:
+        return []
+
+
+def _write(folder: str, name: str, value: int | str) -> None:
+    with open(os.path.join(folder, name), "w") as target:
+        target.write(str(value))
+
+
+def _write_if_there(folder: str, name: str, value: int | str) -> None:
+    try:
+        _write(folder, name, value)
+    except OSError:
+        return

@@ -1,0 +1,67 @@
+"""The place on the machine where an executor's runs keep their folders and control groups; cleaned whatever happens."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from itertools import count
+
+from bough.execution.base import ExecutionLimits
+from bough.execution.cgroup import Group, Hierarchy, usable_hierarchy
+from bough.execution.files import remove_tree
+from bough.execution.janitor import Janitor
+
+
+class Shelf:
+    """A folder in the temporary folder, and a family of control groups where they can be made; made at the first use.
+
+    Used from many threads at once. All methods block.
+
+    Args:
+        groups: Whether to bound runs by control groups where possible.
+    """
+
+    def __init__(self, *, groups: bool = True) -> None:
+        self._groups = groups
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._path: str | None = None
+        self._hierarchy: Hierarchy | None = None
+        self._janitor: Janitor | None = None
+
+    def new_folder(self) -> str:
+        """Return the path of a new, empty folder; others may pass through it, but not list it."""
+        path = os.path.join(self._opened(), str(next(self._numbers)))
+        os.mkdir(path)
+        os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
+        return path
+
+    def new_group(self, limits: ExecutionLimits) -> Group | None:
+        """Return a new control group with `limits`, or None where there are none to be had."""
+        name = f"{os.path.basename(self._opened())}-{next(self._numbers)}"
+        return None if self._hierarchy is None else self._hierarchy.make(name, limits)
+
+    def close(self) -> None:
+        """Remove it; the next use makes a new one. Twice is fine."""
+        with self._lock:
+            path, self._path = self._path, None
+            janitor, self._janitor = self._janitor, None
+        if path is not None:
+            remove_tree(path)
+        if janitor is not None:
+            janitor.close()
+
+    def _opened(self) -> str:
+        with self._lock:
+            if self._path is None:
+                self._path = self._open()
+            return self._path
+
+    def _open(self) -> str:
+        self._hierarchy = usable_hierarchy() if self._groups else None
+        path = tempfile.mkdtemp(prefix="bough-run-")
+        os.chmod(path, 0o711)  # noqa: S103 - the runs' own users pass through
+        parents = () if self._hierarchy is None else tuple(dict.fromkeys(self._hierarchy.parents.values()))
+        self._janitor = Janitor(path, token=os.path.basename(path), group_parents=parents)
+        return path

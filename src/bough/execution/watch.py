@@ -1,0 +1,98 @@
+"""Watching what a run uses where the kernel does not count it: the size of its workspace, the memory of its processes.
+
+It measures in another thread and never delays a timeout. Between two looks a program can use more than its bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from bough.execution.child import Child
+from bough.execution.files import opened, size_bytes
+from bough.execution.request import Plan
+from bough.execution.workspace import Workspace
+
+SECONDS: Final = 0.05
+"""How often it looks."""
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+async def watch(child: Child, plan: Plan, workspace: Workspace) -> None:
+    """End the run when its workspace outgrows `work_bytes`, or, without a control group, its memory `memory_bytes`."""
+    limits = plan.request.limits
+    room = limits.work_bytes
+    if plan.workspace is not None:
+        room += await asyncio.to_thread(work_bytes, workspace, 1 << 62)
+    while True:
+        await asyncio.sleep(SECONDS)
+        if await asyncio.to_thread(work_bytes, workspace, room) > room:
+            child.stop("work_bytes")
+        elif workspace.group is None and await asyncio.to_thread(memory_bytes, child.pid, limits.memory_bytes):
+            child.stop("memory")
+
+
+def work_bytes(workspace: Workspace, stop_at: int) -> int:
+    """Return the bytes in use in the workspace and the private folder for temporary files. Blocks; O(entries)."""
+    total = 0
+    for folder in {workspace.work, workspace.tmp}:
+        with opened(folder) as root:
+            total += size_bytes(root, stop_at=stop_at)
+    return total
+
+
+def memory_bytes(pid: int, limit_bytes: int) -> bool:
+    """Whether the processes below `pid` together use more than `limit_bytes`. Blocks; O(processes).
+
+    Resident pages are cheap to count, but pages that processes share count many times; only when those are too many are
+    the shared ones divided by their users, which is dear.
+    """
+    pids = _below(pid)
+    if sum(_resident(each) for each in pids) <= limit_bytes:
+        return False
+    return sum(_proportional(each) for each in pids) > limit_bytes
+
+
+def _below(pid: int) -> list[int]:
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        children = [child for task in _tasks(todo.pop()) for child in _numbers(f"{task}/children")]
+        found += children
+        todo += children
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/task"
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
+def _numbers(path: str) -> list[int]:
+    try:
+        with open(path) as source:
+            return [int(word) for word in source.read().split()]
+    except OSError:
+        return []
+
+
+def _resident(pid: int) -> int:
+    numbers = _numbers(f"/proc/{pid}/statm")
+    return numbers[1] * _PAGE_BYTES if len(numbers) > 1 else 0
+
+
+def _proportional(pid: int) -> int:
+    """Return the resident bytes of a process with shared pages divided; where that is not told, with all of them."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as source:
+            for line in source:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return _resident(pid)

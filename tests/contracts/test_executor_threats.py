@@ -1,0 +1,57 @@
+"""Attacks on every executor that claims to keep code away from the machine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bough.execution import Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
+from bough.execution.base import CodeExecutor
+from bough.testing.executor_threats import ExecutorThreats
+
+
+class TestBubblewrap(ExecutorThreats):
+    @pytest.fixture
+    async def executor(self) -> AsyncIterator[CodeExecutor]:
+        executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
+        yield executor
+        await executor.aclose()
+
+
+class TestSandlock(ExecutorThreats):
+    @pytest.fixture
+    async def executor(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CodeExecutor]:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        executor = LocalSandboxCodeExecutor()
+        yield executor
+        await executor.aclose()
+
+
+class TestWithoutAWall(ExecutorThreats):
+    """The attacks work where nothing stops them; a suite that cannot fail would prove nothing."""
+
+    let_through = frozenset(
+        {
+            "test_read_secrets_on_the_host",
+            "test_read_another_process",
+            "test_write_outside",
+            "test_leave_a_setuid_file_behind",
+            "test_reach_a_listener_over_tcp",
+            "test_reach_a_listener_over_udp",
+            "test_reach_an_abstract_unix_socket",
+            "test_make_sockets_of_other_kinds",
+        }
+    )
+
+    @pytest.fixture
+    async def executor(self) -> AsyncIterator[CodeExecutor]:
+        executor = UnsafeLocalCodeExecutor()
+        yield executor
+        await executor.aclose()
+
+
+for _name in dir(ExecutorThreats):
+    if _name.startswith("test_") and _name not in TestWithoutAWall.let_through:
+        setattr(TestWithoutAWall, _name, None)
