@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from psycopg import Error, sql
@@ -11,9 +11,6 @@ from psycopg import Error, sql
 from bough.events.hub import END, Hub
 from bough.events.postgres.connection import Db, connect
 from bough.events.postgres.reading import PostgresReading
-
-POLL_SECONDS = 5.0
-"""How often heads are compared although nothing was heard."""
 
 _RETRY_SECONDS = 0.5
 EVERYTHING = "*"
@@ -24,16 +21,24 @@ class Listener:
 
     Args:
         own: The server processes that this process's own writes come from; their news was told already.
+        poll_seconds: How often heads are compared although nothing was heard.
     """
 
     def __init__(
-        self, url: str, schema: str, queries: Mapping[str, str], hub: Hub, own: Callable[[], Collection[int]]
+        self,
+        url: str,
+        schema: str,
+        queries: Mapping[str, str],
+        hub: Hub,
+        own: Collection[int],
+        poll_seconds: float,
     ) -> None:
         self._url = url
         self._schema = schema
         self._queries = queries
         self._hub = hub
         self._own = own
+        self._poll_seconds = poll_seconds
         self._stopping = threading.Event()
         self._heads: dict[UUID, int] = {}
         self._db = self._connect()
@@ -57,11 +62,11 @@ class Listener:
                 self._connect_again()
 
     def _hear(self) -> None:
-        for notification in self._db.notifies(timeout=POLL_SECONDS, stop_after=1):
-            if notification.pid not in self._own():
-                self._tell(notification.payload)
-            return
-        self._compare()
+        heard = list(self._db.notifies(timeout=self._poll_seconds, stop_after=1))
+        for payload in {notification.payload for notification in heard if notification.pid not in self._own}:
+            self._tell(payload)
+        if not heard:
+            self._compare()
 
     def _tell(self, payload: str) -> None:
         if payload == EVERYTHING:

@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 _THREADS = 8
 SCHEMA = "bough"
+POLL_SECONDS = 5.0
 
 
 class PostgresEventStore(BaseEventStore):
@@ -58,7 +59,7 @@ class PostgresEventStore(BaseEventStore):
     used from several event loops at once.
     """
 
-    def __init__(self, url: str, schema: str, pool: Pool, clock: Clock) -> None:
+    def __init__(self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float) -> None:
         super().__init__()
         self.url = redacted(url)
         self._address = url
@@ -66,35 +67,38 @@ class PostgresEventStore(BaseEventStore):
         self._clock = clock
         self._sql = queries("postgres")
         self._pool = pool
-        pids = self._pids = set[int]()
-        self._listener = Listener(url, schema, self._sql, self._hub, lambda: pids)
-        work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, pids)
+        self._pids = set[int]()
+        self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds)
+        work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, self._pids)
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
         weakref.finalize(self, self._appends.stop)
         weakref.finalize(self, self._listener.stop)
 
     @classmethod
-    async def open(cls, url: str, *, schema: str = SCHEMA, clock: Clock | None = None) -> PostgresEventStore:
+    async def open(
+        cls, url: str, *, schema: str = SCHEMA, clock: Clock | None = None, poll_seconds: float = POLL_SECONDS
+    ) -> PostgresEventStore:
         """Return the store in a database, made or brought up to date first.
 
         Args:
             url: `postgresql://user:password@host:port/database`.
             schema: Which schema of the database; several stores can share one.
             clock: Where time comes from; the machine's by default.
+            poll_seconds: How often live tails look for themselves, in case a notification was lost.
 
         Raises:
             StoreError: The server cannot be reached, or the schema comes from a newer bough.
         """
-        return await asyncio.to_thread(cls._open, url, schema, clock or SystemClock())
+        return await asyncio.to_thread(cls._open, url, schema, clock or SystemClock(), poll_seconds)
 
     @classmethod
-    def _open(cls, url: str, schema: str, clock: Clock) -> PostgresEventStore:
+    def _open(cls, url: str, schema: str, clock: Clock, poll_seconds: float) -> PostgresEventStore:
         pool = open_pool(url, schema)
         try:
             with connect(url, schema) as db:
                 migrate(db, url, schema)
-            return cls(url, schema, pool, clock)
+            return cls(url, schema, pool, clock=clock, poll_seconds=poll_seconds)
         except Error as error:
             pool.close()
             raise store_error(url, error) from error
@@ -248,7 +252,7 @@ class PostgresEventStore(BaseEventStore):
             raise faults.closed(self.url)
 
     async def _read(self, question: Callable[[PostgresReading], T]) -> T:
-        return await self._ask(lambda db: question(PostgresReading(db, self._sql)))
+        return await self._ask(lambda db: question(PostgresReading(db, self._sql)), repeatable=True)
 
     async def _read_log(self, cid: UUID, question: Callable[[PostgresReading], T]) -> T:
         """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
@@ -276,11 +280,13 @@ class PostgresEventStore(BaseEventStore):
             self._hub.publish(cid, batch_of(first, drafted))
         return result
 
-    async def _ask(self, work: Callable[[Db], T]) -> T:
+    async def _ask(self, work: Callable[[Db], T], *, repeatable: bool = False) -> T:
         self._check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._with_connection, work)
+        call = partial(self._with_connection, work, repeatable)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
-    def _with_connection(self, work: Callable[[Db], Any]) -> Any:
+    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool) -> Any:
+        """Do something over a pooled connection; what only reads is done once more when its connection was dead."""
         lost = False
         try:
             with self._pool.connection() as db:
@@ -291,7 +297,8 @@ class PostgresEventStore(BaseEventStore):
                     lost = is_lost(error, db)
                     raise
         except (Error, PoolTimeout) as error:
-            raise store_error(self._address, error) from error
-        finally:
             if lost:
                 discard(self._pool)
+            if not (lost and repeatable):
+                raise store_error(self._address, error) from error
+        return self._with_connection(work, repeatable=False)

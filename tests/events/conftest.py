@@ -1,0 +1,44 @@
+"""Fixtures of the store tests: where a store of each kind can be, and opening it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bough.events import PostgresEventStore, SqliteEventStore
+from bough.events.store import EventStore
+from bough.testing.postgres import drop_schema
+from bough.types import new_id
+
+
+class Place(NamedTuple):
+    """Where a durable store is."""
+
+    url: str
+    schema: str
+
+    async def open(self) -> EventStore:
+        if self.url.startswith("sqlite:///"):
+            return await SqliteEventStore.open(Path(self.url.removeprefix("sqlite:///")))
+        return await PostgresEventStore.open(self.url, schema=self.schema)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where a durable store may be made."""
+    if request.param == "sqlite":
+        yield Place(f"sqlite:///{tmp_path / 'log.db'}", "unused")
+        return
+    url, schema = request.getfixturevalue("postgres"), f"test_{new_id().hex}"
+    yield Place(url, schema)
+    drop_schema(url, schema)
+
+
+@pytest.fixture
+async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteEventStore]:
+    store = await SqliteEventStore.open(tmp_path / "log.db")
+    yield store
+    await store.aclose()
