@@ -12,6 +12,7 @@ from typing import Any
 
 from bough.skills.fields import as_text
 
+_CHAINS = re.compile(r"[;&|<>`\n\r\0]|\$\(|\$\{")
 _TOOL = re.compile(r"[^\s,()]+(?:\([^)]*\)?)?")
 
 
@@ -23,6 +24,9 @@ def parse_allowed_tools(value: Any) -> tuple[str, ...]:
 
 def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool:
     """Whether a tool may be used: everything when nothing was said, else what an entry names.
+
+    A pattern holds for one simple command or path: an argument that chains commands, substitutes or redirects is
+    matched by no pattern, for what stands behind the first word of it is not what the pattern speaks of.
 
     Args:
         argument: What the tool acts on, in one text: the command line of a shell, the path of a file.
@@ -37,7 +41,11 @@ def _entry_allows(entry: str, tool: str, argument: str) -> bool:
     pattern = rest.removesuffix(")")
     if not rest or pattern in ("", "*"):
         return True
+    if _CHAINS.search(argument):
+        return False
     if pattern.endswith(":*"):  # `git:*` is the command `git` with anything after it
         prefix = pattern[:-2]
         return argument == prefix or argument.startswith(prefix + " ")
+    if "/" in pattern and ".." in argument.split("/"):
+        return False
     return fnmatchcase(argument, pattern)

@@ -14,7 +14,7 @@ ARGUMENTS = "ARGUMENTS"
 """What `/name` was followed by, as a whole; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""
 
 MAX_VALUE = 32 << 10
-_PAIR = re.compile(r"(?<![\w-])([A-Za-z_][\w-]*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S+)")
+_PAIR = re.compile(r"(?<![\w-])([A-Za-z_][\w-]*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _PLACE = re.compile(r"\$\{([A-Za-z_][\w-]*)\}|\$ARGUMENTS\b")
 
 
@@ -29,7 +29,7 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     still_open = [each.name for each in inputs if each.name not in given]
     if rest and still_open:
         words = _words(rest)
-        needed = [each.name for each in inputs if each.name in still_open and each.required] or still_open
+        needed = [each.name for each in inputs if each.name in still_open and is_needed(each)] or still_open
         if len(needed) == 1:
             given[needed[0]] = words[0] if len(words) == 1 else rest
         elif len(words) <= len(still_open):
@@ -45,7 +45,12 @@ def parse_pairs(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
 
 def missing_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of required inputs that are not given, or given empty, in their order."""
-    return tuple(each.name for each in inputs if each.required and not given.get(each.name, "").strip())
+    return tuple(each.name for each in inputs if is_needed(each) and not given.get(each.name, "").strip())
+
+
+def is_needed(entry: InputMetadata) -> bool:
+    """Whether an input has to be given: it is required and nothing stands in for it."""
+    return entry.required and entry.default is None
 
 
 def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -162,6 +163,12 @@ class SkillMetadata(_SkillMetadata):
         return kind_of(self.path, self.trigger)
 
     @property
+    def catalogued(self) -> bool:
+        """Whether a model is shown it: a folder, or a file that nothing activates by itself."""
+        named = is_skill_file(self.file.rpartition("/")[2])
+        return self.invocable and (named or self.trigger == KeywordTrigger(()))
+
+    @property
     def folder(self) -> Path:
         """The folder the file lies in."""
         return self.path.parent
@@ -299,6 +306,14 @@ class Skill:
     def _absolute(self, names: tuple[str, ...]) -> list[Path]:
         folder = self.folder
         return [] if folder is None else [folder / name for name in names]
+
+    def fresh(self) -> Skill:
+        """The same skill, its content and resources read again when asked for."""
+        again = copy(self)
+        if self.path is not None:
+            for held in ("_document", "_resources", "_unhashed"):
+                again.__dict__.pop(held, None)
+        return again
 
     def summary(self) -> SkillMetadata:
         """What tier 1 shows of it."""

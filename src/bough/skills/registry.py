@@ -18,6 +18,7 @@ from bough.skills.model import Diagnostic, Skill, SkillMetadata
 from bough.skills.parse import read_skill
 from bough.skills.places import places
 from bough.skills.resources import nearest
+from bough.skills.rules import read_rules
 from bough.skills.search import SkillSearch
 from bough.skills.trust import TrustStore, carries_code
 
@@ -61,6 +62,10 @@ class SkillRegistry:
         store = trust or TrustStore(home)
         for root in places(workspace, home=home, roots=roots):
             registry._discover(root, workspace, store)
+        rules, notes = read_rules(workspace)
+        registry.diagnostics.extend(notes)
+        for rule in rules:
+            registry.add(rule)
         return registry
 
     def discover(self, roots: Iterable[Path | str]) -> list[SkillMetadata]:
@@ -85,7 +90,7 @@ class SkillRegistry:
             SkillRefused: Its file can no longer be read as a skill.
         """
         if name in self._made:
-            return self._made[name]
+            return self._made[name].fresh()
         found = self._known.get(name)
         if found is None:
             self._refuse(name)
@@ -106,6 +111,14 @@ class SkillRegistry:
     def list_all(self) -> list[SkillMetadata]:
         """Every skill, sorted by name."""
         return sorted(self._known.values(), key=lambda skill: skill.name)
+
+    def catalogued(self) -> list[SkillMetadata]:
+        """The skills that a model is shown and may load: what is always active needs no asking for. Sorted by name."""
+        return [skill for skill in self.list_all() if skill.catalogued]
+
+    def always_active(self) -> list[Skill]:
+        """The repository skills: those that hold at every step. Sorted by name; their files are read."""
+        return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
         """Return the skills that fit a query best, best first; the index is built at first use."""

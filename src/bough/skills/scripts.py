@@ -219,6 +219,7 @@ async def run_script(
     timeout_seconds: float | None = None,
     env: Mapping[str, str] | None = None,
     network: Network = NO_NETWORK,
+    execution_id: str | None = None,
 ) -> ScriptResult:
     """Run a script of `skill` and return what happened; whatever goes wrong is a result with an error code.
 
@@ -230,13 +231,16 @@ async def run_script(
         timeout_seconds: None: the executor's default.
         network: What it may reach. A script that declares dependencies (PEP 723) gets them through `uv run --script`
             where uv is and something may be reached; else it runs with what the sandbox's Python has.
+        execution_id: Whose run it is; an executor may keep a warm interpreter for the next one.
     """
     if executor is None:
         message = "no code executor is configured; give one to the toolset or the agent"
         return refused("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
     try:
         script, needs, request = await asyncio.to_thread(_prepare, skill, script_path, args, workspace, network)
-        ran = await executor.execute(replace(request, timeout_seconds=timeout_seconds, env=dict(env or {})))
+        ran = await executor.execute(
+            replace(request, timeout_seconds=timeout_seconds, env=dict(env or {}), execution_id=execution_id)
+        )
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:

@@ -129,6 +129,7 @@ class TriggerIndex:
         options = re2.Options()
         options.case_sensitive = False
         options.log_errors = False
+        options.max_mem = 64 << 20
         several = re2.Set.SearchSet(options)
         compiled: list[tuple[str, Any]] = []
         for name, source in self._patterns:
@@ -142,7 +143,7 @@ class TriggerIndex:
         if not compiled:
             return None
         several.Compile()
-        return lambda text: [compiled[i] for i in sorted(several.Match(text))]
+        return lambda text: [compiled[i] for i in sorted(several.Match(text) or ())]
 
 
 _WordFinder: TypeAlias = Callable[[str], Iterator[tuple[int, int, str]]]

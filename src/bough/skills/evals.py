@@ -1,0 +1,151 @@
+"""The evals that a skill brings: `evals/evals.json` and its trigger queries, read and checked. They run elsewhere.
+
+Source: Agent Skills documentation, evaluating skills (`evals.json`) and optimizing descriptions (`eval_queries.json`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from bough.errors import BoughError, LimitExceeded
+from bough.skills.model import Diagnostic, Skill
+from bough.skills.resources import read_resource, resolve
+
+EVALS = "evals/evals.json"
+QUERIES = (
+    "evals/eval_queries.json",
+    "evals/train_queries.json",
+    "evals/validation_queries.json",
+    "eval_queries.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCase:
+    """One task to try a skill with.
+
+    Attributes:
+        id: As the file has it, as text; its place when it has none.
+        files: Relative to the skill's folder.
+        expectations: Statements about the output that can be checked.
+    """
+
+    id: str
+    prompt: str
+    expected_output: str = ""
+    files: tuple[str, ...] = ()
+    expectations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerQuery:
+    """A user message and whether the skill should come into use for it."""
+
+    query: str
+    should_trigger: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SkillEvals:
+    """All evals of a skill, and what is wrong with their files; what is wrong is left out."""
+
+    cases: tuple[EvalCase, ...] = ()
+    queries: tuple[TriggerQuery, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def read_evals(skill: Skill) -> SkillEvals:
+    """Return the evals of a skill; empty when it brings none. Never raises for what the files hold."""
+    if skill.folder is None:
+        return SkillEvals()
+    notes: list[Diagnostic] = []
+    cases = _cases(skill, skill.folder, notes)
+    queries = [query for name in QUERIES for query in _queries(skill.folder, name, notes)]
+    return SkillEvals(tuple(cases), tuple(queries), tuple(notes))
+
+
+def _json(folder: Path, name: str, notes: list[Diagnostic]) -> Any:
+    if not (folder / name).exists():
+        return None
+    try:
+        return json.loads(read_resource(folder, name, max_bytes=4 << 20))
+    except (ValueError, RecursionError) as error:
+        notes.append(_fault(folder, name, "evals-not-json", f"is not JSON: {error}"))
+    except LimitExceeded:
+        notes.append(_fault(folder, name, "evals-too-long", "is longer than 4 MB"))
+    except BoughError as error:
+        notes.append(_fault(folder, name, "evals-unreadable", error.message))
+    return None
+
+
+def _cases(skill: Skill, folder: Path, notes: list[Diagnostic]) -> list[EvalCase]:
+    data = _json(folder, EVALS, notes)
+    if data is None:
+        return []
+    if not isinstance(data, Mapping) or not isinstance(cast("Mapping[str, Any]", data).get("evals"), list):
+        notes.append(_fault(folder, EVALS, "evals-shape", 'is not {"skill_name": …, "evals": […]}'))
+        return []
+    content = cast("Mapping[str, Any]", data)
+    if content.get("skill_name", skill.name) != skill.name:
+        message = f"is for the skill {str(content['skill_name'])[:80]!r}, not {skill.name!r}"
+        notes.append(_fault(folder, EVALS, "evals-skill-name", message, "warning"))
+    cases = [_case(number, item, folder, notes) for number, item in enumerate(content["evals"], 1)]
+    found = [case for case in cases if case is not None]
+    for twice in (name for name, count in Counter(case.id for case in found).items() if count > 1):
+        notes.append(_fault(folder, EVALS, "evals-duplicate-id", f"has the id {twice!r} twice"))
+    return found
+
+
+def _case(number: int, item: Any, folder: Path, notes: list[Diagnostic]) -> EvalCase | None:
+    entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
+    prompt = entry.get("prompt")
+    if not isinstance(prompt, str) or not prompt.strip():
+        notes.append(_fault(folder, EVALS, "evals-prompt", f"eval {number} has no `prompt`"))
+        return None
+    expected = entry.get("expected_output", "")
+    if not isinstance(expected, str):
+        notes.append(_fault(folder, EVALS, "evals-shape", f"`expected_output` of eval {number} is not text"))
+        expected = ""
+    files = _texts(entry, "files", number, folder, notes)
+    for name in files:
+        try:
+            resolve(folder, name)
+        except BoughError as error:
+            notes.append(_fault(folder, EVALS, "evals-file", f"eval {number}: {error.message}"))
+    checks = _texts(entry, "expectations" if "expectations" in entry else "assertions", number, folder, notes)
+    return EvalCase(str(entry.get("id", number)), prompt, expected, files, checks)
+
+
+def _texts(entry: Mapping[str, Any], field: str, number: int, folder: Path, notes: list[Diagnostic]) -> tuple[str, ...]:
+    value = entry.get(field, [])
+    items = cast("list[Any]", value) if isinstance(value, list) else [None]
+    if any(not isinstance(each, str) for each in items):
+        notes.append(_fault(folder, EVALS, "evals-shape", f"`{field}` of eval {number} is not a list of texts"))
+    return tuple(each for each in items if isinstance(each, str))
+
+
+def _queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQuery]:
+    data = _json(folder, name, notes)
+    if data is None:
+        return []
+    found: list[TriggerQuery] = []
+    items = cast("list[Any]", data) if isinstance(data, list) else [data]
+    for number, item in enumerate(items, 1):
+        entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
+        query, wanted = entry.get("query"), entry.get("should_trigger")
+        if isinstance(query, str) and query.strip() and isinstance(wanted, bool):
+            found.append(TriggerQuery(query, wanted))
+        else:
+            notes.append(
+                _fault(folder, name, "evals-query", f'entry {number} is not {{"query": …, "should_trigger": true}}')
+            )
+    return found
+
+
+def _fault(folder: Path, name: str, code: str, message: str, severity: Any = "error") -> Diagnostic:
+    return Diagnostic(code, severity, message, None, "", str(folder / name))

@@ -1,0 +1,56 @@
+"""Diagnostics for people and programs: text, JSON and SARIF."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bough.skills.model import Diagnostic
+
+
+def as_text(diagnostics: Iterable[Diagnostic]) -> str:
+    """Diagnostics one a line: `path:line: severity code: message (fix)`."""
+    return "\n".join(
+        f"{each.path}{f':{each.line}' if each.line else ''}: {each.severity} {each.code}: {each.message}"
+        + (f" ({each.fix})" if each.fix else "")
+        for each in diagnostics
+    )
+
+
+def as_json(diagnostics: Iterable[Diagnostic]) -> str:
+    """Diagnostics as a JSON list."""
+    return json.dumps([each.as_dict() for each in diagnostics], ensure_ascii=False)
+
+
+def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[str, Any]:
+    """Diagnostics as a SARIF 2.1.0 log.
+
+    Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
+    """
+    listed = list(diagnostics)
+    driver = {
+        "name": "bough skills check",
+        "version": version,
+        "rules": [{"id": code} for code in sorted({each.code for each in listed})],
+    }
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": [_sarif_result(each) for each in listed]}],
+    }
+
+
+def _sarif_result(finding: Diagnostic) -> Mapping[str, Any]:
+    level = {"error": "error", "warning": "warning", "info": "note"}[finding.severity]
+    place: dict[str, Any] = {"artifactLocation": {"uri": Path(finding.path).as_posix()}}
+    if finding.line:
+        place["region"] = {"startLine": finding.line}
+    text = f"{finding.message}. {finding.fix}" if finding.fix else finding.message
+    return {
+        "ruleId": finding.code,
+        "level": level,
+        "message": {"text": text},
+        "locations": [{"physicalLocation": place}],
+    }
