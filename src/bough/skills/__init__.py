@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.skills.activation import Activation, activate
     from bough.skills.catalog import Catalog, render_catalog
-    from bough.skills.check import CheckedSkill, check
+    from bough.skills.check import CheckedSkill
     from bough.skills.model import (
         Diagnostic,
         InputMetadata,
@@ -47,7 +47,6 @@ _HOMES = {
     "TriggerMatch": "triggers",
     "TrustStore": "trust",
     "activate": "activation",
-    "check": "check",
     "read_skill": "parse",
     "render_catalog": "catalog",
     "run_script": "scripts",
@@ -72,7 +71,6 @@ __all__ = [
     "TriggerMatch",
     "TrustStore",
     "activate",
-    "check",
     "read_skill",
     "render_catalog",
     "run_script",
