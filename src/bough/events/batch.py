@@ -78,6 +78,12 @@ class Batch(Generic[Request]):
         delivery.requests.append(request)
         return await future
 
+    def flush(self) -> None:
+        """Send what the running loop asked for in this turn now, so that a `stop` comes after it."""
+        loop = asyncio.get_running_loop()
+        if loop in self._gathering:
+            self._send(loop)
+
     def wake(self) -> None:
         """Make the thread ask for `idle_seconds` again. Callable in an event loop."""
         self._put(_Delivery(asyncio.get_running_loop(), [], []))
@@ -94,8 +100,8 @@ class Batch(Generic[Request]):
         self._thread.join()
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        delivery = self._gathering.pop(loop)
-        if not self._put(delivery):
+        delivery = self._gathering.pop(loop, None)
+        if delivery is not None and not self._put(delivery):
             _settle(delivery.futures, [Outcome(error=faults.closed(self._url)) for _ in delivery.futures])
 
     def _put(self, delivery: _Delivery) -> bool:

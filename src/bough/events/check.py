@@ -21,11 +21,11 @@ class Census(NamedTuple):
     """What a store says of itself.
 
     Attributes:
-        events: How many event rows there are, reachable or not.
+        events: How many event rows there are, reachable or not; None where damage keeps them from being counted.
         damage: What the database's own check found.
     """
 
-    events: int
+    events: int | None
     damage: tuple[str, ...] = ()
 
 
@@ -87,7 +87,7 @@ async def check(store: EventStore) -> Integrity:
         counted += record.head - record.base
     if census.events != counted and not findings:
         findings.append(Finding(f"{census.events} events are stored, conversations account for {counted}"))
-    return Integrity(len(records), census.events, tuple(findings))
+    return Integrity(len(records), counted if census.events is None else census.events, tuple(findings))
 
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:

@@ -237,6 +237,7 @@ class PostgresEventStore(BaseEventStore):
             return
         self._closed = True
         self._hub.close()
+        self._appends.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

@@ -166,7 +166,7 @@ def record_of(row: Sequence[Any]) -> ConversationRecord:
     status, owner, title, tags, config, lineage = row[12:18]
     return ConversationRecord(
         id=UUID(bytes=id),
-        root=UUID(bytes=root),
+        root=uuid_of(root) or UUID(int=0),
         parent=uuid_of(parent),
         base=base,
         head=head,

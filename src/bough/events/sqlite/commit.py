@@ -78,6 +78,9 @@ class GroupCommit:
             if isinstance(error, sqlite3.Error):
                 raise _Spoilt from error
             raise
+        if self._log.scrubbed:
+            db.execute("pragma wal_checkpoint(truncate)").fetchall()
+            self._log.scrubbed = False
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, batch_of(first, draft))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
@@ -93,16 +94,24 @@ def _configure(db: sqlite3.Connection, read_only: bool) -> None:
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     steps = migrations("sqlite")
-    if _version(db, path, steps[-1].version) == steps[-1].version:
-        return
+    newest = steps[-1].version
+    with _transaction(db, "begin"):
+        if _version(db, path, newest) == newest:
+            return
     db.execute(f"pragma page_size = {_PAGE_SIZE_BYTES}")
     _set_wal(db)
-    db.execute("begin immediate")
-    try:
-        version = _version(db, path, steps[-1].version)
+    with _transaction(db, "begin immediate"):
+        version = _version(db, path, newest)
         for step in steps:
             if step.version > version:
                 _migrate(db, step)
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, begin: str) -> Generator[None]:
+    db.execute(begin)
+    try:
+        yield
         db.execute("commit")
     except BaseException:
         db.execute("rollback")

@@ -49,17 +49,24 @@ class SqliteReading(RelationalReading):
 
     def census(self) -> Census:
         """Count the events and run SQLite's own check."""
-        damage = [row[0] for row in self.db.execute("pragma integrity_check(20)") if row[0] != "ok"]
-        return Census(self.one("count_events")[0], tuple(damage))
+        damage = list[str]()
+        count = None
+        try:
+            damage += (row[0] for row in self.db.execute("pragma integrity_check(20)") if row[0] != "ok")
+            count = self.one("count_events")[0]
+        except sqlite3.DatabaseError as error:
+            damage.append(str(error))
+        return Census(count, tuple(damage))
 
     def _rows(self, part: Range[int], most: int, budget: int, reverse: bool) -> tuple[builtins.list[Any], int]:
         number, lo, hi = part
         lo, hi = (max(lo, hi - most), hi) if reverse else (lo, min(hi, lo + most))
         key = number << SEQ_BITS
         cursor = self.db.execute(self.sql["page_reverse" if reverse else "page"], (key | lo, key | hi))
-        rows, size = list[Any](), 1
-        while budget > 0 and (more := cursor.fetchmany(size)):
-            rows += more
-            budget -= sum(len(row[4]) for row in more)
-            size = min(size * 8, 512)
+        rows = list[Any]()
+        for row in cursor:
+            rows.append(row)
+            budget -= len(row[4])
+            if budget <= 0:
+                break
         return rows, budget

@@ -194,6 +194,7 @@ class SqliteEventStore(BaseEventStore):
             return
         self._closed = True
         self._hub.close()
+        self._writer.flush()
         self._writer.stop()
         await asyncio.to_thread(self._writer.join)
         self._readers.close()

@@ -19,12 +19,18 @@ from bough.types import Clock
 
 
 class SqliteWriting(SqliteReading, RelationalWriting):
-    """Changes through one SQLite connection."""
+    """Changes through one SQLite connection. What is deleted or overwritten is zeroed in the file.
+
+    Attributes:
+        scrubbed: Payloads were erased; the write-ahead log has to be emptied after the transaction.
+    """
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock) -> None:
         super().__init__(db, sql)
         self.clock = clock
         self.news: list[tuple[UUID, int, Draft | None]] = []
+        self.scrubbed = False
+        db.execute("pragma secure_delete = on")
 
     def row(self, cid: UUID) -> Row | None:
         """Return a conversation's row; the transaction is immediate, so nobody else changes it."""
@@ -88,6 +94,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         except sqlite3.IntegrityError as error:
             raise faults.event_exists(cid) from error
         self.news.append((cid, first, draft))
+
+    def _erase(self, row: Row) -> None:
+        super()._erase(row)
+        self.scrubbed = True
 
     def _cut(self, cid: UUID, source: Row, at: Cut | None) -> tuple[int, int | None]:
         """Return how many events a fork shares, and who owns the last of them."""
