@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.models import Model
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.agents.workspace_tools import workspace_toolset
+from bough.errors import InvalidInput
 from bough.skills import SkillRegistry
 
 
@@ -59,17 +60,33 @@ class Blueprint:
             instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions))),
         )
 
+    def require_tools(self, names: Iterable[str]) -> None:
+        """Check that the agent has these tools.
+
+        Raises:
+            InvalidInput: It lacks one.
+        """
+        own = {getattr(tool, "name", None) or tool.__name__ for tool in self.spec.tools}
+        there = own.union(*(toolset.tools for toolset in self._toolsets()))
+        for name in names:
+            if name not in there:
+                raise InvalidInput(
+                    f"the agent {self.spec.name!r} has no tool {name!r}, which an open call needs",
+                    hint="give it the tool, or close the open calls (pending=close)",
+                )
+
+    def _toolsets(self) -> list[FunctionToolset[Any]]:
+        skills = [] if self.toolset is None else [self.toolset.toolset()]
+        return [workspace_toolset(self.spec.workspace_access), *skills]
+
     def agent(self, model: Model, *, instructions: str | None = None) -> Agent[ToolContext, str]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
-        toolsets: list[AbstractToolset[Any]] = [workspace_toolset(self.spec.workspace_access)]
-        if self.toolset is not None:
-            toolsets.append(self.toolset.toolset())
         return Agent(
             model,
             deps_type=ToolContext,
             name=self.spec.name,
             instructions=self.instructions if instructions is None else instructions,
             tools=self.spec.tools,
-            toolsets=toolsets,
+            toolsets=self._toolsets(),
             retries=_RETRIES,
         )

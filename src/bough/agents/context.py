@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,11 @@ async def _drop(_: Event) -> None:
     """Record nothing: a tool that runs outside a conversation has no log."""
 
 
+def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
+    """Give nothing: a tool that runs outside a conversation has no secrets."""
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
     """The surroundings of one run.
@@ -23,6 +28,7 @@ class ToolContext:
         executor: What runs scripts where the toolset has none of its own.
         emit: Appends an event to the conversation's log, durable on return.
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
+        secrets: Returns the environment of a script that declares these names of secrets.
         timeout_seconds: Wall time of a script; None takes the executor's default.
     """
 
@@ -30,4 +36,5 @@ class ToolContext:
     executor: CodeExecutor | None = None
     emit: Callable[[Event], Awaitable[None]] = _drop
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
+    secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
     timeout_seconds: float | None = None

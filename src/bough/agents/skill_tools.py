@@ -146,7 +146,15 @@ class SkillToolset:
         deps = ctx.deps or ToolContext()
         executor = self.code_executor or deps.executor
         timeout = self.script_timeout if self.script_timeout is not None else deps.timeout_seconds
-        result = await run_script(skill, executor, script_path, args, workspace=deps.workspace, timeout_seconds=timeout)
+        result = await run_script(
+            skill,
+            executor,
+            str(script_path or ""),
+            args,
+            workspace=deps.workspace,
+            timeout_seconds=timeout,
+            env=deps.secrets(_declared(skill)),
+        )
         script = result.script or str(script_path or "")
         await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         return result.as_dict()
@@ -183,6 +191,11 @@ class SkillToolset:
                 "additionalProperties": False,
             },
         )
+
+
+def _declared(skill: Skill) -> list[str]:
+    """Return the names of the secrets that a skill asks for: `metadata: {secrets: "NAME OTHER"}`."""
+    return skill.metadata.get("secrets", "").replace(",", " ").split()
 
 
 def registered(skills: Iterable[Skill]) -> SkillRegistry:

@@ -9,9 +9,9 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import Model
 
+from bough.agents.models.failure import model_error
 from bough.conversation.recorder import usage_of
 from bough.conversation.state import NOTHING_USED, add_usage
-from bough.errors import ModelError
 from bough.events.model import Usage
 
 _SUMMARIZE = (
@@ -31,7 +31,7 @@ async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, 
     try:
         result = await agent.run(question, message_history=_closed(messages))
     except (AgentRunError, UserError) as error:
-        raise ModelError(f"the model could not answer: {error}", hint="try again, or another model") from error
+        raise model_error(error) from error
     usage = NOTHING_USED
     for message in result.new_messages():
         if message.kind == "response":

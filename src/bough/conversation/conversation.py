@@ -4,41 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from bough.agents.build import Blueprint
-from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import aside
 from bough.conversation.fork import Pending, find_cut
 from bough.conversation.journal import Journal, Update
-from bough.conversation.lease import held_lease
-from bough.conversation.loop import Checks, Loop
-from bough.conversation.recorder import Recorder
+from bough.conversation.message import checked as message_event
+from bough.conversation.message import events_of
 from bough.conversation.result import RunResult
+from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.runner import Runner
 from bough.conversation.setup import (
     agent_changes,
     blueprint_of,
+    carried_changes,
     recorded_spec,
     resolved_model,
     settled_spec,
-    title_of,
     workspace_folder,
 )
 from bough.conversation.state import State
 from bough.conversation.surroundings import Surroundings
-from bough.errors import BoughError, Conflict, InvalidInput
+from bough.errors import Conflict, PermissionDenied
 from bough.events import open_store
 from bough.events.model import (
     ConversationStarted,
-    ErrorRaised,
     Event,
     ForkedFrom,
     PauseRequested,
-    SkillActivated,
     StateChanged,
     ToolRejected,
     Usage,
@@ -47,8 +46,8 @@ from bough.events.model import (
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
+from bough.guard import HookVerdict, Policy
 from bough.skills import SkillRegistry
-from bough.skills.activation import activate
 from bough.skills.triggers import TriggerIndex
 from bough.types import new_id
 
@@ -66,8 +65,10 @@ class AsyncConversation:
         blueprint: Blueprint,
         *,
         surroundings: Surroundings,
+        rules: Rules,
     ) -> None:
         self._journal = journal
+        self._rules = rules
         self._record = record
         self._blueprint = blueprint
         self._surroundings = surroundings.retain()
@@ -88,6 +89,7 @@ class AsyncConversation:
         tags: Mapping[str, str] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        **given: Unpack[GivenRules],
     ) -> AsyncConversation:
         """Start a conversation; its first event is durable on return.
 
@@ -96,6 +98,7 @@ class AsyncConversation:
             workspace: The working folder of its tools and scripts.
             store: A store, or the URL of one; None takes the settings' store.
             executor: Runs scripts; None takes the agent's, then the settings' one.
+            given: What it may do and use: see `GivenRules`.
 
         Raises:
             InvalidInput: The workspace is no folder, or the agent's model, prompt or skills are not right.
@@ -103,6 +106,7 @@ class AsyncConversation:
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
+        rules = Rules.given(settings, **given)
         folder = workspace_folder(workspace)
         spec = settled_spec(agent, settings)
         blueprint = blueprint_of(spec, folder, settings)
@@ -112,7 +116,7 @@ class AsyncConversation:
             agent=spec.snapshot(),
             workspace=str(folder),
             instructions=blueprint.instructions,
-            policies={"executor": surroundings.executor.name},
+            policies={"executor": surroundings.executor.name, **rules.to_json()},
             title=title,
             tags=dict(tags or {}),
         )
@@ -126,10 +130,11 @@ class AsyncConversation:
             updated=started.ts,
         )
         async with surroundings.kept_on_success():
-            record = await surroundings.store.create(new, events=[started])
-            journal = Journal(surroundings.store, record.id)
+            greeting = await rules.guard(cid, folder).on_start()
+            record = await surroundings.store.create(new, events=[started, *_said(greeting)])
+            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
-            return cls(journal, record, blueprint, surroundings=surroundings)
+            return cls(journal, record, blueprint, surroundings=surroundings, rules=rules)
 
     @classmethod
     async def open(
@@ -140,6 +145,7 @@ class AsyncConversation:
         agent: AgentSpec | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        **given: Unpack[GivenRules],
     ) -> AsyncConversation:
         """Open a conversation that exists, to go on with it. Reads its log once: O(events).
 
@@ -148,6 +154,8 @@ class AsyncConversation:
             agent: The agent to go on with; None takes the recorded one. Needed where that one has Python tools or
                 skills of its own, since a log holds their names and not their code.
             executor: As in `create`; a conversation that was started in the sandbox stays in it.
+            given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
+                have to be given again, since a log only names them.
 
         Raises:
             NotFound: There is no such conversation.
@@ -158,12 +166,14 @@ class AsyncConversation:
         async with surroundings.kept_on_success():
             cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
             record = await surroundings.store.get(cid)
-            journal = Journal(surroundings.store, cid)
+            asked = Rules.given(settings, **given)
+            journal = Journal(surroundings.store, cid, secrets=asked.secrets)
             await journal.catch_up()
+            rules = Rules.resumed(journal.state.policies, asked)
             spec = agent or recorded_spec(journal.state)
             surroundings.narrow(str(journal.state.policies.get("executor", "")), given=executor or spec.executor)
             blueprint = blueprint_of(spec, workspace_folder(journal.state.workspace), settings)
-            conversation = cls(journal, record, blueprint, surroundings=surroundings)
+            conversation = cls(journal, record, blueprint, surroundings=surroundings, rules=rules)
             if agent is not None and agent.snapshot() != journal.state.agent:
                 await conversation._replace_agent(blueprint)
             return conversation
@@ -267,17 +277,15 @@ class AsyncConversation:
         """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
 
         Raises:
-            InvalidInput: The message is empty, or starts with `/name` and there is no such skill.
+            InvalidInput: The message is empty or too long.
+            PermissionDenied: A hook refuses it.
         """
-        message = UserMessage.text(message, sender=sender) if isinstance(message, str) else message
-        if not any(getattr(part, "text", "?").strip() for part in message.content):
-            raise InvalidInput("the message is empty", hint="say what should be done")
-        activated = self._activate(message.plain)
-        events: list[Event] = [message.model_copy(update={"skills": tuple(event.name for event in activated)})]
-        events += activated
-        if self.state.title is None and (title := title_of(message.plain)):
-            events.append(StateChanged(changes={"title": title}))
-        await self._journal.append(*events)
+        checked = message_event(message, sender=sender)
+        verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
+        if verdict.decision == "deny":
+            await self._journal.append(*verdict.events)
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
+        await self._journal.append(*events_of(checked, self.state, self._triggers, self.skills), *_said(verdict))
 
     async def run(self) -> RunResult:
         """Run until the model has answered everything, and return how it ended.
@@ -292,13 +300,13 @@ class AsyncConversation:
         """
         if self._run is not None:
             raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
-        self._run = asyncio.create_task(self._run_once(), name=f"run {self.id}")
+        self._run = asyncio.create_task(self._runner().run(), name=f"run {self.id}")
         try:
             return await self._run
         except asyncio.CancelledError:
             if not self._interrupting:
                 raise
-            return self._result(0, self.state.head)
+            return self._runner().result(self.state.head)
         finally:
             self._run.cancel()
             self._run, self._interrupting = None, False
@@ -404,8 +412,11 @@ class AsyncConversation:
             pending: Calls that are open at the cut are closed in the fork (`close`), the cut moves before the
                 response that made them (`drop`), or those that have not started wait for an approval (`carry`).
 
+        The rules of the cut and the present ones both go on to hold in the fork: a policy is never widened by it.
+
         Raises:
-            InvalidInput: The cut is negative or beyond the head.
+            InvalidInput: The cut is negative or beyond the head, or the new agent lacks a tool that a carried call
+                needs.
             NotFound: `at` names an event that this log does not have.
             Conflict: `id` is taken by something else.
 
@@ -413,9 +424,10 @@ class AsyncConversation:
         """
         source_head = (await self.store.get(self.id)).head
         cut = await find_cut(self.store, self.id, at, head=source_head, pending=pending)
-        blueprint = (
-            self._blueprint if agent is None else blueprint_of(agent, self.workspace, self._surroundings.settings)
-        )
+        journal = await self._journal.cut(cut.at)
+        rules = Rules.resumed(journal.state.policies, self._rules)
+        blueprint = blueprint_of(agent, self.workspace, self.settings) if agent else self._blueprint
+        blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
         title = title if title is not None else self.title
         tags = (self.tags if inherit_tags else {}) | dict(tags or {})
         overrides: dict[str, Any] = {} if agent is None else {"agent": agent.snapshot()}
@@ -429,10 +441,8 @@ class AsyncConversation:
             pending=pending,
             reset_metrics=reset_metrics,
         )
-        changes: dict[str, Any] = {"title": title, "tags": tags} | agent_changes(blueprint if agent else None)
-        if cut.carried:
-            waiting = {id: {"reason": "it was called before the fork"} for id in cut.carried}
-            changes |= {"status": "waiting_for_confirmation", "waiting": waiting}
+        changes: dict[str, Any] = {"title": title, "tags": tags, "policies": rules.to_json()}
+        changes |= agent_changes(blueprint if agent else None) | carried_changes(journal.state, cut.carried)
         record = await self.store.fork(
             self.id,
             at=cut.at,
@@ -443,8 +453,14 @@ class AsyncConversation:
             config=self._record.config | ({} if agent is None else {"agent": agent.name, "model": agent.model_name}),
             lineage={"reason": reason, "overrides": sorted(overrides), "pending": pending},
         )
-        journal = await self._journal.forked(record.id, cut.at)
-        return type(self)(journal, record, blueprint, surroundings=self._surroundings)
+        journal = await journal.forked(record.id)
+        return type(self)(journal, record, blueprint, surroundings=self._surroundings, rules=rules)
+
+    async def set_confirmation_policy(self, policy: Policy) -> None:
+        """Change which calls wait for a person, from the next step on."""
+        rules = replace(self._rules, policy=policy)
+        await self._journal.append(StateChanged(changes={"policies": rules.to_json()}))
+        self._rules = rules
 
     async def set_model(self, model: str) -> None:
         """Go on with another model from the next step.
@@ -461,6 +477,9 @@ class AsyncConversation:
         if not self._closed:
             self._closed = True
             await self.interrupt()
+            ended = await self._rules.guard(self.id, self.workspace).on_end()
+            if ended.events:
+                await self._journal.append(*ended.events)
             await self._surroundings.release()
 
     async def __aenter__(self) -> AsyncConversation:
@@ -470,60 +489,6 @@ class AsyncConversation:
         await self.aclose()
 
     # How it does it.
-
-    async def _run_once(self) -> RunResult:
-        journal = self._journal
-        await journal.catch_up()
-        start = journal.state.head
-        if not journal.state.has_work and journal.state.status != "running":
-            return self._result(0, start)
-        model = self._resolved(self.agent)
-        async with held_lease(self.store, self.id) as lease:
-            journal.generation = lease.generation
-            try:
-                await journal.append(StateChanged(changes={"status": "running"}))
-                steps = await self._steps(self._blueprint.agent(model, instructions=journal.state.instructions))
-                await journal.append(StateChanged(changes={"status": "finished"}))
-            except asyncio.CancelledError:
-                await asyncio.shield(journal.append(StateChanged(changes={"status": "paused"}, reason="interrupted")))
-                raise
-            except BoughError as error:
-                await self._record_error(error)
-                raise
-            except Exception as error:
-                await self._record_error(BoughError(f"{type(error).__name__}: {error}"))
-                raise
-            finally:
-                journal.generation = None
-        return self._result(steps, start)
-
-    async def _steps(self, agent: Any) -> int:
-        deps = ToolContext(
-            workspace=self.workspace,
-            executor=self.executor,
-            emit=self._journal.append,
-            active_skills=lambda: self.state.active_skills,
-            timeout_seconds=self._surroundings.settings.timeout_seconds,
-        )
-
-        async def go_on() -> None:
-            return None
-
-        checks = Checks(before_request=go_on, before_tools=go_on, at_end=go_on)
-        loop = Loop(agent, self._journal, deps, Recorder(self._journal), checks)
-        async with agent:
-            await loop.run()
-        return loop.steps
-
-    async def _record_error(self, error: BoughError) -> None:
-        """Write the error into the log, unless the log itself is what failed."""
-        try:
-            await self._journal.append(
-                ErrorRaised(code=error.code, message=error.message, hint=error.hint),
-                StateChanged(changes={"status": "error"}),
-            )
-        except BoughError as unrecorded:
-            error.details["unrecorded"] = unrecorded.message
 
     async def _replace_agent(self, blueprint: Blueprint) -> None:
         await self._journal.append(StateChanged(changes=agent_changes(blueprint)))
@@ -540,26 +505,11 @@ class AsyncConversation:
             raise Conflict(f"{what} for a confirmation", hint=f"waiting: {', '.join(waiting) or 'none'}")
         return list(calls) or waiting
 
-    def _activate(self, text: str) -> list[SkillActivated]:
-        events: list[SkillActivated] = []
-        for match in self._triggers.match(text, active=()):
-            activation = activate(self.skills.get(match.skill), match.inputs)
-            if match.kind == "keyword" and self.state.active_skills.get(match.skill) == activation.content_hash:
-                continue
-            events.append(
-                SkillActivated(
-                    name=activation.name,
-                    content_hash=activation.content_hash,
-                    trigger=match.kind,
-                    keyword=match.keyword,
-                    rendered=activation.rendered,
-                    inputs=match.inputs,
-                )
-            )
-        return events
+    def _runner(self) -> Runner:
+        return Runner(self._journal, self._blueprint, self._surroundings, self._rules)
 
-    def _result(self, steps: int, start: int) -> RunResult:
-        state = self.state
-        return RunResult(
-            status=state.status, output=state.output, steps=steps, start=start, stop=state.head, usage=state.own
-        )
+
+def _said(verdict: HookVerdict) -> list[Event]:
+    """Return what hooks said as events: their record, and a message for the model where they have one."""
+    context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
+    return [*verdict.events, *context]

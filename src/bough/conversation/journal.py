@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from bough.conversation.state import State
@@ -13,6 +13,7 @@ from bough.events.codec import encode
 from bough.events.model import Event
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
+from bough.guard import MaskStream, Secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,9 @@ class Journal:
     Events that others append (messages sent by another process) are folded in by `catch_up`, in the log's order.
     """
 
-    def __init__(self, store: EventStore, cid: UUID) -> None:
+    def __init__(self, store: EventStore, cid: UUID, *, secrets: Secrets | None = None) -> None:
+        self.secrets = secrets or Secrets()
+        self._streams: dict[str, MaskStream] = {}
         self.store = store
         self.cid = cid
         self.state = State()
@@ -52,12 +55,13 @@ class Journal:
             await self._catch_up()
 
     async def append(self, *events: Event, expected_head: int | None = None) -> None:
-        """Append all or none, durable on return, and fold them.
+        """Append all or none, durable on return, and fold them. Values of secrets are masked before.
 
         Raises:
             Conflict: The lease was lost, or the head is not `expected_head`.
             StoreError: The store could not write.
         """
+        events = self._masked(events)
         async with self._lock:
             head = await self.store.append(self.cid, events, generation=self.generation, expected_head=expected_head)
             first = head - len(events)
@@ -67,22 +71,50 @@ class Journal:
             else:
                 await self._catch_up()
 
-    async def forked(self, cid: UUID, at: int) -> Journal:
-        """Return the journal of a fork cut at `at`; where that is the head, nothing is read again."""
-        new = Journal(self.store, cid)
+    async def cut(self, at: int) -> Journal:
+        """Return a journal that has folded the first `at` events; where that is the head, nothing is read again."""
+        new = Journal(self.store, self.cid, secrets=self.secrets)
         if self.state.head == at:
             new.state, new.view = self.state.copy(), self.view.copy()
-        await new.catch_up()
+        else:
+            await new._catch_up(at)
         return new
+
+    async def forked(self, cid: UUID) -> Journal:
+        """Return this fold as that of a fork which was cut here, with the fork's own events."""
+        self.cid = cid
+        await self.catch_up()
+        return self
+
+    def stream(self, delta: Delta) -> None:
+        """Publish a piece of a response, values of secrets masked even where they are cut in two."""
+        if self.secrets.names:
+            stream = self._streams.setdefault(delta.kind, self.secrets.masker().text_stream())
+            delta = replace(delta, text=stream.feed(delta.text))
+        if delta.text:
+            self.publish(delta)
+
+    def end_stream(self) -> None:
+        """Publish what a masked stream still holds back."""
+        for kind, stream in self._streams.items():
+            if rest := stream.close():
+                self.publish(Delta(text=rest, kind=kind))
+        self._streams = {}
 
     def publish(self, update: Update) -> None:
         """Tell every listener; none of them can hold up the run."""
         for listener in tuple(self.listeners):
             listener(update)
 
-    async def _catch_up(self) -> None:
-        async for stored in self.store.read(self.cid, self.state.head):
+    async def _catch_up(self, stop: int | None = None) -> None:
+        async for stored in self.store.read(self.cid, self.state.head, stop):
             self._fold(stored)
+
+    def _masked(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        if not self.secrets.names:
+            return events
+        masker = self.secrets.masker()
+        return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
 
     def _fold(self, stored: StoredEvent) -> None:
         self.state.apply(stored.seq, stored.event)

@@ -6,9 +6,7 @@ resumed run is therefore nothing special, and a message that arrives in the midd
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, UserError
@@ -18,6 +16,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_graph import End
 
 from bough.agents.context import ToolContext
+from bough.agents.models.failure import model_error
 from bough.conversation.journal import Journal
 from bough.conversation.recorder import Recorder
 from bough.errors import ModelError
@@ -34,19 +33,20 @@ Stop = Status | None
 """The status a run stops with; None to go on."""
 
 
-@dataclass(kw_only=True)
-class Checks:
-    """What is asked between the parts of a step; each may append events.
+class Checks(Protocol):
+    """What is asked between the parts of a step; each may append events."""
 
-    Attributes:
-        before_request: May the model be asked now?
-        before_tools: May the open calls run now? Calls that may not have an outcome afterwards.
-        at_end: Is the run over, now that nothing is left to do?
-    """
+    async def before_request(self) -> Stop:
+        """Say whether the model may be asked now."""
+        ...
 
-    before_request: Callable[[], Awaitable[Stop]]
-    before_tools: Callable[[], Awaitable[Stop]]
-    at_end: Callable[[], Awaitable[None]]
+    async def before_tools(self) -> Stop:
+        """Say whether the open calls may run now; those that may not have an outcome afterwards."""
+        ...
+
+    async def at_end(self) -> None:
+        """Look at the run now that nothing is left to do; what is appended goes on with it."""
+        ...
 
 
 class Loop:
@@ -107,8 +107,7 @@ class Loop:
             ) as run:
                 return await self._drive(run)
         except (AgentRunError, UserError) as error:
-            hint = "check the model with `bough doctor`; the conversation can be resumed"
-            raise ModelError(str(error), hint=hint) from error
+            raise model_error(error) from error
 
     async def _drive(self, run: AgentRun[ToolContext, str]) -> Stop:
         node: Any = run.next_node

@@ -38,7 +38,17 @@ from bough.conversation.journal import Delta, Journal
 from bough.conversation.state import ToolOutcome
 from bough.conversation.view import outcome_part, response_json
 from bough.errors import BoughError
-from bough.events.model import ModelResponded, ToolCalled, ToolFailed, ToolInterrupted, ToolReturned, Usage
+from bough.events.model import (
+    Event,
+    ModelResponded,
+    ToolCalled,
+    ToolFailed,
+    ToolInterrupted,
+    ToolReturned,
+    Usage,
+    UserMessage,
+)
+from bough.guard import Guard, ToolRequest
 from bough.types import Json
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
@@ -48,8 +58,9 @@ _CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 class Recorder(AbstractCapability[ToolContext]):
     """Writes a run into its journal, and answers from it what it already holds."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, guard: Guard) -> None:
         self._journal = journal
+        self._guard = guard
         self.risks: dict[str, RiskName] = {}
 
     async def wrap_model_request(
@@ -63,6 +74,7 @@ class Recorder(AbstractCapability[ToolContext]):
         seen = self._journal.state.head
         started = time.monotonic()
         response = await handler(request_context)
+        self._journal.end_stream()
         await self._journal.append(
             ModelResponded(
                 response=response_json(response),
@@ -112,8 +124,22 @@ class Recorder(AbstractCapability[ToolContext]):
                 result=result,
                 duration_seconds=round(time.monotonic() - started, 6),
             )
-        await self._journal.append(outcome)
+        await self._journal.append(outcome, *await self._after(call, args, outcome))
         return _answer(outcome)
+
+    async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
+        """Tell the hooks, and return what they said for the log and the model."""
+        if not self._guard.hooks.hooks:
+            return []
+        request = ToolRequest(
+            id=call.tool_call_id,
+            tool=call.tool_name,
+            arguments=_jsonable(args),
+            workspace=self._journal.state.workspace,
+        )
+        verdict = await self._guard.after(request, outcome_part(outcome).content)
+        said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
+        return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
 
     async def wrap_run_event_stream(
         self, ctx: RunContext[ToolContext], *, stream: AsyncIterable[AgentStreamEvent]
@@ -121,7 +147,7 @@ class Recorder(AbstractCapability[ToolContext]):
         """Pass the stream on, and publish the text in it."""
         async for event in stream:
             if (delta := _delta(event)) is not None:
-                self._journal.publish(delta)
+                self._journal.stream(delta)
             yield event
 
     async def record_unseen(self, parts: list[ToolReturnPart]) -> None:

@@ -16,6 +16,7 @@ class RunResult:
         output: The model's last answer; empty where the run stopped before one.
         steps: Model requests and tool rounds of this run.
         start: Seq of the first event of this run; `stop`: seq after its last one.
+        limit: The bound that ended the run, where one did.
         usage: Of this conversation since it was started or forked.
     """
 
@@ -25,3 +26,4 @@ class RunResult:
     start: int
     stop: int
     usage: Usage
+    limit: str | None = None

@@ -25,6 +25,14 @@ def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
     return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
 
 
+def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
+    if not calls:
+        return {}
+    waiting = {id: {"tool": state.calls[id].tool, "reason": "it was called before the fork"} for id in calls}
+    return {"status": "waiting_for_confirmation", "waiting": waiting}
+
+
 def settled_spec(agent: AgentSpec | str | None, settings: Settings) -> AgentSpec:
     """Return the spec with its model settled, so that the log says which one it was started with."""
     spec = agent if isinstance(agent, AgentSpec) else AgentSpec(model=agent, discover_skills=True)

@@ -11,6 +11,7 @@ from bough.events.model import (
     ConversationStarted,
     Event,
     ForkedFrom,
+    LimitReached,
     ModelResponded,
     PauseRequested,
     SkillActivated,
@@ -67,6 +68,7 @@ class State:
         pausing: Whether someone asked the run to stop at its next step.
         waiting: Calls that wait for a person, by id, with risk and reason.
         request_tokens: Input tokens of the latest request, as the provider counted them.
+        limit: The bound that ended the latest run, where one did.
         own: Usage since the fork; `inherited`: usage before it.
         active_skills: Content hash by name, of every skill whose text is in the log.
         output: Text of the latest model response without tool calls.
@@ -86,6 +88,7 @@ class State:
     pausing: bool = False
     waiting: dict[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     request_tokens: int = 0
+    limit: str | None = None
     own: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
@@ -119,6 +122,8 @@ class State:
                 self._change(event.changes)
             case PauseRequested():
                 self.pausing = True
+            case LimitReached():
+                self.limit = event.limit
             case UserMessage():
                 self.unanswered, self._last_message = True, seq
             case ModelResponded():
@@ -140,6 +145,7 @@ class State:
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
         self.pausing = self.pausing and "status" not in changes
+        self.limit = None if changes.get("status") == "running" else self.limit
         self.waiting = changes.get("waiting", {} if "status" in changes else self.waiting)
         for id in changes.get("approved", ()):
             if call := self.calls.get(id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from bough.conversation.condense import Condenser, Size
@@ -60,9 +61,8 @@ class Supervisor:
         """Stop for a pause, a limit or a circle; condense what has grown too long."""
         if self._journal.state.pausing:
             return "paused"
-        if reached := check(self._limits, self._journal.state.own, self._elapsed(), self._iterations):
-            await self._journal.append(reached)
-            return "paused"
+        if stop := await self._over_limit(self._iterations):
+            return stop
         if stop := await self._circles():
             return stop
         await self.condense()
@@ -74,19 +74,21 @@ class Supervisor:
         state = self._journal.state
         if state.pausing:
             return "paused"
-        if reached := check(self._limits, state.own, self._elapsed(), 0):
-            await self._journal.append(reached)
-            return "paused"
+        if stop := await self._over_limit(0):
+            return stop
         waiting: dict[str, JsonObject] = {}
         events: list[Event] = []
         for call in state.open_calls:
             review = await self._review(call)
             events += review.events
-            self._recorder.risks[call.id] = review.risk.value
+            if review.risk is not None:
+                self._recorder.risks[call.id] = review.risk.value
+            if review.context:
+                events.append(UserMessage.text(review.context, sender="hook"))
             if review.decision == "reject":
                 events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
             elif review.decision == "confirm":
-                waiting[call.id] = {"tool": call.tool, "risk": review.risk.value, "reason": review.reason}
+                waiting[call.id] = _asked(call, review)
         if waiting:
             events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
         if events:
@@ -97,7 +99,7 @@ class Supervisor:
         """Let stop hooks send the agent back to work."""
         if self._sent_back >= MAX_SENT_BACK:
             return
-        verdict = await self._guard.on_stop(self._journal.state.output)
+        verdict = await self._guard.on_stop()
         events: list[Event] = list(verdict.events)
         if verdict.decision == "deny":
             self._sent_back += 1
@@ -121,6 +123,14 @@ class Supervisor:
         await self._journal.append(condensed)
         return True
 
+    async def _over_limit(self, iterations: int) -> Stop:
+        elapsed = self._clock.monotonic() - self._started
+        reached = check(self._limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
+        if reached is None:
+            return None
+        await self._journal.append(reached)
+        return "paused"
+
     async def _circles(self) -> Stop:
         found = self._stuck.found()
         if found is None:
@@ -139,17 +149,14 @@ class Supervisor:
         )
         review = await self._guard.review(request, approved=call.approved)
         if call.carried and not call.approved and review.decision == "run":
-            return Review(
-                decision="confirm",
-                by="fork",
-                reason="it was called before the fork",
-                risk=review.risk,
-                events=review.events,
-            )
+            return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review
 
-    def _elapsed(self) -> float:
-        return self._clock.monotonic() - self._started
+
+def _asked(call: ToolCall, review: Review) -> JsonObject:
+    """Return what a person is told who is asked about a call."""
+    risk = None if review.risk is None else review.risk.value
+    return {"tool": call.tool, "arguments": _arguments(call), "risk": risk, "reason": review.reason}
 
 
 def _arguments(call: ToolCall) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -16,11 +16,13 @@ from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork import Pending
 from bough.conversation.journal import Update
 from bough.conversation.result import RunResult
+from bough.conversation.rules import GivenRules
 from bough.conversation.state import State
 from bough.events.model import Usage, UserMessage
 from bough.events.record import ConversationFilter, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
+from bough.guard import Policy
 from bough.skills import SkillRegistry
 
 T = TypeVar("T")
@@ -80,6 +82,7 @@ class Conversation:
         tags: Mapping[str, str] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        **given: Unpack[GivenRules],
     ) -> None:
         self._start(
             AsyncConversation.create,
@@ -91,6 +94,7 @@ class Conversation:
             tags=tags,
             executor=executor,
             settings=settings,
+            **given,
         )
 
     @classmethod
@@ -102,10 +106,11 @@ class Conversation:
         agent: AgentSpec | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        **given: Unpack[GivenRules],
     ) -> Conversation:
         """Open a conversation that exists; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
-        new._start(AsyncConversation.open, id, store=store, agent=agent, executor=executor, settings=settings)
+        new._start(AsyncConversation.open, id, store=store, agent=agent, executor=executor, settings=settings, **given)
         return new
 
     @classmethod
@@ -269,6 +274,10 @@ class Conversation:
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Give it these tags and no others."""
         self._loop.call(self._core.set_tags, tags)
+
+    def set_confirmation_policy(self, policy: Policy) -> None:
+        """Change which calls wait for a person, from the next step on."""
+        self._loop.call(self._core.set_confirmation_policy, policy)
 
     def set_model(self, model: str) -> None:
         """Go on with another model; see `AsyncConversation.set_model`."""

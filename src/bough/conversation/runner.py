@@ -1,0 +1,121 @@
+"""One run from its lease to its end: what starts it, what it may do, and how its end is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from bough.agents.build import Blueprint
+from bough.agents.context import ToolContext
+from bough.conversation.condense import SummarizingCondenser
+from bough.conversation.journal import Journal
+from bough.conversation.lease import held_lease
+from bough.conversation.loop import Loop
+from bough.conversation.recorder import Recorder
+from bough.conversation.result import RunResult
+from bough.conversation.rules import Rules
+from bough.conversation.setup import resolved_model
+from bough.conversation.supervisor import Supervisor
+from bough.conversation.surroundings import Surroundings
+from bough.errors import BoughError
+from bough.events.model import ErrorRaised, StateChanged
+from bough.events.record import Status
+from bough.types import SystemClock
+
+
+class Runner:
+    """Runs one conversation once."""
+
+    def __init__(self, journal: Journal, blueprint: Blueprint, surroundings: Surroundings, rules: Rules) -> None:
+        self._journal = journal
+        self._blueprint = blueprint
+        self._surroundings = surroundings
+        self._rules = rules
+        self._steps = 0
+
+    async def run(self) -> RunResult:
+        """Run to the end, and return how it ended; without work, at once."""
+        await self._journal.catch_up()
+        state = self._journal.state
+        start = state.head
+        if state.waiting or (not state.has_work and state.status != "running"):
+            return self.result(start)
+        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+            self._journal.generation = lease.generation
+            try:
+                await self._journal.append(StateChanged(changes={"status": "running"}))
+                await self._leave(await self._loop(model))
+            except asyncio.CancelledError:
+                paused = StateChanged(changes={"status": "paused"}, reason="interrupted")
+                await asyncio.shield(self._journal.append(paused))
+                raise
+            except BoughError as error:
+                await self._record(error)
+                raise
+            except Exception as error:
+                await self._record(BoughError(f"{type(error).__name__}: {error}"))
+                raise
+            finally:
+                self._journal.generation = None
+        return self.result(start)
+
+    async def _loop(self, model: Any) -> Status:
+        """Run the loop and return the status to leave with."""
+        journal, rules = self._journal, self._rules
+        agent = self._blueprint.agent(model, instructions=journal.state.instructions)
+        guard = rules.guard(journal.cid, journal.state.workspace)
+        recorder = Recorder(journal, guard)
+        condenser = rules.condenser
+        if isinstance(condenser, SummarizingCondenser) and condenser.model is None:
+            condenser = replace(condenser, model=model)
+        supervisor = Supervisor(
+            journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
+        )
+        loop = Loop(agent, journal, self._context(), recorder, supervisor)
+        journal.listeners.append(supervisor.watch)
+        try:
+            async with agent:
+                return await loop.run()
+        finally:
+            self._steps = loop.steps
+            journal.listeners.remove(supervisor.watch)
+
+    def _context(self) -> ToolContext:
+        return ToolContext(
+            workspace=self._journal.state.workspace,
+            executor=self._surroundings.executor,
+            emit=self._journal.append,
+            active_skills=lambda: self._journal.state.active_skills,
+            secrets=self._rules.secrets.for_script,
+            timeout_seconds=self._surroundings.settings.timeout_seconds,
+        )
+
+    async def _leave(self, status: Status) -> None:
+        """Write down the status the run ends with, unless what ended it has."""
+        if self._journal.state.status != status:
+            await self._journal.append(StateChanged(changes={"status": status}))
+
+    async def _record(self, error: BoughError) -> None:
+        """Write the error into the log, unless the log itself is what failed."""
+        try:
+            await self._journal.append(
+                ErrorRaised(code=error.code, message=error.message, hint=error.hint),
+                StateChanged(changes={"status": "error"}),
+            )
+        except BoughError as unrecorded:
+            error.details["unrecorded"] = unrecorded.message
+
+    def result(self, start: int) -> RunResult:
+        """Return what the run that began at seq `start` has come to so far."""
+        state = self._journal.state
+        return RunResult(
+            status=state.status,
+            output=state.output,
+            steps=self._steps,
+            start=start,
+            stop=state.head,
+            usage=state.own,
+            limit=state.limit,
+        )

@@ -1,0 +1,241 @@
+"""Calls that wait for a person: across restarts and forks, and never run without an approval of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.conversation import AsyncConversation
+from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.guard import (
+    AllowList,
+    AlwaysConfirm,
+    ConfirmRisky,
+    Hook,
+    HookKind,
+    HookSet,
+    NeverConfirm,
+    Risk,
+    RuleAnalyzer,
+)
+from bough.testing import tool_call
+
+pytestmark = pytest.mark.anyio
+
+
+class Tool:
+    """A tool that counts."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+        def act(name: str) -> str:
+            """Act."""
+            self.ran.append(name)
+            return f"acted {name}"
+
+        self.act = act
+
+
+@pytest.fixture
+def tool() -> Tool:
+    return Tool()
+
+
+async def waiting(start: Any, scripted: Any, tool: Tool, *answers: str, **rules: Any) -> Any:
+    spec = scripted(
+        [tool_call("act", name="a"), tool_call("act", name="b")], *(answers or ("done",)), tools=(tool.act,)
+    )
+    conversation = await start(spec, **({"confirmation_policy": AlwaysConfirm()} | rules))
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert result.status == "waiting_for_confirmation"
+    assert tool.ran == []
+    return conversation
+
+
+async def test_approving_all_runs_all(start: Any, scripted: Any, tool: Tool) -> None:
+    conversation = await waiting(start, scripted, tool)
+    assert [call["arguments"] for call in conversation.state.waiting.values()] == [{"name": "a"}, {"name": "b"}]
+    assert (await conversation.run()).status == "waiting_for_confirmation", "running again changes nothing"
+    await conversation.approve()
+    assert (await conversation.run()).output == "done"
+    assert sorted(tool.ran) == ["a", "b"]
+
+
+async def test_rejecting_one_tells_the_model_and_runs_the_other(start: Any, scripted: Any, tool: Tool) -> None:
+    conversation = await waiting(start, scripted, tool)
+    first, second = conversation.state.waiting
+    await conversation.reject("not that one", first)
+    assert conversation.status == "waiting_for_confirmation"
+    await conversation.approve(second)
+    await conversation.run()
+    assert tool.ran == ["b"]
+    told = conversation.agent.model.asked[1].messages[-1].parts
+    assert "not that one" in str(told[0].content)
+
+
+async def test_it_survives_a_restart(start: Any, scripted: Any, tool: Tool, store: Any, settings: Any) -> None:
+    conversation = await waiting(start, scripted, tool)
+    again = await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    assert len(again.state.waiting) == 2
+    assert (await again.run()).status == "waiting_for_confirmation", "the policy came from the log"
+    await again.approve()
+    await again.run()
+    assert sorted(tool.ran) == ["a", "b"]
+
+
+async def test_approved_in_one_branch_rejected_in_the_other(
+    start: Any, scripted: Any, tool: Tool, store: Any, settings: Any
+) -> None:
+    source = await waiting(start, scripted, tool, "source done", "fork done")
+    source = await AsyncConversation.open(source.id, store=store, agent=source.agent, settings=settings)
+    fork = await source.fork(pending="carry")
+    assert (fork.status, len(fork.state.waiting)) == ("waiting_for_confirmation", 2)
+    await source.reject("no")
+    assert (await source.run()).output == "source done"
+    assert tool.ran == [], "the branch that said no ran nothing"
+    await fork.approve()
+    assert (await fork.run()).output == "fork done"
+    assert sorted(tool.ran) == ["a", "b"]
+
+
+async def test_an_approval_does_not_travel_into_a_fork(start: Any, scripted: Any, tool: Tool) -> None:
+    source = await waiting(start, scripted, tool, "fork says", "source says")
+    await source.approve()
+    fork = await source.fork(pending="carry")
+    assert fork.status == "waiting_for_confirmation"
+    assert (await fork.run()).status == "waiting_for_confirmation"
+    assert tool.ran == []
+
+
+async def test_carried_calls_wait_even_where_the_policy_never_asks(start: Any, scripted: Any, tool: Tool) -> None:
+    spec = scripted([tool_call("act", name="a")], "done", "fork done", tools=(tool.act,))
+    source = await start(spec)
+    await source.send_message("go")
+    await source.run()
+    cut = [stored.seq async for stored in source.events if stored.kind == "ModelResponded"]
+    fork = await source.fork(at=cut[0] + 1, pending="carry")
+    assert (await fork.run()).status == "waiting_for_confirmation"
+    assert tool.ran == ["a"]
+    await fork.approve()
+    assert (await fork.run()).output == "fork done"
+    assert tool.ran == ["a", "a"]
+
+
+async def test_a_call_that_has_started_is_not_carried(start: Any, scripted: Any, tool: Tool) -> None:
+    spec = scripted([tool_call("act", name="a")], "done", tools=(tool.act,))
+    source = await start(spec)
+    await source.send_message("go")
+    await source.run()
+    called = [stored.seq async for stored in source.events if stored.kind == "ToolCalled"]
+    with pytest.raises(InvalidInput, match="has started"):
+        await source.fork(at=called[0] + 1, pending="carry")
+
+
+async def test_another_agent_needs_the_tools_of_carried_calls(start: Any, scripted: Any, tool: Tool) -> None:
+    source = await waiting(start, scripted, tool)
+    with pytest.raises(InvalidInput, match="no tool 'act'"):
+        await source.fork(pending="carry", agent=scripted())
+    assert await source.store.children(source.id) == []
+
+
+@pytest.mark.parametrize("at_cut", [AlwaysConfirm(), ConfirmRisky(), NeverConfirm()])
+@pytest.mark.parametrize("now", [AlwaysConfirm(), ConfirmRisky(), NeverConfirm()])
+async def test_a_fork_is_as_strict_as_the_cut_and_as_the_source(
+    start: Any, scripted: Any, at_cut: Any, now: Any
+) -> None:
+    source = await start(scripted("one"), confirmation_policy=at_cut)
+    cut = source.state.head
+    await source.set_confirmation_policy(now)
+    fork = await source.fork(at=cut)
+    policy = fork._rules.policy
+    for risk in Risk:
+        assert policy.needs_confirmation(risk) >= at_cut.needs_confirmation(risk)
+        assert policy.needs_confirmation(risk) >= now.needs_confirmation(risk)
+    assert fork.state.policies["policy"] == policy.to_json(), "and it is on record"
+
+
+async def test_risky_calls_wait_and_harmless_ones_run(start: Any, scripted: Any) -> None:
+    ran: list[str] = []
+
+    def run_command(command: str) -> str:
+        """Run."""
+        ran.append(command)
+        return "ok"
+
+    spec = scripted(
+        tool_call("run_command", command="ls"), tool_call("run_command", command="rm -rf /"), "x", tools=(run_command,)
+    )
+    conversation = await start(spec, confirmation_policy=ConfirmRisky(), security_analyzer=RuleAnalyzer())
+    await conversation.send_message("go")
+    assert (await conversation.run()).status == "waiting_for_confirmation"
+    assert ran == ["ls"]
+    risks = [stored.event.risk async for stored in conversation.events if stored.kind == "ToolCalled"]
+    assert risks == ["LOW"]
+    assert [call["risk"] for call in conversation.state.waiting.values()] == ["HIGH"]
+
+
+async def test_nothing_waits(start: Any, scripted: Any, tool: Tool) -> None:
+    conversation = await start(scripted("one"))
+    with pytest.raises(Conflict, match="no call waits"):
+        await conversation.approve()
+    conversation = await waiting(start, scripted, tool)
+    with pytest.raises(Conflict, match="does not wait"):
+        await conversation.reject("no", "unknown")
+
+
+async def test_an_allow_list_refuses(start: Any, scripted: Any, tool: Tool) -> None:
+    spec = scripted([tool_call("act", name="a")], "I may not", tools=(tool.act,))
+    conversation = await start(spec, allow_list=AllowList.of("read_file"))
+    await conversation.send_message("go")
+    assert (await conversation.run()).output == "I may not"
+    assert tool.ran == []
+    rejected = [stored.event async for stored in conversation.events if stored.kind == "ToolRejected"]
+    assert [event.by for event in rejected] == ["allow-list"]
+
+
+def hook(kind: HookKind, command: str) -> HookSet:
+    return HookSet((Hook(kind=kind, command=command),))
+
+
+async def test_a_hook_denies_and_is_recorded(start: Any, scripted: Any, tool: Tool) -> None:
+    spec = scripted([tool_call("act", name="a")], "denied", tools=(tool.act,))
+    hooks = hook(HookKind.PRE_TOOL_USE, "echo 'not today' >&2; exit 2")
+    conversation = await start(spec, hooks=hooks)
+    await conversation.send_message("go")
+    await conversation.run()
+    assert tool.ran == []
+    assert "not today" in str(spec.model.asked[1].messages[-1].parts[0].content)
+    verdicts = [stored.event.verdict async for stored in conversation.events if stored.kind == "HookRan"]
+    assert verdicts == ["deny"]
+
+
+async def test_a_hook_refuses_a_message(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted(), hooks=hook(HookKind.USER_PROMPT_SUBMIT, "echo secret >&2; exit 2"))
+    with pytest.raises(PermissionDenied, match="secret"):
+        await conversation.send_message("tell me")
+    assert [stored.kind async for stored in conversation.events] == ["ConversationStarted", "HookRan"]
+
+
+async def test_a_stop_hook_sends_the_agent_back(start: Any, scripted: Any, tmp_path: Path) -> None:
+    flag = tmp_path / "done"
+    command = f"test -e {flag} && exit 0; touch {flag}; echo 'write the tests' >&2; exit 2"
+    spec = scripted("finished", "tests written")
+    conversation = await start(spec, hooks=hook(HookKind.STOP, command))
+    await conversation.send_message("go")
+    assert (await conversation.run()).output == "tests written"
+    assert "write the tests" in str(spec.model.asked[1].messages[-1])
+
+
+async def test_hooks_are_not_lost_by_opening_again(start: Any, scripted: Any, store: Any, settings: Any) -> None:
+    hooks = hook(HookKind.PRE_TOOL_USE, "exit 0")
+    conversation = await start(scripted("one"), hooks=hooks)
+    with pytest.raises(InvalidInput, match="hooks that are not here"):
+        await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    again = await AsyncConversation.open(
+        conversation.id, store=store, agent=conversation.agent, settings=settings, hooks=hooks
+    )
+    assert again._rules.hooks == hooks

@@ -1,0 +1,124 @@
+"""Bounds, pauses and circles: a run ends in a status that says why, and can go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.guard import EnvSecret, Limits, Secrets
+from bough.testing import tool_call
+
+pytestmark = pytest.mark.anyio
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_iterations_are_bounded_and_the_run_goes_on_later(start: Any, scripted: Any) -> None:
+    calls = [tool_call("add", a=n, b=n) for n in range(4)]
+    spec = scripted(*calls, "done", tools=(add,))
+    conversation = await start(spec, limits=Limits(iterations=2))
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert (result.status, result.limit, spec.model.requests) == ("paused", "iterations", 2)
+    assert [s.event.limit async for s in conversation.events if s.kind == "LimitReached"] == ["iterations"]
+    result = await conversation.run()
+    assert (result.status, spec.model.requests) == ("paused", 4)
+    result = await conversation.run()
+    assert (result.status, result.output, result.limit) == ("finished", "done", None)
+
+
+async def test_requests_of_the_conversation_are_bounded(start: Any, scripted: Any) -> None:
+    spec = scripted("one", "two")
+    conversation = await start(spec, limits=Limits(requests=1))
+    for text in ("first", "second"):
+        await conversation.send_message(text)
+        result = await conversation.run()
+    assert (result.limit, spec.model.requests) == ("requests", 1)
+
+
+async def test_a_pause_takes_effect_at_the_next_step(start: Any, scripted: Any) -> None:
+    async def pause() -> str:
+        """Pause."""
+        await conversation.pause(by="me")
+        return "paused"
+
+    spec = scripted(tool_call("pause"), "went on", tools=(pause,))
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert (result.status, spec.model.requests) == ("paused", 1)
+    assert (await conversation.run()).output == "went on"
+
+
+async def test_an_agent_in_a_circle_is_nudged_once_and_then_stopped(start: Any, scripted: Any) -> None:
+    spec = scripted(*[tool_call("add", a=1, b=1) for _ in range(20)], tools=(add,))
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert result.status == "stuck"
+    assert spec.model.requests == 8
+    nudges = [s.event async for s in conversation.events if s.kind == "UserMessage" and s.event.sender == "bough"]
+    assert len(nudges) == 1
+    assert [s.kind async for s in conversation.events][-2] == "StuckDetected"
+
+
+async def test_asking_leaves_the_log_alone(start: Any, scripted: Any) -> None:
+    spec = scripted("one", "it was about whales")
+    conversation = await start(spec)
+    await conversation.send_message("tell me of whales")
+    await conversation.run()
+    head = conversation.state.head
+    assert await conversation.ask("what was it about?") == "it was about whales"
+    assert (await conversation.store.get(conversation.id)).head == head
+    assert spec.model.asked[1].tools == ()
+
+
+async def test_no_secret_reaches_a_stored_byte(
+    start: Any, scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = "s3cr3t-value-of-mine"
+    monkeypatch.setenv("MY_TOKEN", value)
+
+    def leak() -> dict[str, str]:
+        """Leak."""
+        return {"env": os.environ["MY_TOKEN"]}
+
+    spec = scripted(tool_call("leak"), f"the token is {value}", tools=(leak,))
+    conversation = await start(spec, secrets=Secrets({"MY_TOKEN": EnvSecret("MY_TOKEN")}))
+    await conversation.send_message(f"my token is {value}, use it")
+    streamed = "".join([update.text async for update in conversation.run_stream() if hasattr(update, "text")])
+    assert value not in streamed
+    assert "<secret:MY_TOKEN>" in streamed
+    for stored in [stored async for stored in conversation.events]:
+        assert value.encode() not in stored.raw
+    assert value not in str(spec.model.asked[1].messages)
+    assert all(value.encode() not in file.read_bytes() for file in tmp_path.rglob("*.db*"))
+
+
+async def test_interrupting_a_script_that_will_not_end(start: Any, settings: Any, store: Any, tmp_path: Path) -> None:
+    from bough.agents.spec import AgentSpec
+    from bough.conversation import AsyncConversation
+    from bough.testing import ScriptedModel
+
+    command = "trap '' TERM INT HUP; (setsid sleep 300 &) ; echo started > started; while :; do sleep 1; done"
+    model = ScriptedModel([tool_call("run_command", command=command), "it was interrupted"])
+    spec = AgentSpec(model=model, skills=(), workspace_access="run")
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    conversation = await AsyncConversation.create(spec, workspace=workspace, store=store, settings=settings)
+    await conversation.send_message("go")
+    run = asyncio.create_task(conversation.run())
+    async with asyncio.timeout(20):
+        while not (workspace / "started").exists():
+            await asyncio.sleep(0.01)
+    await conversation.interrupt()
+    assert (await run).status == "paused"
+    assert [s.kind async for s in conversation.events][-2:] == ["ToolInterrupted", "StateChanged"]
+    assert (await conversation.run()).output == "it was interrupted"
