@@ -138,7 +138,7 @@ class _Forms:
             out += [text[position:start], f"<secret:{name}>" if name else ""]
             position = end
         out.append(text[position:cut])
-        return "".join(out), max(0, position - cut)
+        return "".join(out), max(0, position - cut, covered - cut)
 
     def undecided(self, text: str) -> int:
         """Return where the first end of `text` begins that may become a secret with what comes next."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bough.guard.risk import Finding, Risk
 
-_HARMLESS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/fd/1", "/dev/fd/2"})
+_HARMLESS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"})
 _READABLE_DEVICES = frozenset({"/dev/zero", "/dev/random", "/dev/urandom", "/dev/full"})
 
 _CREDENTIALS = re.compile(
@@ -36,7 +36,7 @@ def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), wri
         bases: Folders a relative path may start from; the workspace alone when empty.
         write: Whether it is (or may be) changed.
     """
-    if path in _HARMLESS or not path or "\0" in path:
+    if _harmless(path) or not path or "\0" in path:
         return
     for place in dict.fromkeys(_place(path, base) for base in bases or (workspace,)):
         if _CREDENTIALS.search(place):
@@ -47,9 +47,13 @@ def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), wri
             yield _outside(path, write)
 
 
+def _harmless(path: str) -> bool:
+    return path in _HARMLESS or re.fullmatch(r"/dev/fd/\d+", path) is not None
+
+
 def leads_outside(path: str, *, workspace: Path) -> bool:
     """Whether a path ends outside the workspace after links, `..` and `~` are resolved."""
-    return path not in _HARMLESS and not _inside(_place(path, workspace), workspace)
+    return not _harmless(path) and not _inside(_place(path, workspace), workspace)
 
 
 def _outside(path: str, write: bool) -> Finding:

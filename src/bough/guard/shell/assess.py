@@ -98,7 +98,7 @@ def _command(command: Command, setting: Setting) -> Iterator[Finding]:
     if not command.words:
         return
     name = command.words[0]
-    if name.known and not name.pattern:
+    if name.known and not name.pattern and not name.computed:
         yield from _named(Call(name=base_name(name), args=command.args, command=command, setting=setting), name.text)
     elif name.computed or name.pattern:
         yield Finding(Risk.HIGH, "which command runs is only computed when it runs")

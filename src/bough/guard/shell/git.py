@@ -37,7 +37,7 @@ def git(call: Call) -> Iterator[Finding]:
         option = rest.pop(0)
         value = rest.pop(0) if option.text in _VALUED and rest else Word(option.text.partition("=")[2], option.known)
         yield from _global(call, option.text.partition("=")[0], value)
-    if not rest:
+    if not rest or any(word.text == "--help" for word in rest):
         return
     name, sub = rest[0], replace(call, args=tuple(rest[1:]))
     if not name.known:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
+from bough.guard.names import names
 from bough.guard.shell.words import MAX_VALUES, PRIVATE, Variables, Word, flat_words, word_values
 
 MAX_BYTES = 64 << 10
@@ -34,7 +35,7 @@ class Command:
     Attributes:
         words: Name first; empty for a redirection on its own.
         piped: Whether another command's output is its input.
-        stdin: Texts given to it as here-documents or here-strings.
+        stdin: Texts given to it as here-documents or here-strings; an unknown one for a file.
     """
 
     words: tuple[Word, ...]
@@ -94,7 +95,7 @@ def _read(source: bytes, script: Script, variables: dict[str, tuple[str, ...] | 
     if root.descendant_count > MAX_NODES:
         script.problem = "the command has too many parts"
         return
-    if root.has_error:
+    if root.has_error or any(_torn(node, source) for node in _walk(root)):
         script.problem = "the command could not be read as shell in full"
     variables.setdefault("IFS", (" ",))
     for node in _walk(root):
@@ -111,6 +112,23 @@ def _walk(root: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(reversed(node.children))
+
+
+_WORDS = names(
+    "command_name word number string raw_string ansi_c_string translated_string concatenation simple_expansion "
+    "expansion command_substitution process_substitution brace_expression variable_assignment file_redirect command"
+)
+_WHOLE = names("concatenation string translated_string command_name expansion heredoc_body regex brace_expression")
+
+
+def _torn(node: Node, source: bytes) -> bool:
+    r"""Whether the grammar took one word for two: `'tr'\uncate` is `truncate`, but its tree says `tr uncate`."""
+    if node.type in _WHOLE:
+        return False
+    return any(
+        left.type in _WORDS and right.type in _WORDS and not source[left.end_byte : right.start_byte].isspace()
+        for left, right in pairwise(node.children)
+    )
 
 
 def _note_variable(node: Node, script: Script, variables: dict[str, tuple[str, ...] | None]) -> None:
@@ -184,6 +202,8 @@ class _Collector:
                 self._add((), self._redirects(node))
             elif node.type == "command":
                 self._command(node, piped, stdin)
+            elif node.type == "unset_command":
+                self._add(tuple(Word(_source(child)) for child in node.children), ())
             later = False
             for child in node.children:
                 fed = (node.type == "pipeline" and later) or node.type == "heredoc_redirect"
@@ -213,7 +233,7 @@ class _Collector:
             self._script.commands.append(Command(words, redirects, piped, stdin))
 
     def _given(self, node: Node) -> tuple[Word, ...]:
-        """The texts of here-documents and here-strings of a node."""
+        """What a node's input is: the texts of here-documents and here-strings, and files, which are not known."""
         found: list[Word] = []
         for redirect in node.children_by_field_name("redirect"):
             for child in redirect.children:
@@ -221,6 +241,7 @@ class _Collector:
                     found.append(Word(_source(child)))
                 elif redirect.type == "herestring_redirect" and child.is_named:
                     found += flat_words(child, self._variables)
+        found += [Word("", known=False) for each in _file_redirects(node) if _operator(each) == "<"]
         return tuple(found)
 
     def _redirects(self, node: Node) -> tuple[Redirect, ...]:

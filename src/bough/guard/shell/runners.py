@@ -251,8 +251,10 @@ def interpreter(call: Call) -> Iterator[Finding]:
     given = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
     if call.command.piped and not call.operands and not call.has("V", "version", "help"):
         yield Finding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
-    elif call.has(codes, "eval", "print") or call.command.stdin:
+    elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
         yield from _code(call, given)
+    elif any(word.computed for word in call.operands[:1]):
+        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif family == "python" and call.has("m"):
         yield from _module(call)
     elif call.operands:

@@ -20,6 +20,9 @@ _OPEN, _COMMA, _CLOSE, _BREAK = "\ue000", "\ue001", "\ue002", "\ue003"
 PRIVATE = (_OPEN, _COMMA, _CLOSE, _BREAK)
 """Characters that stand for unquoted braces and blanks in here; a text that holds them is refused before."""
 
+SUBSTITUTED = "/dev/fd/63"
+"""What a command sees in place of `<(…)`: a file, whose content another command writes."""
+
 Variables = Mapping[str, tuple[str, ...] | None]
 """Every value a variable may have; None where that cannot be told."""
 
@@ -71,8 +74,8 @@ def _bounded(values: Iterable[Word], node: Node) -> list[Word]:
     return found if len(found) <= MAX_VALUES else _unknown(node)
 
 
-_QUOTES: Mapping[str, int] = {"command_name": 0, "concatenation": 0, "string": 1, "translated_string": 2}
-"""Nodes that join their children -> how many characters their opening quotes take."""
+_QUOTES: Mapping[str, int] = {"command_name": 0, "concatenation": 0, "string": 1}
+"""Nodes that join their children -> how many characters their quotes take at each end."""
 _EXPANSIONS = ("simple_expansion", "expansion")
 _PLAIN = ("word", "number", "string_content", "extglob_pattern")
 
@@ -82,7 +85,7 @@ def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[
         return _unknown(node, computed=True)
     kind = node.type
     if kind in _QUOTES:
-        return _joined(node, _QUOTES[kind], variables, quoted or kind.endswith("string"), depth)
+        return _joined(node, _QUOTES[kind], variables, quoted or kind == "string", depth)
     if kind in _EXPANSIONS:
         return _variable(_text(node).strip("${}"), node, variables, quoted)
     if kind == "raw_string":
@@ -91,7 +94,9 @@ def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[
         return [Word(_ansi(_text(node)[2:-1]))]
     if kind in _PLAIN or not node.is_named:
         return [_plain(_text(node), quoted)]
-    return _unknown(node, computed=kind.endswith("_substitution"))
+    if kind == "process_substitution":
+        return [Word(SUBSTITUTED, computed=True)]
+    return _unknown(node, computed=kind == "command_substitution")
 
 
 def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
@@ -103,7 +108,7 @@ def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: in
         begin = max(child.start_byte - start, position)
         parts += [_between(source[position:begin], quoted), _values(child, variables, quoted, depth + 1)]
         position = child.end_byte - start
-    parts.append(_between(source[position : len(source) - min(edge, 1)], quoted))
+    parts.append(_between(source[position : len(source) - edge], quoted))
     return _bounded((sum(each, Word("")) for each in product(*parts)), node)
 
 
@@ -117,7 +122,8 @@ def _plain(text: str, quoted: bool) -> Word:
     pieces = re.split(r"(\\.)", text, flags=re.DOTALL)
     marks = str.maketrans({"{": _OPEN, ",": _COMMA, "}": _CLOSE})
     plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(marks) for p in pieces)
-    return Word(plain, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
+    known = not re.search(r"[$\s]", "".join(pieces[::2]))  # `$"…"`, `{ {`: words that the grammar reads wrongly
+    return Word(plain, known, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
 
 
 def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list[Word]:
@@ -131,6 +137,7 @@ def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
+_SIMPLE |= {mark: mark for mark in "\\'\"?"}
 
 
 def _ansi(text: str) -> str:
@@ -144,11 +151,15 @@ def _escaped(code: str) -> str:
         return chr(int(code, 8) & 0xFF)
     if code[0] == "c" and len(code) == 2:
         return chr(ord(code[1]) & 0x1F)
-    return _SIMPLE.get(code, code)
+    return _SIMPLE.get(code, "\\" + code)
 
 
 def _split(word: Word) -> Iterator[Word]:
-    for text in islice(_braces(word.text), MAX_VALUES * 4):
+    texts = list(islice(_braces(word.text), MAX_VALUES * 4 + 1))
+    if len(texts) > MAX_VALUES * 4:
+        yield Word(_restored(word.text).replace(_BREAK, " "), known=False, computed=word.computed)
+        return
+    for text in texts:
         for piece in text.split(_BREAK):
             if piece or _BREAK not in text:
                 yield Word(_restored(piece), word.known, word.computed, word.pattern)
