@@ -17,14 +17,14 @@ from typing import Final
 from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
 from bough.execution.child import CONF, STATUS, Launch, readable
-from bough.execution.identity import Identity, free_uid, identity_for
+from bough.execution.identity import Identity, free_uid, identity_for, uncounted
 from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.rung import INSIDE, RungReport
 from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.workspace import Workspace
 
-INIT: Final = "/run/bough/init.py"
+INIT: Final = "/run/bough/init.pyc"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _PROBE_SECONDS = 10.0
@@ -44,6 +44,7 @@ class BubblewrapRung:
     _interpreter: Interpreter = field(default_factory=find_interpreter)
     _options: tuple[str, ...] = ()
     _filter: bytes = b""
+    _init: bytes = b""
 
     async def probe(self) -> RungReport:
         """Find bubblewrap in PATH and run `true` behind it, with every option that a run has."""
@@ -64,6 +65,7 @@ class BubblewrapRung:
             self._interpreter = interpreter
             failure = self._try_true()
             if not failure:
+                self._init = _compiled(interpreter)
                 return RungReport(name=self.name, isolation=self.isolation, works=True)
         return self._lacks(f"bwrap could not make its namespaces: {failure}.", _userns_remedy())
 
@@ -97,10 +99,12 @@ class BubblewrapRung:
         _check_countable(identity, workspace)
         filter_fd = readable(self._filter, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
+        init_fd = readable(self._init, "bough-init")
         argv = [
             *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._places(plan, workspace),
             *("--perms", "0444", "--ro-bind-data", str(users_fd), "/etc/passwd"),
+            *("--perms", "0444", "--ro-bind-data", str(init_fd), INIT),
             *("--remount-ro", "/", "--chdir", "/"),
             *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", INIT, "start", CONF, STATUS),
         ]
@@ -110,7 +114,7 @@ class BubblewrapRung:
             stdin=plan.request.stdin,
             limits=plan.request.limits,
             env={},
-            pass_fds=(filter_fd, users_fd),
+            pass_fds=(filter_fd, users_fd, init_fd),
             kill_after_seconds=0.02,
         )
 
@@ -152,8 +156,7 @@ class BubblewrapRung:
 
     def _places(self, plan: Plan, workspace: Workspace) -> list[str]:
         """Return the options that show the workspace, the code and the mounts."""
-        places = [*_parents(INIT)]
-        places += ["--ro-bind", f"{INSIDE}/init.py", INIT, "--ro-bind", workspace.code, CODE_FOLDER]
+        places = [*_parents(INIT), "--ro-bind", workspace.code, CODE_FOLDER]
         places += ["--bind", workspace.work, WORK]
         for mount in sorted(plan.mounts, key=lambda mount: mount.target.count("/")):
             if not mount.target.startswith(WORK + "/"):
@@ -164,7 +167,7 @@ class BubblewrapRung:
 
 def _check_countable(identity: Identity, workspace: Workspace) -> None:
     """Refuse uid 0 without a control group: the kernel does not count the processes of root by resource limits."""
-    if os.geteuid() == 0 and identity.uid is None and workspace.group is None:
+    if uncounted(identity) and workspace.group is None:
         raise SandboxUnavailable(
             "The workspace belongs to root, and no control group can bound the processes of a run as root.",
             hint=f"Give the folder to an ordinary user: chown -R nobody {workspace.work}",
@@ -177,6 +180,18 @@ def _parents(path: str) -> list[str]:
     for folder in reversed(PurePosixPath(path).parents[:-1]):
         made += ["--perms", "0755", "--dir", str(folder)]
     return made
+
+
+def _compiled(interpreter: Interpreter) -> bytes:
+    """Return `init.py` compiled by and for `interpreter`, which is a third of its start saved in every run."""
+    code = (
+        "import importlib.util, marshal, sys\n"
+        "source = open(sys.argv[1], 'rb').read()\n"
+        "compiled = marshal.dumps(compile(source, 'init.py', 'exec'))\n"
+        "sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + compiled)"
+    )
+    argv = [interpreter.path, "-I", "-S", "-c", code, f"{INSIDE}/init.py"]
+    return subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=True).stdout  # noqa: S603
 
 
 def _users(identity: Identity) -> bytes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,6 +80,13 @@ class Group:
         files = [os.path.join(folder, "cgroup.procs") for folder in self.folders]
         return ["/bin/sh", "-c", JOIN_SCRIPT, "sh", str(len(files)), *files, *command]
 
+    def take(self, pids: Sequence[int]) -> None:
+        """Move running processes in; one that has ended meanwhile is passed over. Blocks, often for 20 ms."""
+        for folder in self.folders:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    _write(folder, "cgroup.procs", pid)
+
     @property
     def memory_ran_out(self) -> bool:
         """Whether the kernel killed something in it for want of memory."""
@@ -100,6 +109,48 @@ class Group:
                     if time.monotonic() > deadline:
                         break
                     time.sleep(0.002)
+
+
+class LateGroup:
+    """The control group of a run that is made, and entered, only once the run has lasted a while.
+
+    To enter one makes the kernel wait for all its processors, 20 ms and more; a short run is over by then.
+    """
+
+    def __init__(self, make: Callable[[], Group | None]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._group: Group | None = None
+        self._closed = False
+
+    @property
+    def entered(self) -> bool:
+        """Whether the kernel bounds the run by now."""
+        return self._group is not None
+
+    def enter(self, pids: Callable[[], Sequence[int]]) -> None:
+        """Make the group and move everything in that `pids` returns, until it returns nothing new. Blocks."""
+        with self._lock:
+            if self._closed:
+                return
+            group = self._make()
+            taken: set[int] = set()
+            while group is not None and (new := [pid for pid in pids() if pid not in taken]):
+                group.take(new)
+                taken.update(new)
+            self._group = group
+
+    @property
+    def memory_ran_out(self) -> bool:
+        """Whether the kernel killed something in it for want of memory."""
+        return self._group is not None and self._group.memory_ran_out
+
+    def close(self) -> None:
+        """Remove it, once everything in it has ended. Blocks."""
+        with self._lock:
+            self._closed = True
+            if self._group is not None:
+                self._group.remove()
 
 
 def usable_hierarchy() -> Hierarchy | None:

@@ -31,6 +31,11 @@ class Identity:
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
 
+def uncounted(identity: Identity) -> bool:
+    """Whether the kernel counts no processes for it by resource limits, as it does not for root."""
+    return os.geteuid() == 0 and identity.uid is None
+
+
 def identity_for(workspace: str | None) -> Identity:
     """Return as whom a run in `workspace` (None: a fresh one) happens."""
     if os.geteuid() != 0:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child, Launch
 from bough.execution.identity import Identity
 from bough.execution.outcome import result_of
@@ -33,19 +34,27 @@ async def run_process(
         identity: As whom.
     """
     workspace = await prepare(plan, shelf, identity)
+    group = LateGroup(lambda: shelf.new_group(plan.request.limits))
     try:
         child = Child(in_group(launch(plan, workspace), workspace))
-        ended = await child.run(timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace))
-        memory_ran_out = workspace.group is not None and workspace.group.memory_ran_out
+        ended = await child.run(
+            timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=group)
+        )
+        memory_ran_out = (workspace.group or group).memory_ran_out
         collected = await finished(workspace.collect, plan)
     finally:
-        await finished(workspace.remove)
+        await finished(_clean, group, workspace)
     return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 
 
 def in_group(launch: Launch, workspace: Workspace) -> Launch:
     """Return the launch that first enters the run's control group, if it has one."""
     return launch if workspace.group is None else replace(launch, argv=workspace.group.entering(launch.argv))
+
+
+def _clean(group: LateGroup, workspace: Workspace) -> None:
+    group.close()
+    workspace.remove()
 
 
 async def prepare(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:

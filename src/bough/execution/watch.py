@@ -9,6 +9,7 @@ import asyncio
 import os
 from typing import Final
 
+from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child
 from bough.execution.files import opened, size_bytes
 from bough.execution.request import Plan
@@ -20,17 +21,25 @@ SECONDS: Final = 0.05
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-async def watch(child: Child, plan: Plan, workspace: Workspace) -> None:
-    """End the run when its workspace outgrows `work_bytes`, or, without a control group, its memory `memory_bytes`."""
+async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
+    """End the run when its workspace outgrows `work_bytes`, or, without a control group, its memory `memory_bytes`.
+
+    Args:
+        group: What the run is moved into after the first look, unless it is in a group already.
+    """
     limits = plan.request.limits
     room = limits.work_bytes
     if plan.workspace is not None:
         room += await asyncio.to_thread(work_bytes, workspace, 1 << 62)
+    await asyncio.sleep(SECONDS)
+    if workspace.group is None:
+        await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
+    bounded = workspace.group is not None or group.entered
     while True:
         await asyncio.sleep(SECONDS)
         if await asyncio.to_thread(work_bytes, workspace, room) > room:
             child.stop("work_bytes")
-        elif workspace.group is None and await asyncio.to_thread(memory_bytes, child.pid, limits.memory_bytes):
+        elif not bounded and await asyncio.to_thread(uses_more_memory, child.pid, limits.memory_bytes):
             child.stop("memory")
 
 
@@ -43,19 +52,20 @@ def work_bytes(workspace: Workspace, stop_at: int) -> int:
     return total
 
 
-def memory_bytes(pid: int, limit_bytes: int) -> bool:
+def uses_more_memory(pid: int, limit_bytes: int) -> bool:
     """Whether the processes below `pid` together use more than `limit_bytes`. Blocks; O(processes).
 
     Resident pages are cheap to count, but pages that processes share count many times; only when those are too many are
     the shared ones divided by their users, which is dear.
     """
-    pids = _below(pid)
+    pids = processes_below(pid)
     if sum(_resident(each) for each in pids) <= limit_bytes:
         return False
     return sum(_proportional(each) for each in pids) > limit_bytes
 
 
-def _below(pid: int) -> list[int]:
+def processes_below(pid: int) -> list[int]:
+    """Return the processes that descend from `pid`. Blocks."""
     found: list[int] = []
     todo = [pid]
     while todo:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bough.errors import ExecutorError
 from bough.execution.cgroup import Group
 from bough.execution.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
-from bough.execution.identity import Identity
+from bough.execution.identity import Identity, uncounted
 from bough.execution.request import Plan
 from bough.execution.shelf import Shelf
 
@@ -23,7 +23,7 @@ class Workspace:
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
         tmp: A private folder for walls that cannot make a fresh `/tmp`.
-        group: The control group of the run, where there is one.
+        group: The control group that the run starts in; None: it does not have to.
         letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through.
     """
 
@@ -46,7 +46,7 @@ class Workspace:
         folder = shelf.new_folder()
         try:
             prepared = cls._prepare(plan, folder, identity)
-            return replace(prepared, group=shelf.new_group(plan.request.limits))
+            return replace(prepared, group=shelf.new_group(plan.request.limits)) if uncounted(identity) else prepared
         except OSError as error:
             remove_tree(folder)
             raise ExecutorError(

@@ -14,10 +14,10 @@ where another first process is in charge.
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # ruff: noqa: S606, S302, S102 - as little as possible is imported, for old Pythons too
 
+import _signal as signal  # signal itself imports enum, which costs more than all the rest
 import marshal
 import os
 import select
-import signal
 import sys
 
 PR_SET_DUMPABLE = 4
@@ -121,13 +121,21 @@ def execute(conf, status_fd):
         os._exit(127)
 
 
-def become_main(conf):
-    """Turn this interpreter into one that was started on `conf["python"]`; return its code and namespace."""
+def add_site():
+    """Do what an interpreter without `-S` does, except for looking for customisations."""
     import site
 
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    site.addsitepackages(set())
+
+
+def become_main(conf):
+    """Turn this interpreter into one that was started on `conf["python"]`; return its code and namespace."""
     os.environ.clear()
     os.environ.update(conf["env"])
-    site.main()
+    add_site()
     sys.argv = conf["argv"]
     sys.path.insert(0, conf["path0"])
     sys.stdout.reconfigure(line_buffering=True)
@@ -145,7 +153,7 @@ def hide_own_frames():
     """Let a traceback begin with the program's own first line."""
 
     def show(kind, error, trace):
-        own = __file__
+        own = hide_own_frames.__code__.co_filename
         while trace is not None and trace.tb_frame.f_code.co_filename == own:
             trace = trace.tb_next
         sys.__excepthook__(kind, error.with_traceback(trace), trace)

@@ -1,0 +1,83 @@
+"""What running a script in the sandbox costs, against a bare `python3 -I -S -c 'print(1)'` child process.
+
+Figures: a cold run, a run that repeats with an `execution_id`, a call into a stateful interpreter, 50 runs at once,
+100 MB of output (time, and how far the caller's memory grows), how late a timeout comes, and how long a script takes to
+be over that leaves daemons behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+
+from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
+from harness import Figure, compare_async, in_turns_async, seconds_async
+
+PYTHON = "/usr/bin/python3"
+ROUNDS = 21
+TIMEOUT_SECONDS = 0.3
+
+DAEMONS = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        time.sleep(1000)
+print(1)
+"""
+
+
+async def bare() -> None:
+    """Run a bare interpreter; the floor."""
+    await asyncio.to_thread(
+        subprocess.run, [PYTHON, "-I", "-S", "-c", "print(1)"], check=True, stdout=subprocess.DEVNULL
+    )
+
+
+async def ok(executor: LocalSandboxCodeExecutor, code: str, **request: object) -> CodeExecutionResult:
+    """Run code that has to end well."""
+    result = await executor.execute(CodeExecutionInput(code=code, **request))  # type: ignore[arg-type]
+    if not result.ok:
+        raise RuntimeError(result)
+    return result
+
+
+async def overshoot(executor: LocalSandboxCodeExecutor, code: str) -> float:
+    """Return by how many seconds a timed-out run is longer than its timeout."""
+    request = CodeExecutionInput(code=code, timeout_seconds=TIMEOUT_SECONDS)
+    taken = await seconds_async(lambda: executor.execute(request))
+    return taken - TIMEOUT_SECONDS
+
+
+async def main() -> None:
+    """Print the figures."""
+    executor = LocalSandboxCodeExecutor()
+    await ok(executor, "print(1)")
+    await compare_async("execution: cold", lambda: ok(executor, "print(1)"), bare, rounds=ROUNDS)
+
+    async def many() -> None:
+        await asyncio.gather(*(ok(executor, "print(1)") for _ in range(50)))
+
+    async def many_bare() -> None:
+        await asyncio.gather(*(bare() for _ in range(50)))
+
+    await compare_async("execution: one of 50 at once", many, many_bare, per=50, rounds=5)
+    big = "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)"
+    await compare_async("execution: 100 MB of output", lambda: ok(executor, big), bare, rounds=5)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    await ok(executor, big)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    Figure("execution: growth of the caller by 100 MB of output", round(grown, 2), "MB", None, None, 1).report()
+    values, floors = await in_turns_async(
+        lambda: overshoot(executor, "import time; time.sleep(1000)"), lambda: seconds_async(bare)
+    )
+    Figure.of("execution: timeout overshoot", [v * 1e3 for v in values], [f * 1e3 for f in floors], unit="ms").report()
+    await compare_async("execution: three daemons left behind", lambda: ok(executor, DAEMONS), bare)
+    await executor.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
