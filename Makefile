@@ -22,7 +22,7 @@ $(READY): Makefile pyproject.toml requirements-dev.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements-dev.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements-dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 

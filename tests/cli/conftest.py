@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ class Cli:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def env(self, **more: str) -> dict[str, str]:
-        """The environment of a command."""
-        return {**os.environ, **self.environment, **more}
+        """The environment of a command; compiled modules are kept, as on any user's machine."""
+        return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **self.environment, **more}
 
     def __call__(self, *args: str | Path, stdin: str = "", **environment: str) -> Done:
         """Run a command and return exit code and streams."""
@@ -68,26 +68,41 @@ class Cli:
         """Run a command that streams with `--json` and return its records, whatever its exit code."""
         return [json.loads(line) for line in self(*args, "--json", **environment).stdout.splitlines()]
 
-    def on_terminal(self, *args: str, keys: bytes = b"", columns: int = 80, **environment: str) -> tuple[int, str]:
-        """Run a command on a terminal of its own and return exit code and screen output, escapes included."""
+    def on_terminal(
+        self, *args: str, typed: Sequence[tuple[str | Path, bytes]] = (), columns: int = 80, **environment: str
+    ) -> tuple[int, str]:
+        """Run a command on a terminal of its own and return exit code and screen output, escapes included.
+
+        Args:
+            typed: Text that is waited for on the screen, or a file, and the keys that are pressed then, in turn.
+        """
         primary, secondary = pty.openpty()
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
         process = subprocess.Popen(
             [BOUGH, *args],
             cwd=self.folder,
-            env=self.env(TERM="xterm-256color", **environment),
+            env=self.env(**{"TERM": "xterm-256color"} | environment),
             stdin=secondary,
             stdout=secondary,
             stderr=secondary,
             start_new_session=True,
         )
         os.close(secondary)
-        os.write(primary, keys)
-        shown = b""
+        shown, seen, steps = b"", 0, list(typed)
         while chunk := _read(primary):
             shown += chunk
+            while steps and (there := _comes(steps[0][0], shown, seen)):
+                seen = there
+                os.write(primary, steps.pop(0)[1])
         os.close(primary)
         return process.wait(), shown.decode().replace("\r\n", "\n")
+
+
+def _comes(awaited: str | Path, shown: bytes, seen: int) -> int:
+    """Return where the screen goes on after what is awaited, 0 while it has not come."""
+    if isinstance(awaited, Path):
+        return len(shown) if awaited.exists() else 0
+    return shown.find(awaited.encode(), seen) + len(awaited) if awaited.encode() in shown[seen:] else 0
 
 
 def _read(fd: int) -> bytes:
@@ -103,10 +118,23 @@ def workspace(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLES / "workspace", tmp_path / "workspace"))
 
 
+@pytest.fixture(scope="session")
+def new_cli() -> Callable[[Path, Path], Cli]:
+    """Make a `Cli` with the example skills from a folder, which gets a copy of the example workspace, and a home."""
+
+    def make(folder: Path, home: Path) -> Cli:
+        workspace = folder / "workspace"
+        if not workspace.exists():
+            shutil.copytree(EXAMPLES / "workspace", workspace)
+        return Cli(workspace, {"BOUGH_HOME": str(home), "BOUGH_SKILL_ROOTS": str(EXAMPLES / "skills")})
+
+    return make
+
+
 @pytest.fixture
-def cli(workspace: Path, bough_home: Path) -> Cli:
+def cli(workspace: Path, bough_home: Path, new_cli: Callable[[Path, Path], Cli]) -> Cli:
     """`bough` in the example workspace, with the example skills and a home of its own."""
-    return Cli(workspace, {"BOUGH_HOME": str(bough_home), "BOUGH_SKILL_ROOTS": str(EXAMPLES / "skills")})
+    return new_cli(workspace.parent, bough_home)
 
 
 @pytest.fixture

@@ -105,8 +105,16 @@ def test_a_mistake_is_told_with_its_exit_code_and_leaves_no_conversation(
     assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
     assert cli.data("conv", "list")["conversations"] == []
-    error = json.loads(cli("run", *args, "--json").stdout)["error"]
-    assert error["message"] in done.stderr.replace("\n", " ")
+
+
+def test_with_json_a_mistake_is_an_error_object_and_stderr_is_empty(cli: Any) -> None:
+    for args, code in ((["x", "--model", "opnai:gpt"], "invalid_input"), (["x", "--timeout", "-1"], "invalid_input")):
+        done = cli("run", *args, "--json")
+        error = json.loads(done.stdout)["error"]
+        assert (done.returncode, done.stderr) == (2, "")
+        assert error["code"] == code
+        assert error["message"]
+        assert error["hint"]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def _fault(error: Exception) -> BoughError:
 
 def _without_dash(word: str) -> str:
     """Return `-@5` as `@5`, which means the same and does not look like an option."""
-    return word[1:] if word.startswith("-@") and word[2:].isdigit() else word
+    return word[1:] if word.startswith("-@") else word
 
 
 def _wants_json(argv: Sequence[str]) -> bool:

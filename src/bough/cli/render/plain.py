@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from shutil import get_terminal_size
 from typing import TextIO
 
 from bough.cli.render.base import Report
@@ -19,7 +19,7 @@ class PlainRenderer:
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._err = err
-        self._width = get_terminal_size().columns if out.isatty() else None
+        self._width = _width(out) if out.isatty() else None
 
     def report(self, report: Report) -> None:
         """Write the blocks to stdout; where they are read by a person, what may come next to stderr."""
@@ -60,9 +60,14 @@ class PlainRenderer:
         if not stream.isatty():
             stream.write(line.plain.rstrip() + "\n")
         else:
-            for part in layout(harmless_line(line), get_terminal_size().columns):
+            for part in layout(harmless_line(line), _width(stream)):
                 self._write_on_terminal(stream, part)
         stream.flush()
 
     def _write_on_terminal(self, stream: TextIO, line: Line) -> None:
         stream.write(line.plain.rstrip() + "\n")
+
+
+def _width(terminal: TextIO) -> int:
+    """Return how many columns a terminal has; 80 for one that does not say."""
+    return os.get_terminal_size(terminal.fileno()).columns or 80

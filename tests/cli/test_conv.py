@@ -1,0 +1,167 @@
+"""`bough conv` and `bough fork`: what is listed, how conversations are named, what a fork shows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def forked_home(tmp_path_factory: pytest.TempPathFactory, new_cli: Any) -> Path:
+    """A home with two conversations: a run, and a fork of it before its message."""
+    folder = tmp_path_factory.mktemp("forked")
+    cli = new_cli(folder, folder / "home")
+    assert cli("run", "bake a cake").returncode == 0
+    assert cli("fork", "-@1", "count the words of README.md").returncode == 0
+    return folder / "home"
+
+
+@pytest.fixture
+def forked(cli: Any, forked_home: Path, bough_home: Path) -> tuple[str, str]:
+    """The ids of a run and of a fork of it, which are in the store of `cli`."""
+    shutil.copytree(forked_home, bough_home)
+    fork, root = (each["id"] for each in cli.data("conv", "list")["conversations"])
+    return root, fork
+
+
+def test_an_empty_store_is_said_and_the_noun_alone_is_its_list(cli: Any) -> None:
+    assert cli("conv").stdout == cli("conv", "list").stdout == "no conversations yet\n"
+    assert cli.data("conv") == {"conversations": [], "next_cursor": None}
+    assert cli("conv", "--limit", "3").returncode == 0
+
+
+def test_the_envelope_has_schema_version_command_data_and_next(cli: Any) -> None:
+    envelope = json.loads(cli("conv", "--json").stdout)
+    assert (envelope["schema_version"], envelope["command"]) == (1, "conv list")
+    assert set(envelope) == {"schema_version", "command", "data", "next"}
+
+
+def test_a_conversation_is_named_by_id_start_end_and_dash(cli: Any, forked: tuple[str, str]) -> None:
+    root, fork = forked
+    for name, meant in [(root, root), (root.replace("-", ""), root), (root[-8:], root), (fork[-6:].upper(), fork)]:
+        assert cli.data("conv", "show", name)["conversation"]["id"] == meant
+    assert cli.data("conv", "show", "-")["conversation"]["id"] == fork
+    assert cli.data("conv", "show")["conversation"]["id"] == fork
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["conv", "show", "00000000"], 3, "no conversation is called"),
+        (["conv", "show", "zz"], 2, "is no conversation's name"),
+        (["conv", "show", "-@99"], 2, "events, not 99"),
+        (["conv", "show", "-@x"], 2, "no place in a conversation"),
+        (["conv", "show", ""], 2, "names no conversation"),
+        (["fork", "-@99"], 2, "cannot cut at 99"),
+        (["fork", "-", "--pending", "keep"], 2, "neither close nor drop"),
+        (["conv", "list", "--status", "odd"], 2, "there is no status"),
+        (["conv", "list", "--limit", "0"], 2, "--limit"),
+        (["conv", "lst"], 2, "Did you mean"),
+    ],
+)
+def test_a_wrong_name_or_option_is_told(
+    cli: Any, forked: tuple[str, str], args: list[str], code: int, says: str
+) -> None:
+    done = cli(*args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_several_that_match_are_named(cli: Any, forked: tuple[str, str]) -> None:
+    root, fork = forked
+    common = root[:8]  # ids made within a minute begin alike
+    assert fork.startswith(common)
+    error = json.loads(cli("conv", "show", common, "--json").stdout)["error"]
+    assert set(error["details"]["matches"]) == {root, fork}
+    assert root.replace("-", "")[-8:] in error["hint"]
+
+
+def test_without_any_conversation_dash_is_not_found(cli: Any) -> None:
+    assert cli("conv", "show").returncode == 3
+    assert cli("resume").returncode == 3
+
+
+def test_a_fork_shares_its_start_keeps_the_source_and_shows_in_the_tree(cli: Any, forked: tuple[str, str]) -> None:
+    root, fork = forked
+    source, branch = cli.data("conv", "show", root), cli.data("conv", "show", fork)
+    assert branch["events"][0] == source["events"][0]
+    assert branch["events"][1]["kind"] == "ForkedFrom"
+    assert source["conversation"]["title"] == "bake a cake"
+    assert branch["conversation"]["title"] == "count the words of README.md"
+    assert (branch["conversation"]["forked_from"], branch["conversation"]["forked_at"]) == (root, 1)
+    lines = cli("conv", "tree", root).stdout.splitlines()
+    assert lines[0].startswith(root[-8:])
+    assert lines[0].endswith("←")
+    assert lines[1].startswith(f"└─ @1 {fork[-8:]}")
+    tree = cli.data("conv", "tree", fork)
+    assert [(each["id"], each["depth"]) for each in tree["conversations"]] == [(root, 0), (fork, 1)]
+
+
+def test_a_fork_without_a_prompt_runs_nothing_and_says_what_may_come_next(cli: Any, forked: tuple[str, str]) -> None:
+    root, _ = forked
+    done = cli("fork", f"{root}@2", "--title", "Again", "--reason", "to see")
+    envelope = json.loads(cli("conv", "list", "--search", "again", "--json").stdout)
+    (branch,) = envelope["data"]["conversations"]
+    assert done.stdout == f"{branch['short_id']}  fork of {root[-8:]}@2\n"
+    resumed = cli.lines("resume", branch["id"])
+    assert resumed[-1]["output"].startswith("Nothing fits")
+
+
+def test_a_point_in_a_conversation_shows_its_first_events_only(cli: Any, forked: tuple[str, str]) -> None:
+    whole = cli.data("conv", "show")["events"]
+    assert cli.data("conv", "show", "-@3")["events"] == whole[:3]
+    assert cli.data("conv", "tail", "-n", "2")["events"] == whole[-2:]
+    assert cli.data("conv", "tail", "-@3", "-n", "2")["events"] == whole[1:3]
+
+
+def test_tail_follow_shows_what_another_process_appends_until_ctrl_c(cli: Any, forked: tuple[str, str]) -> None:
+    _, fork = forked
+    process = cli.start("conv", "tail", fork, "-f", "-n", "1", "--json")
+    first = json.loads(process.stdout.readline())["event"]
+    assert cli("resume", fork, "bake a cake").returncode == 0
+    while (event := json.loads(process.stdout.readline())["event"])["kind"] != "UserMessage":
+        pass
+    assert event["content"][0]["text"] == "bake a cake"
+    assert event["seq"] > first["seq"]
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 130
+
+
+def test_a_page_goes_on_where_the_last_one_ended(cli: Any, forked: tuple[str, str]) -> None:
+    first = cli.data("conv", "list", "--limit", "1")
+    second = cli.data("conv", "list", "--limit", "1", "--cursor", first["next_cursor"])
+    assert [each["id"] for each in first["conversations"] + second["conversations"]] == list(reversed(forked))
+    assert second["next_cursor"] is None
+
+
+@pytest.mark.parametrize(("args", "says"), [(["conv"], "hint:"), (["conv", "show"], "hint:"), (["doctor"], "broken")])
+def test_a_store_that_cannot_be_used_ends_with_6(cli: Any, tmp_path: Path, args: list[str], says: str) -> None:
+    (tmp_path / "file").write_text("this is no database, whatever its name says\n" * 100)
+    for url in (f"sqlite:///{tmp_path}/file", f"sqlite:///{tmp_path}/file/x.db"):
+        done = cli(*args, "--store", url)
+        assert done.returncode == 6
+        assert says in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_store_and_home_are_taken_from_the_options(cli: Any, tmp_path: Path) -> None:
+    cli("run", "bake a cake", "--store", f"sqlite:///{tmp_path}/other.db")
+    assert cli.data("conv", "list")["conversations"] == []
+    assert len(cli.data("conv", "list", "--store", f"sqlite:///{tmp_path}/other.db")["conversations"]) == 1
+    assert cli.data("conv", "list", "--home", tmp_path / "elsewhere")["conversations"] == []
+    assert (tmp_path / "elsewhere" / "bough.db").exists()
+
+
+def test_a_reader_that_goes_away_is_no_traceback(cli: Any, forked: tuple[str, str]) -> None:
+    process = cli.start("conv", "show")
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141
+    process.stderr.close()

@@ -1,0 +1,48 @@
+"""`bough doctor`: it looks for itself, says how to mend what is broken, and gives no secret away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def test_it_names_isolation_models_store_and_versions(cli: Any) -> None:
+    cli("run", "bake a cake")
+    found = cli.data("doctor")
+    checks = {(check["part"], check["name"]): check for check in found["checks"]}
+    assert found["works"] is True
+    assert checks["executor", "sandbox"]["said"].startswith("isolation reached: ")
+    assert checks["model", "default"]["said"].startswith("offline ")
+    (store,) = (check for check in found["checks"] if check["part"] == "store")
+    events = len(cli.data("conv", "show")["events"])
+    assert store["said"] == f"1 conversations, {events} events, all in order"
+    assert {name for part, name in checks if part == "version"} >= {"bough", "python", "sqlite", "pydantic-ai-slim"}
+
+
+def test_keys_are_told_but_never_printed(cli: Any) -> None:
+    for args in (["doctor"], ["doctor", "--json"]):
+        done = cli(*args, OPENAI_API_KEY="sk-very-secret-value", GROQ_API_KEY="gsk-other-secret")
+        assert done.returncode == 0
+        assert "secret" not in done.stdout + done.stderr
+        assert "OPENAI_API_KEY" in done.stdout
+
+
+def test_a_damaged_store_is_found_and_told_with_6(cli: Any, bough_home: Any) -> None:
+    cli("run", "bake a cake")
+    store = bough_home / "bough.db"
+    data = bytearray(store.read_bytes())
+    data[len(data) // 2 :] = b"\0" * (len(data) - len(data) // 2)
+    store.write_bytes(data)
+    done = cli("doctor", "--json")
+    assert done.returncode == 6
+    report = json.loads(done.stdout)
+    assert report["data"]["works"] is False
+    (broken,) = (check for check in report["data"]["checks"] if check["part"] == "store")
+    assert broken["state"] == "broken"
+    assert broken["fix"]
+
+
+def test_a_model_that_cannot_be_used_is_told_with_6(cli: Any) -> None:
+    done = cli("doctor", BOUGH_MODEL="anthropic:claude-sonnet-5-5")
+    assert done.returncode == 6
+    assert "fix: " in done.stdout

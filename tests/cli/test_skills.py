@@ -1,0 +1,100 @@
+"""`bough skills`: what is there, what is wrong with it, what a message would activate, whom to trust."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SKILLS = Path(__file__).parents[2] / "examples" / "skills"
+NAMES = ["csv-profile", "git-digest", "link-check", "word-count"]
+
+
+@pytest.fixture
+def project(cli: Any, workspace: Path) -> Any:
+    """`bough` in a workspace that brings its own skills."""
+    shutil.copytree(SKILLS, workspace / ".agents" / "skills")
+    return type(cli)(workspace, {**cli.environment, "BOUGH_SKILL_ROOTS": ""})
+
+
+def test_the_examples_are_listed_with_their_descriptions(cli: Any) -> None:
+    found = cli.data("skills")
+    assert [skill["name"] for skill in found["skills"]] == NAMES
+    assert found["diagnostics"] == []
+    lines = cli("skills", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *NAMES]
+
+
+def test_the_examples_hold_to_the_specification(cli: Any) -> None:
+    checked = cli.data("skills", "check", SKILLS, "--recursive", "--strict")["skills"]
+    assert [(each["name"], each["loaded"], each["diagnostics"]) for each in checked] == [(n, True, []) for n in NAMES]
+
+
+def test_check_names_what_is_wrong_and_ends_with_1(cli: Any, tmp_path: Path) -> None:
+    for name, text in {
+        "good-one": "---\nname: good-one\ndescription: Fine.\n---\nBody.\n",
+        "bad-name": "---\nname: Bad_Name\ndescription: x\nodd: y\n---\n",
+        "empty": "",
+    }.items():
+        (tmp_path / "lib" / name).mkdir(parents=True)
+        (tmp_path / "lib" / name / "SKILL.md").write_text(text)
+    done = cli("skills", "check", tmp_path / "lib", "-r", "--strict", "--json")
+    checked = {Path(each["path"]).parent.name: each for each in json.loads(done.stdout)["data"]["skills"]}
+    assert done.returncode == 1
+    assert checked["good-one"]["diagnostics"] == []
+    assert {"code", "severity", "message", "line", "fix"} <= set(checked["bad-name"]["diagnostics"][0])
+    assert not checked["empty"]["loaded"]
+    shown = cli("skills", "check", tmp_path / "lib", "-r", "--strict")
+    assert shown.returncode == 1
+    assert "3 checked, 2 with errors" in shown.stdout
+    assert cli("skills", "check", tmp_path / "lib" / "good-one").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["skills", "check", "nowhere"], 3, "does not exist"),
+        (["skills", "check", "notes"], 3, "no SKILL.md"),
+        (["skills", "show", "word-cuont"], 3, "word-count"),
+        (["skills", "list", "-C", "nowhere"], 2, "is not a folder"),
+        (["skills", "show"], 2, "Missing argument"),
+    ],
+)
+def test_mistakes_are_told(cli: Any, args: list[str], code: int, says: str) -> None:
+    done = cli(*args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+
+
+def test_a_skill_is_shown_with_its_files_and_instructions(cli: Any) -> None:
+    shown = cli.data("skills", "show", "word-count")
+    assert shown["files"] == ["scripts/count.sh"]
+    assert "scripts/count.sh" in shown["content"]
+    assert "Count words" in cli("skills", "show", "word-count").stdout
+
+
+def test_match_says_what_fires_and_what_is_near(cli: Any) -> None:
+    slash = cli.data("skills", "match", "/word-count README.md")["matches"]
+    assert [(each["skill"], each["kind"]) for each in slash] == [("word-count", "slash")]
+    plain = cli.data("skills", "match", "profile sales.csv")
+    assert plain["matches"] == []
+    assert plain["nearest"][0]["name"] == "csv-profile"
+
+
+def test_a_project_s_skills_run_only_after_it_was_trusted_and_not_after_a_change(project: Any, workspace: Path) -> None:
+    assert [each["name"] for each in project.data("skills")["withheld"]] == NAMES
+    assert project("run", "count the words of README.md").stdout.startswith("Nothing fits")
+    refused = project("skills", "trust")
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert project.data("skills", "trust", "--dry-run")["trusted"] == []
+    assert len(project.data("skills", "trust", "--yes")["trusted"]) == 4
+    assert [each["name"] for each in project.data("skills")["skills"]] == NAMES
+    assert project("run", "count the words of README.md").stdout.startswith("lines words bytes")
+    (workspace / ".agents" / "skills" / "word-count" / "scripts" / "count.sh").write_text("echo changed\n")
+    assert [each["name"] for each in project.data("skills")["withheld"]] == ["word-count"]
+    assert project("skills", "trust", "--revoke").returncode == 0
+    assert len(project.data("skills")["withheld"]) == 4

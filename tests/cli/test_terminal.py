@@ -1,0 +1,78 @@
+"""On a terminal: colours where they are wanted, lines that fit, nothing that takes the screen over; and chat."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+def test_a_terminal_gets_colours_and_lines_that_fit(cli: Any) -> None:
+    code, screen = cli.on_terminal("skills", "list", columns=60)
+    assert code == 0
+    assert "\x1b[" in screen
+    assert max(len(line) for line in ESCAPES.sub("", screen).splitlines()) <= 60
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_stay_away_where_they_are_not_wanted(cli: Any, environment: dict[str, str]) -> None:
+    code, screen = cli.on_terminal("run", "bake a cake", **environment)
+    assert code == 0
+    assert "\x1b" not in screen
+    assert "Nothing fits" in screen
+
+
+def test_only_the_terminal_s_own_sixteen_colours_are_used(cli: Any) -> None:
+    _, screen = cli.on_terminal("run", "count the words of README.md")
+    codes = {int(code) for part in re.findall(r"\x1b\[([0-9;]*)m", screen) for code in part.split(";") if code}
+    assert codes
+    assert codes <= {0, 1, 2, *range(30, 38), 39, 49}
+
+
+def test_the_answer_is_shown_once_though_it_is_streamed(cli: Any) -> None:
+    _, screen = cli.on_terminal("run", "count the words of README.md")
+    plain = ESCAPES.sub("", screen)
+    assert plain.count("lines words bytes file") == 1
+    assert "observability" not in plain
+
+
+def test_a_title_cannot_move_the_cursor(cli: Any) -> None:
+    cli("run", "bake a cake", "--title", "evil\x1b[2J\x07title")
+    _, screen = cli.on_terminal("conv", "list")
+    assert "\x1b[2J" not in screen
+    assert "\x07" not in screen
+    assert "evil" in screen
+
+
+def test_chat_answers_forks_and_changes_the_model(cli: Any) -> None:
+    done = cli(
+        "chat",
+        stdin="/help\ncount the words of README.md\n/fork 1\nbake a cake\n"
+        "/cost\n/model nope\n/skills\n/fork x\n/quit\n",
+    )
+    assert done.returncode == 0
+    assert "lines words bytes file" in done.stdout
+    assert "Nothing fits" in done.stdout
+    assert "unknown model 'nope'" in done.stderr
+    assert "'x' is no number" in done.stderr
+    tree = cli.data("conv", "tree")["conversations"]
+    assert [each["forked_at"] for each in tree] == [None, 1]
+
+
+def test_chat_goes_on_with_a_conversation(cli: Any) -> None:
+    cli("run", "bake a cake")
+    assert cli("chat", "-", stdin="count the words of README.md\n").returncode == 0
+    assert len(cli.data("conv", "list")["conversations"]) == 1
+    assert cli("chat", "00000000").returncode == 3
+
+
+def test_escape_pauses_a_run_in_chat(slow_skill: Any, workspace: Path) -> None:
+    typed = [("> ", b"/wait-long\r"), (workspace / "running", b"\x1b"), ("> ", b"/quit\r")]
+    code, screen = slow_skill.on_terminal("chat", typed=typed)
+    assert code == 0
+    assert slow_skill.data("conv", "list")["conversations"][0]["status"] == "paused"
+    assert "Traceback" not in screen
