@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bough.skills.index import SkillIndex
 from bough.skills.model import Diagnostic, Scope, SkillMetadata
-from bough.skills.parse import HeadReading, read_head
+from bough.skills.parse import read_head
 
 MAX_DEPTH = 5
 MAX_FOLDERS = 100_000
@@ -55,13 +56,7 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
     """
     found = Found()
     source = os.path.abspath(root.path)
-    scope = root.scope
-
-    def probe(path: str, home: str) -> HeadReading | None:
-        if index is None:
-            return read_head(path, home, source=source, scope=scope)
-        return index.get(path, home, source, scope)
-
+    probe = partial(read_head if index is None else index.get, source=source, scope=root.scope)
     for reading in walk(root, probe, found.diagnostics):
         if reading.diagnostics:
             found.diagnostics.extend(reading.diagnostics)
@@ -98,7 +93,8 @@ def walk(root: Root, probe: Callable[[str, str], T | None], notes: list[Diagnost
                 yield from _present(probe(path, home))
         inner: list[tuple[str, int]] = []
         for name, entry in entries.items():
-            if name in _SKIPPED or not _is_folder(entry, root, seen, notes):
+            is_own = entry.is_dir(follow_symlinks=False)
+            if name in _SKIPPED or not (is_own or _is_followed(entry, root, seen, notes)):
                 continue
             folders += 1
             if folders > MAX_FOLDERS:
@@ -147,9 +143,9 @@ def _begins_with_frontmatter(path: str) -> bool:
         return False
 
 
-def _is_folder(entry: os.DirEntry[str], root: Root, seen: set[str], notes: list[Diagnostic]) -> bool:
+def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[str], notes: list[Diagnostic]) -> bool:
     if not entry.is_symlink():
-        return entry.is_dir(follow_symlinks=False)
+        return False
     target = os.path.realpath(entry.path)
     if not os.path.isdir(target) or target in seen:
         return False

@@ -24,7 +24,7 @@ from bough.skills.model import (
 )
 from bough.skills.parse import HeadReading, read_head
 
-_VERSION = 1
+_VERSION = 2
 _TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
 
 
@@ -37,12 +37,11 @@ class SkillIndex:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.hits = 0
         self.misses = 0
         self._old = _load(file)
         self._new: dict[str, list[Any]] = {}
 
-    def get(self, path: str, home: str, source: str, scope: Scope) -> HeadReading | None:
+    def get(self, path: str, home: str, *, source: str, scope: Scope) -> HeadReading | None:
         """Return what a file says: from memory when it is the very file read before, else by reading it.
 
         None when there is no file of that path.
@@ -53,17 +52,19 @@ class SkillIndex:
             return read_head(path, home, source=source, scope=scope)
         stamp = [info.st_mtime_ns, info.st_size, info.st_ino]
         entry = self._old.get(path)
-        if entry is not None and entry[0] == stamp:
-            known = _decode(path, source, scope, entry)
-            if known is not None:
-                self.hits += 1
-                self._new[path] = entry
-                return known
-        self.misses += 1
+        if entry is not None and entry[0] == stamp and (known := _decode(path, source, scope, entry)) is not None:
+            self._new[path] = entry
+            return known
         reading = read_head(path, home, source=source, scope=scope)
         if reading is not None:
+            self.misses += 1
             self._new[path] = [stamp, *_encode(reading)]
         return reading
+
+    @property
+    def hits(self) -> int:
+        """How many files were known."""
+        return len(self._new) - self.misses
 
     def save(self) -> None:
         """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
@@ -89,15 +90,16 @@ def _load(file: Path) -> dict[str, list[Any]]:
 
 
 def _encode(reading: HeadReading) -> list[Any]:
+    """[name or null, description, diagnostics, and what else there is]."""
     notes = [[d.code, d.severity, d.message, d.line, d.fix] for d in reading.diagnostics]
     skill = reading.metadata
     if skill is None:
-        return [None, notes]
-    rest: list[Any] = []
-    if skill.trigger or skill.inputs or skill.keywords or not skill.invocable:
-        inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
-        rest = [_encode_trigger(skill.trigger), inputs, skill.keywords, skill.invocable]
-    return [[skill.name, skill.description, *rest], notes]
+        return [None, "", notes]
+    if not (skill.trigger or skill.inputs or skill.keywords) and skill.invocable:
+        return [skill.name, skill.description, notes] if notes else [skill.name, skill.description]
+    inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
+    more = [_encode_trigger(skill.trigger), inputs, skill.keywords, skill.invocable]
+    return [skill.name, skill.description, notes, more]
 
 
 def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
@@ -114,16 +116,17 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 
 def _decode(path: str, source: str, scope: Scope, entry: Sequence[Any]) -> HeadReading | None:
     try:
-        _, body, notes = entry
-        diagnostics = tuple([Diagnostic(*note, path=path) for note in notes]) if notes else ()
-        if body is None:
+        if len(entry) == 3:
+            return HeadReading(SkillMetadata(entry[1], entry[2], path, source, scope), ())
+        diagnostics = tuple([Diagnostic(*note, path=path) for note in entry[3]])
+        if entry[1] is None:
             return HeadReading(None, diagnostics)
-        if len(body) == 2:
-            return HeadReading(SkillMetadata(body[0], body[1], path, source, scope), diagnostics)
-        name, description, trigger, inputs, keywords, invocable = body
+        if len(entry) == 4:
+            return HeadReading(SkillMetadata(entry[1], entry[2], path, source, scope), diagnostics)
+        trigger, inputs, keywords, invocable = entry[4]
         metadata = SkillMetadata(
-            name,
-            description,
+            entry[1],
+            entry[2],
             path,
             source,
             scope,

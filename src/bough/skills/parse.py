@@ -11,7 +11,7 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.skills import fields as read
@@ -58,8 +58,7 @@ class Reading:
     diagnostics: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HeadReading:
+class HeadReading(NamedTuple):
     """As `Reading`, for tier 1."""
 
     metadata: SkillMetadata | None
@@ -131,10 +130,12 @@ def read_head(path: str, home: str, *, source: str = "", scope: Scope = "configu
     if fields is None:
         return _read_whole(path, source, scope)
     values, notes = fields.values, fields.diagnostics
-    name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
-    if unsafe := read.unsafe_name(name):
-        notes.append(_refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens"))
-        return HeadReading(None, _placed(notes, path))
+    name = home
+    if values.get("name") != home or not read.is_good_name(home):
+        name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
+        if unsafe := read.unsafe_name(name):
+            notes.append(_refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens"))
+            return HeadReading(None, _placed(notes, path))
     return HeadReading(_summary(values, name, path, source, scope, notes), _placed(notes, path) if notes else ())
 
 
