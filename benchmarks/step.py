@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import Figure, in_turns_async, seconds_async
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
@@ -15,6 +14,7 @@ from pydantic_ai.usage import UsageLimits
 
 from bough import AgentSpec, AsyncConversation, Settings, open_store
 from bough.events.model import PauseRequested
+from harness import Figure, in_turns_async, seconds_async
 
 
 def model(steps: int) -> FunctionModel:
@@ -67,11 +67,11 @@ async def measure(steps: int) -> None:
             for _ in range(steps):
                 await store.append(scratch.id, [PauseRequested()])
 
-        values, floors = await in_turns_async(
-            lambda: seconds_async(ours), lambda: seconds_async(floor), rounds=5
-        )
+        values, floors = await in_turns_async(lambda: seconds_async(ours), lambda: seconds_async(floor), rounds=5)
         to_ms = 1000 / steps
-        Figure.of(f"agent step of {steps}", [v * to_ms for v in values], [f * to_ms for f in floors], unit="ms").report()
+        Figure.of(
+            f"agent step of {steps}", [v * to_ms for v in values], [f * to_ms for f in floors], unit="ms"
+        ).report()
         await store.aclose()
 
 
