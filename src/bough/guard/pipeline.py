@@ -14,7 +14,7 @@ from bough.guard.allow import AllowList
 from bough.guard.analyzer import SecurityAnalyzer
 from bough.guard.hook_verdict import HookVerdict
 from bough.guard.hooks import HookInput, HookKind, HookSet
-from bough.guard.policy import NeverConfirm, Policy, narrower
+from bough.guard.policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Finding, Risk
 from bough.types import Json, JsonObject
@@ -120,13 +120,14 @@ class Guard:
     def narrowed(self, other: Guard) -> Guard:
         """Return this guard with everything that `other` forbids forbidden as well; for forks.
 
-        Two different analyzers are both asked.
+        Two different analyzers are both asked. Where only one guard has an analyzer and the other asks about every
+        call, because their risk is unknown to it, every call is still asked about.
         """
         return replace(
             self,
             hooks=self.hooks.narrowed(other.hooks),
             analyzer=_both(self.analyzer, other.analyzer),
-            policy=narrower(self.policy, other.policy),
+            policy=_narrower_policy(self, other),
             allow_list=self.allow_list.narrowed(other.allow_list),
         )
 
@@ -163,7 +164,10 @@ class Guard:
         verdict = await self.hooks.run(given)
         if self.masker is None:
             return verdict
-        events = tuple(event.model_copy(update={"output": self._masked(event.output)}) for event in verdict.events)
+        events = tuple(
+            event.model_copy(update={"command": self._masked(event.command), "output": self._masked(event.output)})
+            for event in verdict.events
+        )
         return replace(
             verdict, reason=self._masked(verdict.reason), context=self._masked(verdict.context), events=events
         )
@@ -212,6 +216,14 @@ class BothAnalyzers:
     def to_json(self) -> JsonObject:
         """Both."""
         return {"kind": "BothAnalyzers", "analyzers": [self.first.to_json(), self.second.to_json()]}
+
+
+def _narrower_policy(a: Guard, b: Guard) -> Policy:
+    """Without an analyzer every risk is UNKNOWN; another guard's analyzer must not make such a call pass unasked."""
+    blind = [each for each in (a, b) if each.analyzer is None]
+    if len(blind) == 1 and blind[0].policy.needs_confirmation(Risk.UNKNOWN):
+        return AlwaysConfirm()
+    return narrower(a.policy, b.policy)
 
 
 def _both(a: SecurityAnalyzer | None, b: SecurityAnalyzer | None) -> SecurityAnalyzer | None:

@@ -136,8 +136,10 @@ def _variable(name: str, node: Node, variables: Variables, quoted: bool) -> list
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|c.|.)", re.DOTALL)
-_SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
-_SIMPLE |= {mark: mark for mark in "\\'\"?"}
+_SIMPLE = {
+    **dict(zip("ntrabeEfv", "\n\t\r\a\b\x1b\x1b\f\v", strict=True)),
+    **{mark: mark for mark in "\\'\"?"},
+}
 
 
 def _ansi(text: str) -> str:

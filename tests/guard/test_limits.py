@@ -1,0 +1,70 @@
+"""Limits: what reaches them, what they refuse to be, and which of two is narrower."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bough.errors import InvalidInput
+from bough.events.model import Usage
+from bough.guard import Limits, limits_from_json
+from bough.guard.limits import allows_change, check, narrower
+
+USED = Usage(requests=5, input_tokens=100, output_tokens=50, cost_usd=0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("requests", 5),
+        ("input_tokens", 100),
+        ("output_tokens", 50),
+        ("total_tokens", 150),
+        ("cost_usd", 0.25),
+        ("wall_seconds", 7.5),
+        ("iterations", 3),
+    ],
+)
+def test_each_bound_is_reached_at_its_value_and_not_before(name: str, value: float) -> None:
+    bounds: dict[str, Any] = {name: value}
+    reached = check(Limits(**bounds), USED, elapsed_seconds=7.5, iterations=3)
+    assert reached is not None
+    assert (reached.limit, reached.value, reached.bound) == (name, value, value)
+    assert check(Limits(**{name: value * 2}), USED, elapsed_seconds=7.5, iterations=3) is None
+
+
+def test_no_bound_is_never_reached_and_zero_always() -> None:
+    assert check(Limits(), USED, elapsed_seconds=1e9, iterations=10**9) is None
+    assert check(Limits(requests=0), Usage(requests=0)) is not None
+
+
+def test_an_unknown_cost_is_not_taken_for_a_bound_that_is_reached() -> None:
+    assert check(Limits(cost_usd=0.01), Usage(requests=1)) is None
+
+
+@pytest.mark.parametrize("name", ["requests", "total_tokens", "cost_usd", "wall_seconds"])
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "5", True])
+def test_a_bound_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    """NaN compares as False with everything: the bound would never be reached."""
+    with pytest.raises(InvalidInput, match=name):
+        Limits(**{name: value})
+
+
+def test_what_is_counted_is_whole() -> None:
+    with pytest.raises(InvalidInput):
+        Limits(requests=1.5)  # type: ignore[arg-type]
+
+
+def test_the_narrower_of_two() -> None:
+    both = narrower(Limits(requests=5, cost_usd=1.0), Limits(requests=3, iterations=9))
+    assert both == Limits(requests=3, cost_usd=1.0, iterations=9)
+    assert allows_change(Limits(requests=5), Limits(requests=5, iterations=1))
+    assert not allows_change(Limits(requests=5), Limits(requests=6))
+    assert not allows_change(Limits(requests=5), Limits())
+
+
+@pytest.mark.parametrize("value", [None, [], {"request": 3}, {"requests": -1}, {"requests": "3"}])
+def test_json_that_is_no_limits_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInput):
+        limits_from_json(value)
