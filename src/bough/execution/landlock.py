@@ -57,7 +57,7 @@ class LandlockRung:
             failure = self._try_true()
             if not failure:
                 return RungReport(name=self.name, isolation=self.isolation, works=True)
-        return self._lacks(f"Landlock does not work here: {failure}.", "")
+        return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
 
     def _lacks(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
