@@ -1,0 +1,64 @@
+"""What the documentation shows works: Python blocks run, links resolve, and every command it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[object]:
+    """The code blocks of all pages in a language."""
+    return [
+        pytest.param(found[2], id=f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 1}")
+        for page in PAGES
+        for found in BLOCK.finditer(page.read_text())
+        if found[1] == language
+    ]
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_a_python_example_runs_and_prints(code: str) -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("code", blocks("sh"))
+def test_a_command_in_an_example_is_one_there_is(code: str) -> None:
+    for line in code.splitlines():
+        words = line.split("#")[0].split()
+        if words[:1] == ["bough"]:
+            verbs = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)]
+            command = [Path(sys.executable).with_name("bough"), *verbs, "--help"]
+        else:
+            command = ["make", "--dry-run", *words[1:]]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, (line, done.stderr)
+
+
+def test_every_link_in_the_documentation_resolves() -> None:
+    check = ROOT / "examples" / "skills" / "link-check" / "scripts" / "check.py"
+    done = subprocess.run([sys.executable, check, "--check", *PAGES], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_table_of_exit_codes_is_the_one_in_the_code() -> None:
+    from bough.errors import OUTCOMES
+
+    rows = re.findall(r"\| (\d+) \| ([a-z][^|]*?) ", (ROOT / "README.md").read_text())
+    assert {outcome.exit_code for outcome in OUTCOMES.values()} | {0} == {int(code) for code, _ in rows}
+
+
+def test_the_guide_for_workers_stays_short_and_its_folders_exist() -> None:
+    guide = (ROOT / "AGENTS.md").read_text()
+    assert len(guide.splitlines()) < 80
+    for folder in re.findall(r"`((?:src/bough|tests|examples|benchmarks|docs)[\w/]*)`?", guide):
+        assert (ROOT / folder).exists(), folder
