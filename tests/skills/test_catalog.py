@@ -22,7 +22,7 @@ def test_sorted_escaped_and_the_same_bytes_for_the_same_skills() -> None:
     ]
     catalog = render_catalog(some, budget_tokens=1000)
     assert catalog.text == (
-        "<available_skills>\n<skill name='a\"&lt;'>x</skill>\n"
+        '<available_skills>\n<skill name="a&quot;&lt;">x</skill>\n'
         '<skill name="b">A &lt;b&gt; &amp; "c" over lines\ufffd\ufffd.</skill>\n</available_skills>'
     )
     assert render_catalog(some[::-1], budget_tokens=1000) == catalog

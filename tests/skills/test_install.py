@@ -174,7 +174,7 @@ def site(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}", root / ".well-known" / "agent-skills"
     server.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from bough.skills.inputs import check_inputs, missing_inputs, substitute
 from bough.skills.model import InputMetadata, Resources, Skill
@@ -45,7 +45,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activatio
         _listing(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)
-    rendered = f"<skill name={quoteattr(skill.name)}>\n{_contained(body)}\n</skill>"
+    rendered = f'<skill name="{escape(skill.name)}">\n{_contained(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing)
 
 
@@ -65,7 +65,7 @@ def _listing(resources: Resources) -> str:
     shown = resources.all[:MAX_LISTED]
     if not shown:
         return ""
-    lines = [f"<file>{escape(name)}</file>" for name in shown]
+    lines = [f"<file>{escape(name, quote=False)}</file>" for name in shown]
     if len(resources.all) > len(shown) or not resources.complete:
         lines.append("<more/>")
     return "<skill_resources>\n" + "\n".join(lines) + "\n</skill_resources>"

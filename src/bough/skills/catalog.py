@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from bough.skills.model import SkillMetadata
 
@@ -61,8 +61,8 @@ def _frame(lines: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(" ".join(_ILLEGAL.sub("\ufffd", text).split()))
+    return escape(" ".join(_ILLEGAL.sub("\ufffd", text).split()), quote=False)
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(" ".join(_ILLEGAL.sub("\ufffd", text).split()))
+    return f'"{escape(" ".join(_ILLEGAL.sub(chr(0xFFFD), text).split()))}"'

@@ -19,14 +19,20 @@ class CheckedSkill:
     """One skill's file and what was found in it.
 
     Attributes:
+        file: Its path; text, for there may be many thousands.
         name: Its name; the folder's when it was not loaded.
         loaded: Whether it can be used.
     """
 
-    path: Path
+    file: str
     name: str
     loaded: bool
     diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def path(self) -> Path:
+        """Its path."""
+        return Path(self.file)
 
     @property
     def has_errors(self) -> bool:
@@ -36,7 +42,7 @@ class CheckedSkill:
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON."""
         return {
-            "path": str(self.path),
+            "path": self.file,
             "name": self.name,
             "loaded": self.loaded,
             "diagnostics": [each.as_dict() for each in self.diagnostics],
@@ -65,9 +71,9 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         count += 1
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
-        yield CheckedSkill(Path(path), name, reading.skill is not None, reading.diagnostics)
+        yield CheckedSkill(path, name, reading.skill is not None, reading.diagnostics)
     for note in notes:
-        yield CheckedSkill(Path(note.path), os.path.basename(note.path), loaded=False, diagnostics=(note,))
+        yield CheckedSkill(note.path, os.path.basename(note.path), loaded=False, diagnostics=(note,))
     if not count:
         raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
 

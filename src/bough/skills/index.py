@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -70,6 +69,8 @@ class SkillIndex:
         """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
         if not self.misses and len(self._new) == len(self._old):
             return
+        import tempfile
+
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=self.file.name)

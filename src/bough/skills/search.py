@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Sequence
 
 from bough.skills.model import KeywordTrigger, SkillMetadata, TaskTrigger, Trigger
@@ -19,6 +18,8 @@ class SkillSearch:
     """
 
     def __init__(self, skills: Sequence[SkillMetadata]) -> None:
+        import sqlite3
+
         self._skills = list(skills)
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         self._connection.execute(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from bough.errors import StoreError
@@ -69,6 +68,8 @@ class TrustStore:
         return {str(key): value for key, value in projects if isinstance(value, dict)}  # pyright: ignore
 
     def _save(self, known: dict[str, dict[str, str]]) -> None:
+        import tempfile
+
         self.file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")
         with os.fdopen(handle, "w", encoding="utf-8") as out:
