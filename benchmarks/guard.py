@@ -1,0 +1,72 @@
+"""What the guard costs a tool call: its rules against reading the syntax tree alone, a hook against starting a shell.
+
+The floor of a review is one parse of the same command line by tree-sitter; the floor of a hook is `/bin/sh -c true`
+started and awaited by asyncio; the floor of masking is one search for the plain value by `str.replace`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import tree_sitter_bash
+from tree_sitter import Language, Parser
+
+from bough.guard import AllowList, ConfirmRisky, Guard, Hook, HookKind, HookSet, Masker, RuleAnalyzer, ToolRequest
+from harness import compare, compare_async
+
+COMMAND = "cd src && for f in *.py; do grep -n 'TODO' \"$f\" | sort -u | head -5; done; git status --short > out.txt"
+REVIEWS = 200
+HOOKS = 10
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        workspace = Path(name)
+        command = ToolRequest(id="c", tool="run_command", arguments={"command": COMMAND}, workspace=workspace)
+        skill = ToolRequest(id="c", tool="load_skill", arguments={"skill_name": "x"}, workspace=workspace)
+        guard = Guard(
+            conversation_id="c",
+            workspace=workspace,
+            analyzer=RuleAnalyzer(),
+            policy=ConfirmRisky(),
+            allow_list=AllowList.of("*"),
+        )
+        await compare_async(
+            "guard, review of a command line", lambda: reviews(guard, command), parses, unit="us", per=REVIEWS
+        )
+        await compare_async(
+            "guard, review of another tool", lambda: reviews(guard, skill), parses, unit="us", per=REVIEWS
+        )
+        hook = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, command="true"),))
+        hooked = Guard(conversation_id="c", workspace=workspace, hooks=hook)
+        await compare_async("guard, one hook", lambda: asks(hooked, skill), shells, unit="ms", per=HOOKS)
+    masker = Masker({f"S{number}": [f"secret-value-{number:04d}"] for number in range(20)})
+    text = "an ordinary line of output, without anything to hide\n" * 20_000
+    compare("guard, masking 1 MB, 20 secrets", lambda: masker.text(text), lambda: text.replace("secret-value", ""))
+
+
+async def reviews(guard: Guard, call: ToolRequest) -> None:
+    for _ in range(REVIEWS):
+        await guard.review(call)
+
+
+async def parses() -> None:
+    for _ in range(REVIEWS):
+        Parser(Language(tree_sitter_bash.language())).parse(COMMAND.encode())
+
+
+async def asks(guard: Guard, call: ToolRequest) -> None:
+    for _ in range(HOOKS):
+        await guard.review(call)
+
+
+async def shells() -> None:
+    for _ in range(HOOKS):
+        process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "true")
+        await process.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
