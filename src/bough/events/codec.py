@@ -66,11 +66,43 @@ def stub(kind: str, raw: bytes) -> bytes:
 
 
 ERASED = "[erased]"
-_KEPT = frozenset(
-    "schema_version tool_call_id tool source at event_id source_head pending workspace usage model latency_seconds "
-    "duration_seconds risk idempotent retry by trigger status exit_code isolation verdict events task_id conversation "
-    "code limit value bound reset_metrics hook sender seen start stop".split()
-)
+_KEPT = {
+    "schema_version",
+    "tool_call_id",
+    "tool",
+    "source",
+    "at",
+    "event_id",
+    "source_head",
+    "pending",
+    "workspace",
+    "usage",
+    "model",
+    "latency_seconds",
+    "duration_seconds",
+    "risk",
+    "idempotent",
+    "retry",
+    "by",
+    "trigger",
+    "status",
+    "exit_code",
+    "isolation",
+    "verdict",
+    "events",
+    "task_id",
+    "conversation",
+    "code",
+    "limit",
+    "value",
+    "bound",
+    "reset_metrics",
+    "hook",
+    "sender",
+    "seen",
+    "start",
+    "stop",
+}
 _ERASED: Mapping[str, JsonObject] = {
     "UserMessage": {"content": [{"type": "text", "text": ERASED}]},
     "ToolReturned": {"result": ERASED},

@@ -9,7 +9,7 @@ from typing import Any
 from bough.events.check import Census
 from bough.events.postgres.connection import Db
 from bough.events.record import StoredEvent
-from bough.events.relational.reading import PAGE_BYTES, PAGE_ROWS, Parts, RelationalReading, gapless, missing
+from bough.events.relational.reading import PAGE_BYTES, PAGE_ROWS, Parts, RelationalReading, gapless, missing, rest
 
 
 class PostgresReading(RelationalReading):
@@ -38,9 +38,7 @@ class PostgresReading(RelationalReading):
         rows = self.run(name, cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
         if not gapless(rows, *((his[0] - 1, -1) if reverse else (los[0], 1))):
             raise missing(min(los), max(his))
-        last = rows[-1][0]
-        left = ((n, lo, min(hi, last)) if reverse else (n, max(lo, last + 1), hi) for n, lo, hi in parts)
-        return StoredEvent.of_rows(rows), [part for part in left if part[1] < part[2]]
+        return StoredEvent.of_rows(rows), rest(parts, rows[-1][0], reverse)
 
     def census(self) -> Census:
         """Count the events. The server checks its own pages as it reads them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from operator import eq, itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
 from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, moment
 
-PAGE_ROWS = 1024
+PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
 
 Parts = list[Range[int]]
@@ -197,4 +198,11 @@ def missing(lo: int, hi: int) -> CorruptLog:
 
 def gapless(rows: Sequence[Any], first: int, step: int) -> bool:
     """Whether rows begin at a seq and go on in steps of 1 or -1."""
-    return bool(rows) and rows[0][0] == first and rows[-1][0] == first + step * (len(rows) - 1)
+    wanted = range(first, first + step * len(rows), step)
+    return bool(rows) and all(map(eq, map(itemgetter(0), rows), wanted))
+
+
+def rest(parts: Parts, last: int, reverse: bool) -> Parts:
+    """Return what is left of some ranges, in the direction of reading, after the event at seq `last`."""
+    left = ((n, lo, min(hi, last)) if reverse else (n, max(lo, last + 1), hi) for n, lo, hi in parts)
+    return [part for part in left if part[1] < part[2]]

@@ -95,6 +95,11 @@ select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? orde
 -- Events of one owner, newest first.
 select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k desc;
 
+-- name: pages
+-- Events of several ranges of keys: the join keeps the order of the ranges, so nothing has to be sorted (or held).
+select k & 4294967295, event.id, kind, ts, data
+from json_each(?) part cross join event on k >= part.value ->> 0 and k < part.value ->> 1;
+
 -- name: locate
 select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k >> 32) from event where id = :id;
 

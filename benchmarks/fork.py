@@ -1,0 +1,105 @@
+"""A fork at every length of the log against one durable insert; ten thousand forks, their bytes, and reading one.
+
+Peers copy the log: their cost grows with its length. Here the rows written do not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from uuid import UUID
+
+from append import raw
+from bough.events import SqliteEventStore
+from bough.events.model import UserMessage
+from bough.types import new_id
+from harness import ROUNDS, Figure, compare_async
+
+SIZES = (1_000, 10_000, 100_000)
+FORKS = 100
+MANY = 10_000
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        store = await SqliteEventStore.open(Path(name) / "log.db")
+        floor = raw(Path(name) / "raw.db")
+        sources = {size: await filled(store, size) for size in SIZES}
+        for size, cid in sources.items():
+            await compare_async(
+                f"fork of {size} events",
+                lambda cid=cid: fork(store, cid, FORKS),
+                lambda: insert(floor, FORKS),
+                unit="us",
+                per=FORKS,
+            )
+        await many(store, sources[10_000])
+        made = await store.fork(sources[10_000])
+        await compare_async(
+            "read 10000 events of a fork, of the source",
+            lambda: read(store, made.id),
+            lambda: read(store, sources[10_000]),
+        )
+        await chain(store, sources[10_000])
+        await store.aclose()
+        floor.close()
+
+
+async def filled(store: SqliteEventStore, size: int) -> UUID:
+    record = await store.create()
+    for _ in range(0, size, 1000):
+        await store.append(record.id, [UserMessage.text("x" * 200) for _ in range(1000)])
+    return record.id
+
+
+async def fork(store: SqliteEventStore, cid: UUID, times: int) -> None:
+    for _ in range(times):
+        await store.fork(cid)
+
+
+async def insert(db: sqlite3.Connection, times: int) -> None:
+    for _ in range(times):
+        db.execute("insert into event (id, data) values (?, ?)", (new_id().bytes, b"x" * 64))
+
+
+async def many(store: SqliteEventStore, cid: UUID) -> None:
+    """Fork ten thousand times; report seconds and the bytes that the table grew by, a row."""
+    seconds, sizes = [], []
+    for _ in range(ROUNDS):
+        before = table_bytes(store.path)
+        start = perf_counter()
+        await asyncio.gather(*(store.fork(cid) for _ in range(MANY)))
+        seconds.append(perf_counter() - start)
+        sizes.append((table_bytes(store.path) - before) / MANY)
+    Figure.of(f"{MANY} forks of one 10000-event conversation", seconds, unit="s").report()
+    Figure.of("row data of a fork", sizes, unit="bytes").report()
+
+
+def table_bytes(path: Path) -> int:
+    """The payload of the conversation table's rows, by SQLite's own account."""
+    db = sqlite3.connect(path)
+    (size,) = db.execute("select sum(payload) from dbstat where name = 'conversation' and pagetype = 'leaf'").fetchone()
+    db.close()
+    return size
+
+
+async def read(store: SqliteEventStore, cid: UUID) -> None:
+    async for _ in store.read(cid):
+        pass
+
+
+async def chain(store: SqliteEventStore, flat: UUID) -> None:
+    """Read a log that is a thousand forks deep against a flat one of the same length."""
+    tip = (await store.create()).id
+    for _ in range(1000):
+        tip = (await store.fork(tip, events=[UserMessage.text("x" * 200) for _ in range(10)])).id
+    await compare_async(
+        "read 10000 events, 1000 generations, flat", lambda: read(store, tip), lambda: read(store, flat)
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,95 @@
+"""Loading a log: raw, typed, its tail and a page in the middle, against bare selects; and memory for a page of a million."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+import tempfile
+import tracemalloc
+from pathlib import Path
+from uuid import UUID
+
+from bough.events import SqliteEventStore
+from bough.events.record import StoredEvent
+from fork import filled
+from harness import MIN_ROUNDS, Figure, compare, compare_async, note
+
+LOG = 10_000
+LONG = 100_000
+LONGEST = 1_000_000
+REPEAT = 100
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        store = await SqliteEventStore.open(Path(name) / "log.db")
+        log, long = await filled(store, LOG), await filled(store, LONG)
+        db = sqlite3.connect(store.path)
+        first = bounds(db, log)
+        await compare_async("load 10000 events, raw", lambda: load(store, log), lambda: select(db, first, 0, LOG))
+        events = [stored async for stored in store.read(log)]
+        compare("load 10000 events, typed", lambda: typed(events), lambda: [stored.raw for stored in events])
+        long_first = bounds(db, long)
+        for what, question, place in (
+            ("tail 50 of 100000", lambda: store.tail(long, 50), LONG - 50),
+            ("page of 50 in the middle of 100000", lambda: page(store, long), LONG // 2),
+        ):
+            await compare_async(
+                what,
+                lambda question=question: repeat(question),
+                lambda place=place: repeat(lambda: select(db, long_first, place, place + 50)),
+                unit="us",
+                per=REPEAT,
+            )
+        await memory(store)
+        db.close()
+        await store.aclose()
+
+
+def bounds(db: sqlite3.Connection, cid: UUID) -> int:
+    return db.execute("select cid << 32 from conversation where id = ?", (cid.bytes,)).fetchone()[0]
+
+
+async def select(db: sqlite3.Connection, first: int, lo: int, hi: int) -> list[object]:
+    query = "select k, id, kind, ts, data from event where k >= ? and k < ? order by k"
+    return db.execute(query, (first | lo, first | hi)).fetchall()
+
+
+async def load(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
+    return [stored async for stored in store.read(cid)]
+
+
+def typed(events: list[StoredEvent]) -> None:
+    for stored in events:
+        stored.__dict__.clear()
+        _ = stored.event
+
+
+async def page(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
+    return [stored async for stored in store.read(cid, LONG // 2, LONG // 2 + 50)]
+
+
+async def repeat(question) -> None:
+    for _ in range(REPEAT):
+        await question()
+
+
+async def memory(store: SqliteEventStore) -> None:
+    """Growth of the process while pages of a conversation of a million events are read."""
+    note(f"writing {LONGEST} events …")
+    cid = await filled(store, LONGEST)
+    tracemalloc.start()
+    grown = []
+    for i in range(MIN_ROUNDS):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        _ = [stored async for stored in store.read(cid, 100_000 * (i + 1), 100_000 * (i + 1) + 50)]
+        peak = tracemalloc.get_traced_memory()[1] - start
+        grown.append(max(peak, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024) / 1e6)
+    Figure.of("memory for a page of 1000000 events", grown, unit="MB").report()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
