@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bough.execution import Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
+from bough.execution import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+    Isolation,
+    LocalSandboxCodeExecutor,
+    UnsafeLocalCodeExecutor,
+)
 from bough.execution.base import CodeExecutor
 from bough.testing.executor_contract import ExecutorContract
 
@@ -16,6 +23,24 @@ class TestBubblewrap(ExecutorContract):
     @pytest.fixture
     async def executor(self) -> AsyncIterator[CodeExecutor]:
         executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
+        yield executor
+        await executor.aclose()
+
+
+class Warm(LocalSandboxCodeExecutor):
+    """Runs everything in a sandbox that was warm before."""
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        warm = replace(request, execution_id=request.execution_id or "warm")
+        if await self.healthy():
+            assert await self.warm_up(warm)
+        return await super().execute(warm)
+
+
+class TestZygote(ExecutorContract):
+    @pytest.fixture
+    async def executor(self) -> AsyncIterator[CodeExecutor]:
+        executor = Warm(min_isolation=Isolation.NAMESPACES)
         yield executor
         await executor.aclose()
 

@@ -23,6 +23,7 @@ from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.rung import INSIDE, RungReport
 from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.workspace import Workspace
+from bough.execution.zygote import CONTROL
 
 INIT: Final = "/run/bough/init.pyc"
 
@@ -30,6 +31,12 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """What the first process needs to give everything up, this included."""
+_KEPT_BY_ZYGOTES = (*_DROPPING, "CAP_SYS_ADMIN", "CAP_KILL")
+_INSIDE = "/run/bough/inside"
+_RUNS = "/run/bough/runs"
+_EMPTY = "/run/bough/empty"
+_OWN_WORKSPACE = "/run/bough/workspace"
+_MOUNTS = "/run/bough/mounts"
 
 _HIDDEN_ID = 65532
 
@@ -118,18 +125,69 @@ class BubblewrapRung:
             kill_after_seconds=0.02,
         )
 
+    def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
+        """Return the command of a zygote, whose first process keeps the rights to make mounts and give itself up."""
+        users_fd = readable(_users(identity), "bough-users")
+        rights = ("--cap-drop", "ALL", *(each for name in _KEPT_BY_ZYGOTES for each in ("--cap-add", name)))
+        userns = () if identity.uid is not None else ("--unshare-user", "--uid", "0", "--gid", "0")
+        argv = [
+            *self._namespaces(),
+            *(*userns, *rights),
+            *self._system(),
+            *_private(plan.request.limits.tmp_bytes),
+            *self._warm_places(plan, folder),
+            *("--perms", "0444", "--ro-bind-data", str(users_fd), "/etc/passwd", "--remount-ro", "/"),
+            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/zygote.py", CONTROL),
+        ]
+        return argv, (users_fd,)
+
+    def _warm_places(self, plan: Plan, folder: str) -> list[str]:
+        """Return the options that show what the zygote binds to its places for each run, and what stays in place."""
+        places = [*_parents(_INSIDE), "--ro-bind", INSIDE, _INSIDE, "--bind", folder, _RUNS]
+        for folder_inside in (WORK, CODE_FOLDER, _EMPTY):
+            places += _parents(f"{folder_inside}/x")
+        if plan.workspace is not None:
+            places += ["--bind", plan.workspace, _OWN_WORKSPACE]
+        for number, mount in enumerate(plan.mounts):
+            target = mount.target
+            if target.startswith(WORK + "/"):
+                target = f"{_MOUNTS}/{number}"
+            places += [*_parents(target), "--bind" if mount.writable else "--ro-bind", mount.source, target]
+        return places
+
+    def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+        """Return what `inside/zygote.py` has to know of `plan`."""
+        run = f"{_RUNS}/{os.path.basename(workspace.folder)}"
+        binds = [(_OWN_WORKSPACE if plan.workspace is not None else f"{run}/work", WORK, False)]
+        binds.append((f"{run}/code", CODE_FOLDER, True))
+        hidden = [_RUNS, *([] if plan.workspace is None else [_OWN_WORKSPACE])]
+        for number, mount in enumerate(plan.mounts):
+            if mount.target.startswith(WORK + "/"):
+                binds.append((f"{_MOUNTS}/{number}", mount.target, not mount.writable))
+        conf = configuration(plan, workspace.identity)
+        return {
+            **conf,
+            "binds": sorted(binds, key=lambda bind: bind[1].count("/")),
+            "hidden": hidden,
+            "tmp_bytes": plan.request.limits.tmp_bytes,
+            "filter": self._filter,
+        }
+
     def _wall(self, identity: Identity, filter_fd: int, *, tmp_bytes: int = 1 << 20) -> list[str]:
         """Return the options that are the same for every run: namespaces, rights, system folders."""
-        tmpfs = ("--size", str(tmp_bytes), "--perms", "1777", "--tmpfs")
+        return [
+            *self._namespaces(),
+            *self._rights(identity),
+            *self._system(),
+            *_private(tmp_bytes),
+            *("--seccomp", str(filter_fd)),
+        ]
+
+    def _namespaces(self) -> list[str]:
         return [
             self._bwrap,
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
             *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"),
-            *self._rights(identity),
-            *self._system(),
-            *("--proc", "/proc", "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
-            *(*tmpfs, "/tmp"),  # noqa: S108
-            *("--seccomp", str(filter_fd)),
         ]
 
     def _rights(self, identity: Identity) -> list[str]:
@@ -172,6 +230,13 @@ def _check_countable(identity: Identity, workspace: Workspace) -> None:
             "The workspace belongs to root, and no control group can bound the processes of a run as root.",
             hint=f"Give the folder to an ordinary user: chown -R nobody {workspace.work}",
         )
+
+
+def _private(tmp_bytes: int) -> list[str]:
+    """Return the options for the file systems that every sandbox has to itself."""
+    tmpfs = ("--size", str(tmp_bytes), "--perms", "1777", "--tmpfs")
+    devices = ("--proc", "/proc", "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
+    return [*devices, *tmpfs, "/tmp"]  # noqa: S108
 
 
 def _parents(path: str) -> list[str]:

@@ -88,15 +88,11 @@ class Group:
                     _write(folder, "cgroup.procs", pid)
 
     @property
-    def memory_ran_out(self) -> bool:
-        """Whether the kernel killed something in it for want of memory."""
+    def memory_kills(self) -> int:
+        """How often the kernel killed something in it for want of memory."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
-        for folder in self.folders:
-            for line in _lines(folder, name):
-                key, _, value = line.partition(" ")
-                if key == "oom_kill" and int(value) > 0:
-                    return True
-        return False
+        found = [line.partition(" ") for folder in self.folders for line in _lines(folder, name)]
+        return sum(int(value) for key, _, value in found if key == "oom_kill")
 
     def remove(self) -> None:
         """Remove it; waits up to two seconds for the last processes in it to be gone. Blocks."""
@@ -141,9 +137,9 @@ class LateGroup:
             self._group = group
 
     @property
-    def memory_ran_out(self) -> bool:
-        """Whether the kernel killed something in it for want of memory."""
-        return self._group is not None and self._group.memory_ran_out
+    def memory_kills(self) -> int:
+        """How often the kernel killed something in it for want of memory."""
+        return 0 if self._group is None else self._group.memory_kills
 
     def close(self) -> None:
         """Remove it, once everything in it has ended. Blocks."""

@@ -142,24 +142,16 @@ class Child:
             return
         if self.killed_by is None:
             self.killed_by = reason
-        self._hang_up()
+        if self._status.fileno() >= 0:
+            self._status.shutdown(socket.SHUT_WR)
         self._loop.call_later(self._launch.kill_after_seconds, self._kill)
 
     def _start(self, stdout: Pipe, stderr: Pipe) -> None:
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         conf = readable(marshal.dumps(dict(self._launch.configuration), 4), "bough-configuration")
         stdin = readable(self._launch.stdin, "bough-stdin") if self._launch.stdin else None
-        names = {CONF: str(conf), STATUS: str(theirs.fileno())}
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the command is bough's own
-                [names.get(arg, arg) for arg in self._launch.argv],
-                stdin=subprocess.DEVNULL if stdin is None else stdin,
-                stdout=stdout.write_fd,
-                stderr=stderr.write_fd,
-                env=self._launch.env,
-                pass_fds=(*self._launch.pass_fds, conf, theirs.fileno()),
-                start_new_session=True,
-            )
+            self._spawn((conf, stdin, stdout.write_fd, stderr.write_fd, theirs.fileno()))
         except OSError as error:
             self._status.close()
             raise ExecutorError(
@@ -171,11 +163,22 @@ class Child:
                 os.close(fd)
             stdout.started()
             stderr.started()
-        self._listen()
-
-    def _listen(self) -> None:
         self._status.setblocking(False)
         self._loop.add_reader(self._status, self._read_report)
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        """Start the process; `fds` are configuration, input, output, errors and its end of the status socket."""
+        conf, stdin, stdout, stderr, status = fds
+        names = {CONF: str(conf), STATUS: str(status)}
+        self._process = subprocess.Popen(  # noqa: S603 - the command is bough's own
+            [names.get(arg, arg) for arg in self._launch.argv],
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=self._launch.env,
+            pass_fds=(*self._launch.pass_fds, conf, status),
+            start_new_session=True,
+        )
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 
@@ -244,7 +247,7 @@ class Child:
             start_errno=report.start_errno,
             killed_by=self.killed_by,
             wall_seconds=wall_seconds,
-            cpu_seconds=usage.ru_utime + usage.ru_stime if usage else 0.0,
+            cpu_seconds=usage.ru_utime + usage.ru_stime if usage else report.cpu_seconds,
             max_rss_bytes=max(report.max_rss_bytes, usage.ru_maxrss * 1024 if usage and not report.stood else 0),
         )
 
@@ -256,6 +259,7 @@ class Report:
     stood: bool = False
     wait_status: int | None = None
     start_errno: int | None = None
+    cpu_seconds: float = 0.0
     max_rss_bytes: int = 0
 
     @classmethod
@@ -272,5 +276,6 @@ class Report:
             stood=b"r" in found,
             wait_status=ended[0] & 0xFFFF if len(ended) == 3 else None,
             start_errno=failed[0] if len(failed) == 1 else None,
+            cpu_seconds=ended[1] / 1e6 if len(ended) == 3 else 0.0,
             max_rss_bytes=ended[2] * 1024 if len(ended) == 3 else 0,
         )

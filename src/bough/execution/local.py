@@ -14,9 +14,10 @@ from bough.execution.bubblewrap import BubblewrapRung
 from bough.execution.landlock import LandlockRung
 from bough.execution.outcome import timed_out_at_once
 from bough.execution.process import run_process
-from bough.execution.request import plan
+from bough.execution.request import Plan, plan
 from bough.execution.rung import Rung, RungReport
 from bough.execution.shelf import Shelf
+from bough.execution.warm import WarmSandboxes
 
 
 class LocalSandboxCodeExecutor:
@@ -38,6 +39,7 @@ class LocalSandboxCodeExecutor:
         self.min_isolation = min_isolation
         self._rungs: Sequence[Rung] = (BubblewrapRung(), LandlockRung())
         self._chosen: Rung | None = None
+        self._warm: WarmSandboxes | None = None
         self._choosing = asyncio.Lock()
         self._shelf = Shelf()
         self._closed = False
@@ -65,6 +67,28 @@ class LocalSandboxCodeExecutor:
         rung = await self._rung()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=rung.isolation)
+        if self._warm is None or request.execution_id is None:
+            return await self._run_cold(checked, rung)
+        result = await self._warm.run(checked)
+        if result is None:
+            result = await self._run_cold(checked, rung)
+            self._warm.expect(checked)
+        return result
+
+    async def warm_up(self, request: CodeExecutionInput) -> bool:
+        """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it stands.
+
+        Returns whether there is one now; a rung that cannot keep one warm has none, and its runs stay cold.
+        """
+        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        await self._rung()
+        if self._warm is None or request.execution_id is None:
+            return False
+        self._warm.expect(checked)
+        await self._warm.settle()
+        return self._warm.has(checked)
+
+    async def _run_cold(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
         return await run_process(
             checked,
             shelf=self._shelf,
@@ -86,12 +110,14 @@ class LocalSandboxCodeExecutor:
     async def reinitialize(self) -> None:
         """Forget which rung was chosen; the next run probes again."""
         await self.aclose()
-        self._chosen = None
+        self._chosen = self._warm = None
         self._closed = False
 
     async def aclose(self) -> None:
         """Remove the executor's folder; closing twice is fine."""
         self._closed = True
+        if self._warm is not None:
+            await self._warm.close()
         await asyncio.to_thread(self._shelf.close)
 
     async def _rung(self) -> Rung:
@@ -99,6 +125,8 @@ class LocalSandboxCodeExecutor:
         async with self._choosing:
             if self._chosen is None:
                 self._chosen = await self._choose()
+                if isinstance(self._chosen, BubblewrapRung):
+                    self._warm = WarmSandboxes(self._chosen, self._shelf, isolation=self._chosen.isolation)
             return self._chosen
 
     async def _choose(self) -> Rung:

@@ -40,7 +40,7 @@ async def run_process(
         ended = await child.run(
             timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=group)
         )
-        memory_ran_out = (workspace.group or group).memory_ran_out
+        memory_ran_out = (workspace.group or group).memory_kills > 0
         collected = await finished(workspace.collect, plan)
     finally:
         await finished(_clean, group, workspace)

@@ -114,6 +114,8 @@ _REFUSED: Final = {
         "msgsnd",
         "msgrcv",
         "msgctl",
+        "mq_open",
+        "mq_unlink",
     ),
 }
 """What is refused, and why."""

@@ -37,16 +37,24 @@ class Workspace:
     group: Group | None = None
 
     @classmethod
-    def prepare(cls, plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
+    def prepare(cls, plan: Plan, shelf: Shelf, identity: Identity, *, folder: str | None = None) -> Workspace:
         """Make the folders, put code and input files in place, and remember what is there. Blocks.
+
+        Args:
+            folder: An empty folder to use instead of a new one of the shelf; the run then has no group of its own.
 
         Raises:
             ExecutorError: The disk is full, or the workspace cannot be written to.
         """
-        folder = shelf.new_folder()
+        own = folder is None
+        folder = shelf.new_folder() if folder is None else folder
         try:
             prepared = cls._prepare(plan, folder, identity)
-            return replace(prepared, group=shelf.new_group(plan.request.limits)) if uncounted(identity) else prepared
+            return (
+                replace(prepared, group=shelf.new_group(plan.request.limits))
+                if own and uncounted(identity)
+                else prepared
+            )
         except OSError as error:
             remove_tree(folder)
             raise ExecutorError(

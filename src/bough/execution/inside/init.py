@@ -125,6 +125,8 @@ def add_site():
     """Do what an interpreter without `-S` does, except for looking for customisations."""
     import site
 
+    if hasattr(sys.modules["builtins"], "exit"):
+        return
     site.setquit()
     site.setcopyright()
     site.sethelper()
@@ -153,8 +155,7 @@ def hide_own_frames():
     """Let a traceback begin with the program's own first line."""
 
     def show(kind, error, trace):
-        own = hide_own_frames.__code__.co_filename
-        while trace is not None and trace.tb_frame.f_code.co_filename == own:
+        while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
             trace = trace.tb_next
         sys.__excepthook__(kind, error.with_traceback(trace), trace)
 

@@ -1,0 +1,139 @@
+"""Which warm sandboxes are kept, for how long, and when one is used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Final
+
+from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.outcome import result_of
+from bough.execution.process import finished
+from bough.execution.request import Plan
+from bough.execution.shelf import Shelf
+from bough.execution.watch import watch
+from bough.execution.zygote import Key, WarmChild, WarmRung, Zygote, key_of
+
+MAX_KEPT: Final = 8
+IDLE_SECONDS: Final = 60.0
+
+_log = logging.getLogger("bough.execution")
+
+
+class WarmSandboxes:
+    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least used goes first."""
+
+    def __init__(
+        self,
+        rung: WarmRung,
+        shelf: Shelf,
+        *,
+        isolation: Isolation,
+        max_kept: int = MAX_KEPT,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._rung = rung
+        self._shelf = shelf
+        self._isolation = isolation
+        self._max_kept = max_kept
+        self._idle_seconds = idle_seconds
+        self._kept: OrderedDict[Key, Zygote] = OrderedDict()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._starting: dict[Key, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(self, plan: Plan) -> CodeExecutionResult | None:
+        """Run `plan` in the zygote that waits for it; None: none does, or it is busy, and nothing was run."""
+        key = key_of(plan)
+        zygote = self._kept.get(key)
+        if zygote is None or zygote.busy.locked():
+            return None
+        async with zygote.busy:
+            if not zygote.alive:
+                self._drop(key)
+                return None
+            self._touch(key)
+            return await self._run(plan, zygote)
+
+    async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult:
+        workspace = await finished(zygote.prepare, plan)
+        kills = zygote.group.memory_kills
+        try:
+            child = WarmChild(zygote.launch(plan, workspace), zygote)
+            ended = await child.run(
+                timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=zygote.group)
+            )
+            collected = await finished(workspace.collect, plan)
+        finally:
+            await finished(workspace.remove)
+        ran_out = zygote.group.memory_kills > kills
+        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+
+    def has(self, plan: Plan) -> bool:
+        """Whether a zygote waits for plans like `plan`."""
+        zygote = self._kept.get(key_of(plan))
+        return zygote is not None and zygote.alive
+
+    def expect(self, plan: Plan) -> None:
+        """Start a zygote for more runs like `plan`, in the background, unless there is one."""
+        key = key_of(plan)
+        if key not in self._kept and key not in self._starting:
+            self._starting[key] = asyncio.get_running_loop().create_task(self._start(key, plan))
+
+    async def settle(self) -> None:
+        """Wait until everything that is being started stands, and everything that is being ended is gone."""
+        await asyncio.gather(*self._starting.values(), *self._closing, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End them all; twice is fine."""
+        for task in self._starting.values():
+            task.cancel()
+        await self.settle()
+        for key in list(self._kept):
+            self._drop(key)
+        await self.settle()
+
+    async def _start(self, key: Key, plan: Plan) -> None:
+        try:
+            zygote = await Zygote.start(plan, self._rung, self._shelf)
+        except OSError as error:
+            _log.warning("no warm sandbox could be started, runs stay cold: %s", error)
+            return
+        finally:
+            self._starting.pop(key, None)
+        self._kept[key] = zygote
+        self._touch(key)
+        while len(self._kept) > self._max_kept:
+            self._drop(next(iter(self._kept)))
+
+    def _touch(self, key: Key) -> None:
+        """Note that it is used: it goes last, and its idle time begins anew."""
+        self._kept.move_to_end(key)
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._idle, key)
+
+    def _idle(self, key: Key) -> None:
+        zygote = self._kept.get(key)
+        if zygote is not None and zygote.busy.locked():
+            self._touch(key)
+        else:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        """Forget a zygote and end it in the background, after what it runs."""
+        zygote = self._kept.pop(key, None)
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        if zygote is not None:
+            task = asyncio.get_running_loop().create_task(self._end(zygote))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _end(self, zygote: Zygote) -> None:
+        if zygote.alive:
+            async with zygote.busy:
+                await asyncio.to_thread(zygote.close)
+        else:
+            await asyncio.to_thread(zygote.close)

@@ -1,0 +1,198 @@
+"""Warm sandboxes: for those who run again and again under one `execution_id`, one waits with Python already started.
+
+A zygote is a bubblewrap sandbox whose first process keeps the rights to make mounts, runs nothing itself, and forks for
+every run. It serves one run at a time; what its runs share is the process namespace, which is emptied between them.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Protocol
+
+from bough.execution.base import ExecutionLimits
+from bough.execution.cgroup import LateGroup
+from bough.execution.child import Child, Launch
+from bough.execution.files import remove_tree
+from bough.execution.identity import Identity
+from bough.execution.request import Plan
+from bough.execution.shelf import Shelf
+from bough.execution.watch import processes_below
+from bough.execution.workspace import Workspace
+
+START_SECONDS: Final = 20.0
+CONTROL: Final = "{control}"
+"""Stands for the number of the control socket in an argument list."""
+
+Key = tuple[Any, ...]
+
+
+class WarmRung(Protocol):
+    """A rung that can keep a sandbox warm."""
+
+    def identity(self, plan: Plan) -> Identity:
+        """Return as whom `plan` runs behind it."""
+        ...
+
+    def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
+        """Return the command of a zygote for plans like `plan`, and the descriptors it inherits."""
+        ...
+
+    def warm_configuration(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+        """Return what the zygote's child has to know of a run."""
+        ...
+
+
+def key_of(plan: Plan) -> Key:
+    """Return what has to be equal for two plans to be run by one zygote."""
+    request = plan.request
+    return (request.execution_id, plan.workspace, plan.mounts, request.limits, request.network)
+
+
+@dataclass
+class Zygote:
+    """One warm sandbox; `start` it before use, `close` it afterwards.
+
+    Attributes:
+        folder: The host folder in which its runs have theirs.
+    """
+
+    rung: WarmRung
+    shelf: Shelf
+    folder: str
+    identity: Identity
+    limits: ExecutionLimits
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    group: LateGroup
+    busy: asyncio.Lock
+    numbers: count[int]
+
+    @classmethod
+    async def start(cls, plan: Plan, rung: WarmRung, shelf: Shelf) -> Zygote:
+        """Start a warm sandbox for plans like `plan`.
+
+        Raises:
+            OSError: It could not be started, or did not stand in time.
+        """
+        folder = await asyncio.to_thread(shelf.new_folder)
+        identity = rung.identity(plan)
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command, fds = rung.warm_command(plan, folder, identity)
+        try:
+            process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
+                [str(theirs.fileno()) if word == CONTROL else word for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                pass_fds=(*fds, theirs.fileno()),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            for fd in fds:
+                os.close(fd)
+        limits = plan.request.limits
+        group = LateGroup(lambda: shelf.new_group(limits))
+        zygote = cls(rung, shelf, folder, identity, limits, process, control, group, asyncio.Lock(), count())
+        try:
+            await zygote._stand()
+        except BaseException:
+            await asyncio.to_thread(zygote.close)
+            raise
+        return zygote
+
+    async def _stand(self) -> None:
+        """Wait until it says that it stands, and bound it."""
+        self.control.setblocking(False)
+        loop = asyncio.get_running_loop()
+        if await asyncio.wait_for(loop.sock_recv(self.control, 16), START_SECONDS) != b"r":
+            raise OSError("the warm sandbox did not come up")
+        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still stands."""
+        return self.control.fileno() >= 0 and self.process.poll() is None
+
+    def prepare(self, plan: Plan) -> Workspace:
+        """Make the folders of a run where the zygote can see them. Blocks."""
+        folder = os.path.join(self.folder, str(next(self.numbers)))
+        os.mkdir(folder)
+        os.chmod(folder, 0o711)  # noqa: S103 - the run's own user passes through
+        return Workspace.prepare(plan, self.shelf, self.identity, folder=folder)
+
+    def launch(self, plan: Plan, workspace: Workspace) -> Launch:
+        """Return what a `WarmChild` needs to run `plan`."""
+        return Launch(
+            argv=(),
+            configuration=self.rung.warm_configuration(plan, workspace),
+            stdin=plan.request.stdin,
+            limits=plan.request.limits,
+            env={},
+            kill_after_seconds=0.05,
+        )
+
+    def send(self, fds: Sequence[int]) -> None:
+        """Ask for a run with these descriptors.
+
+        Raises:
+            OSError: It is gone.
+        """
+        self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+    def kill(self) -> None:
+        """Shoot it and everything in it."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
+    def close(self) -> None:
+        """End it and remove its folder; twice is fine. Blocks until it is gone."""
+        self.control.close()
+        try:
+            self.process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.group.close()
+        if os.path.isdir(self.folder):
+            remove_tree(self.folder)
+
+
+class WarmChild(Child):
+    """A run that a zygote forks; it ends when the zygote reports, or is gone."""
+
+    def __init__(self, launch: Launch, zygote: Zygote) -> None:
+        super().__init__(launch)
+        self._zygote = zygote
+
+    @property
+    def pid(self) -> int:
+        """The zygote's own wrapper."""
+        return self._zygote.process.pid
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, stdin, stdout, stderr, status = fds
+        null = os.open(os.devnull, os.O_RDONLY) if stdin is None else None
+        try:
+            self._zygote.send([conf, stdin if null is None else null, stdout, stderr, status])  # type: ignore[list-item]
+        finally:
+            if null is not None:
+                os.close(null)
+
+    def _kill(self) -> None:
+        if not self._exited.done():
+            self._zygote.kill()
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        if not self._exited.done():
+            self._exited.set_result(None)
