@@ -127,8 +127,11 @@ def test_project_skills_with_code_wait_for_trust(tmp_path: Path) -> None:
     assert store.is_trusted(project)
     assert len(SkillRegistry.open(project, home=home)) == 4
 
+    held = SkillRegistry.open(project, home=home)
     script.write_text("print(2)")
     assert not store.is_trusted(project)
+    with pytest.raises(PermissionDenied, match="as it is now"):
+        held.get("with-script")
     again = SkillRegistry.open(project, home=home)
     assert [skill.name for skill in again.withheld] == ["with-script"]
 
@@ -144,6 +147,16 @@ def test_an_untrusted_project_hides_no_skill_of_the_person(tmp_path: Path) -> No
     write_skill(home / "skills", "deploy", "Mine.")
 
     assert SkillRegistry.open(project, home=home).get("deploy").description == "Mine."
+
+
+def test_in_the_home_folder_itself_the_skills_are_the_persons_own(tmp_path: Path) -> None:
+    file = write_skill(tmp_path / ".agents" / "skills", "mine")
+    (file.parent / "scripts").mkdir()
+    (file.parent / "scripts" / "x.sh").write_text("true")
+
+    registry = SkillRegistry.open(tmp_path, home=tmp_path / ".bough")
+
+    assert (registry.metadata("mine").scope, registry.withheld, registry.diagnostics) == ("user", [], [])
 
 
 def test_configured_roots_are_trusted(tmp_path: Path) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
+from bough.errors import BoughError
 from bough.skills.inputs import check_inputs, missing_inputs, substitute
 from bough.skills.model import InputMetadata, Resources, Skill
 
+if TYPE_CHECKING:
+    from bough.skills.registry import SkillRegistry
+    from bough.skills.triggers import TriggerMatch
+
 MAX_LISTED = 100
+MAX_SKILLS = 5
+MAX_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,14 @@ class Activation:
     content_hash: str
     rendered: str
     missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """What one message activated, and what was left out and why."""
+
+    activations: tuple[tuple[TriggerMatch, Activation], ...]
+    left_out: tuple[tuple[TriggerMatch, str], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activation:
@@ -47,6 +63,42 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activatio
     body = "\n\n".join(part for part in parts if part)
     rendered = f'<skill name="{escape(skill.name)}">\n{_contained(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing)
+
+
+def activate_matches(
+    registry: SkillRegistry,
+    matches: Sequence[TriggerMatch],
+    *,
+    max_skills: int = MAX_SKILLS,
+    max_bytes: int = MAX_BYTES,
+) -> Activated:
+    """Return what a message activates, within bounds; those named by `/name` come first. Reads each skill's file.
+
+    A skill that cannot be read, or may not be used, is left out with the reason and harms no other.
+
+    Args:
+        max_skills: How many skills one message may activate.
+        max_bytes: How long their texts may be together.
+    """
+    done: list[tuple[TriggerMatch, Activation]] = []
+    left_out: list[tuple[TriggerMatch, str]] = []
+    left = max_bytes
+    for match in sorted(matches, key=lambda each: each.kind != "slash"):
+        if len(done) >= max_skills:
+            left_out.append((match, f"more than {max_skills} skills in one message"))
+            continue
+        try:
+            activation = activate(registry.get(match.skill), match.inputs)
+        except BoughError as error:
+            left_out.append((match, error.message))
+            continue
+        size = len(activation.rendered.encode("utf-8", "replace"))
+        if size > left:
+            left_out.append((match, f"more than {max_bytes} bytes of skills in one message"))
+        else:
+            left -= size
+            done.append((match, activation))
+    return Activated(tuple(done), tuple(left_out))
 
 
 def _contained(body: str) -> str:

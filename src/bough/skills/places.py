@@ -28,8 +28,10 @@ def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[R
         roots: Explicitly configured folders; these win.
     """
     configured = [Root(path, "configured") for path in roots]
-    return [*configured, *_project(workspace.absolute()), *_user(home), Root(home / "installed", "installed"),
-            Root(BUILTIN, "builtin")]  # fmt: skip
+    own = list(_user(home))
+    mine = {root.path.absolute() for root in own}  # in the home folder itself a person's skills are no project's
+    project = [root for root in project_places(workspace) if root.path not in mine]
+    return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 
 
 def project_root(workspace: Path) -> Path:
@@ -47,7 +49,8 @@ def project_folders(workspace: Path) -> Iterator[Path]:
             return
 
 
-def _project(workspace: Path) -> Iterator[Root]:
+def project_places(workspace: Path) -> Iterator[Root]:
+    """Yield every folder of skills that the project of a working folder may have, nearest first."""
     top = project_root(workspace)
     for folder in project_folders(workspace):
         for place, flat in _PROJECT:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -45,6 +46,7 @@ class SkillRegistry:
         self._known: dict[str, SkillMetadata] = {}
         self._made: dict[str, Skill] = {}
         self._search: SkillSearch | None = None
+        self._may_run: Callable[[SkillMetadata], bool] | None = None
 
     @classmethod
     def open(
@@ -60,8 +62,9 @@ class SkillRegistry:
         """
         registry = cls(index=home / "cache")
         store = trust or TrustStore(home)
+        registry._may_run = partial(_may_run, workspace=workspace, trust=store)
         for root in places(workspace, home=home, roots=roots):
-            registry._discover(root, workspace, store)
+            registry._discover(root)
         rules, notes = read_rules(workspace)
         registry.diagnostics.extend(notes)
         for rule in rules:
@@ -73,7 +76,7 @@ class SkillRegistry:
 
         A root that does not exist holds nothing; a file that is refused becomes a diagnostic.
         """
-        found = [skill for root in roots for skill in self._discover(Root(Path(root)), None, None)]
+        found = [skill for root in roots for skill in self._discover(Root(Path(root)))]
         return sorted(found, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
@@ -86,7 +89,7 @@ class SkillRegistry:
 
         Raises:
             NotFound: There is none of that name; the hint names the nearest.
-            PermissionDenied: It carries code and its project is not trusted.
+            PermissionDenied: It carries code and its project is not trusted, or it has changed since it was.
             SkillRefused: Its file can no longer be read as a skill.
         """
         if name in self._made:
@@ -94,6 +97,8 @@ class SkillRegistry:
         found = self._known.get(name)
         if found is None:
             self._refuse(name)
+        if self._is_withheld(found):
+            self._refuse_untrusted(name)
         return read_skill(found.path, source=found.source, scope=found.scope)
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -134,20 +139,26 @@ class SkillRegistry:
 
     def _refuse(self, name: str) -> NoReturn:
         if any(skill.name == name for skill in self.withheld):
-            raise PermissionDenied(
-                f"the skill {name!r} carries code and its project is not trusted",
-                hint="look at it, then run `bough skills trust` in the project",
-            )
+            self._refuse_untrusted(name)
         raise NotFound(f"no skill is called {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
 
-    def _discover(self, root: Root, workspace: Path | None, trust: TrustStore | None) -> list[SkillMetadata]:
+    def _refuse_untrusted(self, name: str) -> NoReturn:
+        raise PermissionDenied(
+            f"the skill {name!r} carries code and its project is not trusted with it as it is now",
+            hint="look at it, then run `bough skills trust` in the project",
+        )
+
+    def _is_withheld(self, skill: SkillMetadata) -> bool:
+        return skill.scope == "project" and self._may_run is not None and not self._may_run(skill)
+
+    def _discover(self, root: Root) -> list[SkillMetadata]:
         index = self._index_of(root)
         found = discover(root, index)
         if index is not None:
             index.save()
         self.diagnostics.extend(found.diagnostics)
         for skill in found.skills:
-            if root.scope == "project" and trust and workspace and not _may_run(skill, workspace, trust):
+            if self._is_withheld(skill):
                 self._withhold(skill)
             else:
                 self._enter(skill)
@@ -180,5 +191,5 @@ class SkillRegistry:
         self.diagnostics.append(note)
 
 
-def _may_run(skill: SkillMetadata, workspace: Path, trust: TrustStore) -> bool:
+def _may_run(skill: SkillMetadata, *, workspace: Path, trust: TrustStore) -> bool:
     return not carries_code(skill.path) or trust.is_trusted_skill(workspace, skill.path)

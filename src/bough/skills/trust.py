@@ -10,7 +10,7 @@ from pathlib import Path
 from bough.errors import StoreError
 from bough.skills.discover import skill_files
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.places import places, project_root
+from bough.skills.places import project_places, project_root
 from bough.skills.resources import walk_files
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat", ".exe")
@@ -116,12 +116,7 @@ def code_skills(project: Path) -> dict[str, str]:
     """Return the project's skills that carry code: file relative to the project -> hash of the skill."""
     top = project_root(project)
     notes: list[Diagnostic] = []
-    files = [
-        Path(path)
-        for root in places(project, home=top / ".bough")
-        if root.scope == "project"
-        for path, _ in skill_files(root, notes)
-    ]
+    files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
     return {_name(file, top): skill_digest(file) for file in files if carries_code(file)}
 
 
