@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from bough.agents.context import ToolContext
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.agents.workspace_tools import workspace_toolset
-from bough.errors import InvalidInput
+from bough.connect.mcp import SkillServers
+from bough.errors import BoughError, InvalidInput
+from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry
 
 
@@ -39,6 +41,7 @@ class Blueprint:
     """Everything that follows from a spec and a registry, before a model is chosen.
 
     Attributes:
+        servers: The MCP servers of its skills; to be closed.
         instructions: The system prompt, then the skill catalogue; recorded once, so that it stays byte-identical.
     """
 
@@ -46,17 +49,20 @@ class Blueprint:
     registry: SkillRegistry
     toolset: SkillToolset | None
     instructions: str
+    servers: SkillServers
 
     @classmethod
     def of(cls, spec: AgentSpec, registry: SkillRegistry) -> Blueprint:
         """Draw the blueprint. No skills: no catalogue and no skill tools."""
+        servers = SkillServers(registry, active=_active, report=_report)
         if not registry.list_all():
-            return cls(spec=spec, registry=registry, toolset=None, instructions=spec.prompt())
+            return cls(spec=spec, registry=registry, toolset=None, instructions=spec.prompt(), servers=servers)
         toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
         return cls(
             spec=spec,
             registry=registry,
             toolset=toolset,
+            servers=servers,
             instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions))),
         )
 
@@ -79,6 +85,10 @@ class Blueprint:
         skills = [] if self.toolset is None else [self.toolset.toolset()]
         return [workspace_toolset(self.spec.workspace_access), *skills]
 
+    async def aclose(self) -> None:
+        """Stop the MCP servers of its skills."""
+        await self.servers.aclose()
+
     def agent(self, model: Model, *, instructions: str | None = None) -> Agent[ToolContext, str]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
         return Agent(
@@ -87,6 +97,16 @@ class Blueprint:
             name=self.spec.name,
             instructions=self.instructions if instructions is None else instructions,
             tools=self.spec.tools,
-            toolsets=self._toolsets(),
+            toolsets=[*self._toolsets(), self.servers],
             retries=_RETRIES,
         )
+
+
+def _active(deps: ToolContext | None) -> Mapping[str, str]:
+    return {} if deps is None else deps.active_skills()
+
+
+async def _report(deps: ToolContext | None, error: BoughError) -> None:
+    if deps is None:
+        raise error
+    await deps.emit(ErrorRaised(code=error.code, message=error.message, hint=error.hint))

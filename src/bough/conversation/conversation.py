@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -49,7 +49,7 @@ from bough.execution.base import CodeExecutor
 from bough.guard import HookVerdict, Policy
 from bough.skills import SkillRegistry
 from bough.skills.triggers import TriggerIndex
-from bough.types import new_id
+from bough.types import JsonObject, new_id
 
 
 class AsyncConversation:
@@ -304,7 +304,7 @@ class AsyncConversation:
         try:
             return await self._run
         except asyncio.CancelledError:
-            if not self._interrupting:
+            if not self._interrupting or _is_cancelled():
                 raise
             return self._runner().result(self.state.head)
         finally:
@@ -337,12 +337,12 @@ class AsyncConversation:
         Raises:
             Conflict: Nothing waits, or a call that is named does not.
         """
-        await self._journal.catch_up()
-        chosen = self._waiting(calls)
-        left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
-        status = "waiting_for_confirmation" if left else "idle"
-        changes: dict[str, Any] = {"status": status, "waiting": left, "approved": chosen}
-        await self._journal.append(StateChanged(changes=changes, reason=f"approved by {by}"))
+
+        def approved(chosen: list[str], left: dict[str, JsonObject]) -> list[Event]:
+            changes: dict[str, Any] = {"status": _status(left), "waiting": left, "approved": chosen}
+            return [StateChanged(changes=changes, reason=f"approved by {by}")]
+
+        await self._decide(calls, approved)
 
     async def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
         """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
@@ -350,14 +350,13 @@ class AsyncConversation:
         Raises:
             Conflict: Nothing waits, or a call that is named does not.
         """
-        await self._journal.catch_up()
-        chosen = self._waiting(calls)
-        left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
-        rejected = [
-            ToolRejected(tool_call_id=id, tool=self.state.calls[id].tool, by=by, reason=reason) for id in chosen
-        ]
-        status = "waiting_for_confirmation" if left else "idle"
-        await self._journal.append(*rejected, StateChanged(changes={"status": status, "waiting": left}))
+
+        def rejected(chosen: list[str], left: dict[str, JsonObject]) -> list[Event]:
+            tools = {id: self.state.calls[id].tool for id in chosen}
+            refused = [ToolRejected(tool_call_id=id, tool=tools[id], by=by, reason=reason) for id in chosen]
+            return [*refused, StateChanged(changes={"status": _status(left), "waiting": left})]
+
+        await self._decide(calls, rejected)
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation; the log is left untouched.
@@ -480,6 +479,7 @@ class AsyncConversation:
             ended = await self._rules.guard(self.id, self.workspace).on_end()
             if ended.events:
                 await self._journal.append(*ended.events)
+            await self._blueprint.aclose()
             await self._surroundings.release()
 
     async def __aenter__(self) -> AsyncConversation:
@@ -497,6 +497,21 @@ class AsyncConversation:
     def _resolved(self, spec: AgentSpec) -> Any:
         return resolved_model(spec, self._surroundings.settings)[0]
 
+    async def _decide(
+        self, calls: tuple[str, ...], decided: Callable[[list[str], dict[str, JsonObject]], list[Event]]
+    ) -> None:
+        """Append what is decided of waiting calls; when the log has moved on meanwhile, look again."""
+        while True:
+            await self._journal.catch_up()
+            head, chosen = self.state.head, self._waiting(calls)
+            left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
+            try:
+                return await self._journal.append(*decided(chosen, left), expected_head=head)
+            except Conflict:
+                await self._journal.catch_up()
+                if self.state.head == head:
+                    raise
+
     def _waiting(self, calls: tuple[str, ...]) -> list[str]:
         waiting = list(self.state.waiting)
         unknown = [call for call in calls if call not in waiting]
@@ -513,3 +528,14 @@ def _said(verdict: HookVerdict) -> list[Event]:
     """Return what hooks said as events: their record, and a message for the model where they have one."""
     context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
     return [*verdict.events, *context]
+
+
+def _status(left: Mapping[str, JsonObject]) -> Status:
+    """Return the status of a conversation whose calls `left` still wait."""
+    return "waiting_for_confirmation" if left else "idle"
+
+
+def _is_cancelled() -> bool:
+    """Whether whoever runs this was asked to stop."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,1 @@
+"""The clients of other programs' protocols: MCP servers that skills bring."""

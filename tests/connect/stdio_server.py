@@ -1,0 +1,31 @@
+"""A real MCP server on stdin and stdout, for the tests of skills that bring one."""
+
+import os
+from pathlib import Path
+
+from mcp.server import MCPServer
+
+server = MCPServer("shelf")
+
+
+@server.tool()
+def measure(plank: str) -> str:
+    """Measure a plank."""
+    return f"{plank} is {len(plank)} long"
+
+
+@server.tool()
+def environment() -> list[str]:
+    """Names of the environment."""
+    return sorted(os.environ)
+
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise RuntimeError("the saw is blunt")
+
+
+if __name__ == "__main__":
+    Path(os.environ["PID_FILE"]).write_text(str(os.getpid()))
+    server.run(transport="stdio")
