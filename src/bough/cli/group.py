@@ -15,7 +15,7 @@ class Noun(TyperGroup):
     default_verb = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default verb in front of options that are not the group's own."""
-        if not args or (args[0].startswith("-") and args[0] not in _HELP):
+        """Put the default verb in front of options that are not the group's own, but not while a shell completes."""
+        if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in _HELP)):
             args = [self.default_verb, *args]
         return super().parse_args(ctx, args)

@@ -48,7 +48,7 @@ def doctor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Look at executors, models, store and versions; exit code 6 when the main job does not work here."""
+    """Say what works here and how to mend the rest. Exit code 6 when the main job does not work."""
     settings = options.settings_of(home, store)
     checks = asyncio.run(_all(settings))
     works = not any(check.essential and check.state != "ok" for check in checks)

@@ -44,7 +44,7 @@ def run(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Start a conversation, run it to the end, print the answer. With --json one event a line, the result last."""
+    """Start a conversation and print its answer. With --json one event a line, the result last."""
     text = _prompt(prompt, file)
     tags = options.tags_of(tag)
     settings = options.settings_of(
@@ -85,7 +85,7 @@ def resume(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Go on with a conversation: finish what was interrupted, or answer PROMPT."""
+    """Go on with a conversation. What was interrupted is finished; with PROMPT, that is answered."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput(
@@ -128,7 +128,7 @@ def fork(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Branch off a conversation after its first SEQ events (ID@SEQ); with PROMPT, run the branch."""
+    """Branch off a conversation. ID@SEQ cuts after its first SEQ events; with PROMPT the branch is run."""
     target = Target.parse(id)
     tags = options.tags_of(tag)
     settings = options.settings_of(home, store, script_timeout=script_timeout)

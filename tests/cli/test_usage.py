@@ -1,0 +1,76 @@
+"""What every command has in common: help, the shared options, usage errors, completion, faults of bough's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+COMMANDS = [
+    ["run"],
+    ["resume"],
+    ["fork"],
+    *(["conv", verb] for verb in ("list", "show", "tree", "tail")),
+    *(["skills", verb] for verb in ("list", "show", "check", "match", "trust")),
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_takes_home_store_and_json_and_fits_80_columns(cli: Any, command: list[str]) -> None:
+    done = cli(*command, "--help", COLUMNS="80", TERMINAL_WIDTH="80")
+    assert done.returncode == 0
+    for option in ("--home", "--store", "--json"):
+        assert option in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("args", [["nope"], ["conv", "nope"], ["run", "--nope"], ["fork"]])
+def test_a_usage_error_ends_with_2_and_says_where_help_is(cli: Any, args: list[str]) -> None:
+    done = cli(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--help` says how" in done.stderr
+    error = json.loads(cli(*args, "--json").stdout)["error"]
+    assert error["code"] == "invalid_input"
+
+
+def test_without_arguments_the_help_is_shown(cli: Any) -> None:
+    done = cli()
+    assert "Usage: bough" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "expected"),
+    [
+        ("bash", {"COMP_WORDS": "bough conv ", "COMP_CWORD": "2"}, ["list", "show", "tree", "tail"]),
+        ("bash", {"COMP_WORDS": "bough ", "COMP_CWORD": "1"}, ["run", "chat", "resume", "fork"]),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "bough skills "}, ["check", "trust"]),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "bough r", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, ["run", "resume"]),
+    ],
+)
+def test_shells_complete_commands(cli: Any, shell: str, words: dict[str, str], expected: list[str]) -> None:
+    done = cli(_BOUGH_COMPLETE=f"complete_{shell}", **words)
+    assert all(word in done.stdout for word in expected), done
+    assert cli("--show-completion", shell).stdout.strip()
+
+
+def test_shells_complete_conversations(cli: Any) -> None:
+    cli("run", "bake a cake")
+    name = cli.data("conv", "list")["conversations"][0]["short_id"]
+    done = cli(_BOUGH_COMPLETE="complete_bash", COMP_WORDS="bough conv show ", COMP_CWORD="3")
+    assert name in done.stdout
+
+
+def test_a_fault_of_bough_s_own_is_told_without_a_traceback_unless_it_is_asked_for(cli: Any) -> None:
+    code = (
+        "import bough.cli.commands.doctor as d, sys; from bough.cli.main import run\n"
+        "d._versions = None\nsys.exit(run(['doctor']))"
+    )
+    for environment, shown in (({}, False), ({"BOUGH_DEBUG": "1"}, True)):
+        done = subprocess.run([sys.executable, "-c", code], env=cli.env(**environment), capture_output=True, text=True)
+        assert done.returncode == 1
+        assert ("Traceback" in done.stderr) is shown
+        assert "NoneType" in done.stderr
