@@ -1,21 +1,25 @@
 """Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
 
 All keywords of all skills are in one automaton, all regular expressions in one RE2 set, so the work for a message
-depends on its length and its hits, not on the number of skills. Both are built at the first match.
+depends on its length and its hits, not on the number of skills.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bough.skills.inputs import missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 from bough.skills.search import trigger_words
+
+if TYPE_CHECKING:
+    from ahocorasick_rs import AhoCorasick
 
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
@@ -56,19 +60,20 @@ class TriggerIndex:
     def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
         self.diagnostics: list[Diagnostic] = []
         self._skills = {skill.name: skill for skill in skills}
-        self._words: dict[str, list[str]] = {}
         self._patterns: list[tuple[str, str]] = []
+        words: dict[str, list[str]] = {}
         for skill in self._skills.values():
-            self._add(skill)
-        self._find_words = _word_finder(list(self._words)) if self._words else None
+            self._add(skill, words)
+        self._names = list(words.values())
+        self._automaton = _automaton(list(words)) if words else None
         self._find_patterns = self._pattern_finder() if self._patterns else None
 
-    def _add(self, skill: Skill | SkillMetadata) -> None:
+    def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
         for word in trigger_words(skill.trigger):
             if word.startswith("re:"):
                 self._patterns.append((skill.name, word[3:].strip()))
             elif folded := fold(word.strip()):
-                self._words.setdefault(folded, []).append(skill.name)
+                words.setdefault(folded, []).append(skill.name)
 
     def match(self, text: str, active: Collection[str] = ()) -> list[TriggerMatch]:
         """Return the skills that `text` activates, those in `active` left out, in order of their place in the text.
@@ -79,11 +84,16 @@ class TriggerIndex:
             text: A user message.
             active: Names of skills that are active already.
         """
-        text = unicodedata.normalize("NFC", text[:MAX_MESSAGE])
+        text = text[:MAX_MESSAGE]
+        if not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        hits = self._word_hits(text, active)
+        if self._find_patterns is not None:
+            hits += _pattern_hits(text, active, self._find_patterns)
         found: dict[str, TriggerMatch] = {}
-        if (slash := self._slash(text)) and slash.skill not in active:
+        if text.lstrip()[:1] == "/" and (slash := self._slash(text)) and slash.skill not in active:
             found[slash.skill] = slash
-        for _, name, keyword in sorted(self._hits(text, active), key=lambda hit: hit[0]):
+        for _, name, keyword in sorted(hits, key=itemgetter(0)):
             if name not in found:
                 found[name] = self._matched(name, keyword, text)
         return list(found.values())
@@ -104,25 +114,20 @@ class TriggerIndex:
         inputs = parse_pairs(text, skill.inputs)
         return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
 
-    def _hits(self, text: str, active: Collection[str]) -> Iterator[tuple[int, str, str]]:
-        """(place, skill, what matched) for every skill with a hit that is not active yet."""
-        if self._find_words is not None:
-            yield from self._word_hits(text, active, self._find_words)
-        if self._find_patterns is not None:
-            for name, pattern in self._find_patterns(text):
-                if name not in active and (hit := pattern.search(text)):
-                    yield hit.start(), name, hit.group()
-
-    def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> Iterator[tuple[int, str, str]]:
+    def _word_hits(self, text: str, active: Collection[str]) -> list[_Hit]:
+        """The first hit of every skill that is not active yet."""
+        hits: list[_Hit] = []
+        if self._automaton is None:
+            return hits
         folded = fold(text)
-        plain = len(folded) == len(text) and text.isascii()
-        seen: set[tuple[str, int]] = set()
-        for start, end, word in find(folded):
-            names = [name for name in self._words[word] if name not in active and (name, 0) not in seen]
-            if names and is_whole_word(folded, start, end):
-                first, last = (start, end) if plain else _place(text, start, end)
-                seen.update((name, 0) for name in names)
-                yield from ((first, name, text[first:last]) for name in names)
+        seen = set[str]()
+        for which, start, end in self._automaton.find_matches_as_indexes(folded, overlapping=True):
+            for name in self._names[which]:
+                if name not in active and name not in seen and is_whole_word(folded, start, end):
+                    first, last = (start, end) if text.isascii() else _place(text, start, end)
+                    seen.add(name)
+                    hits.append((first, name, text[first:last]))
+        return hits
 
     def _pattern_finder(self) -> _PatternFinder | None:
         re2: Any = import_module("re2")  # it carries no types
@@ -146,20 +151,21 @@ class TriggerIndex:
         return lambda text: [compiled[i] for i in sorted(several.Match(text) or ())]
 
 
-_WordFinder: TypeAlias = Callable[[str], Iterator[tuple[int, int, str]]]
+_Hit: TypeAlias = tuple[int, str, str]
+"""Where, which skill, and what matched, as the text has it."""
+
 _PatternFinder: TypeAlias = Callable[[str], list[tuple[str, Any]]]
 
 
-def _word_finder(words: list[str]) -> _WordFinder:
+def _automaton(words: list[str]) -> AhoCorasick:
     from ahocorasick_rs import AhoCorasick
 
-    automaton = AhoCorasick(words, store_patterns=False)
+    return AhoCorasick(words, store_patterns=False)
 
-    def find(text: str) -> Iterator[tuple[int, int, str]]:
-        for which, start, end in automaton.find_matches_as_indexes(text, overlapping=True):
-            yield start, end, words[which]
 
-    return find
+def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
+    named = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
+    return [(hit.start(), name, hit.group()) for name, hit in named if hit]
 
 
 def fold(text: str) -> str:
