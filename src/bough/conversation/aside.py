@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_ai.models import Model
 
 from bough.agents.models.failure import model_error
-from bough.conversation.recorder import usage_of
+from bough.conversation.response import usage_of
 from bough.conversation.state import NOTHING_USED, add_usage
 from bough.events.model import Usage
 

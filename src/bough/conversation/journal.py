@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from bough.conversation.completion import completed
 from bough.conversation.state import State
 from bough.conversation.view import View
+from bough.errors import CorruptLog
 from bough.events.codec import encode
 from bough.events.model import Event
 from bough.events.record import StoredEvent
@@ -57,19 +60,22 @@ class Journal:
     async def append(self, *events: Event, expected_head: int | None = None) -> None:
         """Append all or none, durable on return, and fold them. Values of secrets are masked before.
 
+        What was begun is finished: a cancellation that comes meanwhile is raised when the events are in the log.
+
         Raises:
             Conflict: The lease was lost, or the head is not `expected_head`.
             StoreError: The store could not write.
         """
-        events = self._masked(events)
-        async with self._lock:
-            head = await self.store.append(self.cid, events, generation=self.generation, expected_head=expected_head)
-            first = head - len(events)
-            if first == self.state.head:
-                for seq, event in enumerate(events, first):
-                    self._fold(_stored(seq, event))
-            else:
-                await self._catch_up()
+        await completed(self._append(self._masked(events), expected_head))
+
+    def leased(self, generation: int) -> Journal:
+        """Return this journal as its runner uses it: what it appends is refused once another has taken over.
+
+        State, view and listeners are the same ones.
+        """
+        new = copy.copy(self)
+        new.generation, new._streams = generation, {}
+        return new
 
     async def cut(self, at: int) -> Journal:
         """Return a journal that has folded the first `at` events; where that is the head, nothing is read again."""
@@ -102,9 +108,24 @@ class Journal:
         self._streams = {}
 
     def publish(self, update: Update) -> None:
-        """Tell every listener; none of them can hold up the run."""
+        """Tell every listener; none of them can hold up the run. One that raises is reported and not told again."""
         for listener in tuple(self.listeners):
-            listener(update)
+            try:
+                listener(update)
+            except Exception as error:  # noqa: BLE001 - the listeners' boundary: the event is in the log already
+                self.listeners.remove(listener)
+                told = {"message": f"a listener of conversation {self.cid} failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(told)
+
+    async def _append(self, events: tuple[Event, ...], expected_head: int | None) -> None:
+        async with self._lock:
+            head = await self.store.append(self.cid, events, generation=self.generation, expected_head=expected_head)
+            first = head - len(events)
+            if first == self.state.head:
+                for seq, event in enumerate(events, first):
+                    self._fold(_stored(seq, event))
+            else:
+                await self._catch_up()
 
     async def _catch_up(self, stop: int | None = None) -> None:
         async for stored in self.store.read(self.cid, self.state.head, stop):
@@ -117,8 +138,14 @@ class Journal:
         return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
 
     def _fold(self, stored: StoredEvent) -> None:
-        self.state.apply(stored.seq, stored.event)
-        self.view.apply(stored.seq, stored.event)
+        try:
+            self.state.apply(stored.seq, stored.event)
+            self.view.apply(stored.seq, stored.event)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLog(
+                f"event {stored.id} (seq {stored.seq}, {stored.kind}) does not say what its kind says: {error!r}",
+                hint=f"`bough doctor` checks the whole store; a fork at {stored.seq} goes on without it",
+            ) from error
         self.publish(stored)
 
 

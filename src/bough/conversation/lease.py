@@ -6,10 +6,11 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from bough.conversation.completion import completed
 from bough.errors import BoughError, Conflict
 from bough.events.record import Lease
 from bough.events.store import EventStore
@@ -19,22 +20,36 @@ TTL_SECONDS = 15.0
 
 
 @asynccontextmanager
-async def held_lease(store: EventStore, cid: UUID) -> AsyncGenerator[Lease]:
+async def held_lease(store: EventStore, cid: UUID, *, ttl_seconds: float = TTL_SECONDS) -> AsyncGenerator[Lease]:
     """Hold the lease of a conversation, renewing it, and give it back at the end.
 
-    When it cannot be renewed the run goes on until its next append, which the store refuses if another has taken over.
+    When another has taken it, or it ran out because the store could not be reached, the block is cancelled at once, so
+    that its tools end.
 
     Raises:
-        Conflict: Another living process runs the conversation.
+        Conflict: Another living process runs the conversation, or took it over meanwhile.
     """
-    lease = await _acquire(store, cid, owner_name())
-    renewal = asyncio.create_task(_renew(store, lease), name=f"lease {cid}")
+    lease = await _acquire(store, cid, owner_name(), ttl_seconds)
+    holder = asyncio.current_task()
+    renewal = asyncio.create_task(_renew(store, lease, ttl_seconds), name=f"lease {cid}")
+    lost = False
+
+    def stop(_: object) -> None:
+        nonlocal lost
+        if holder is not None and not renewal.cancelled():
+            lost = True
+            holder.cancel()
+
+    renewal.add_done_callback(stop)
     try:
-        yield lease
-    finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)
-        await store.release(lease)
+        try:
+            yield lease
+        finally:
+            await completed(_give_back(store, lease, renewal))
+    except asyncio.CancelledError as error:
+        if lost and holder is not None and holder.uncancel() == 0:
+            raise Conflict("the run was taken over elsewhere", hint="open the conversation again") from error
+        raise
 
 
 def owner_name() -> str:
@@ -53,9 +68,9 @@ def is_gone(owner: str) -> bool:
     return str(_started(int(pid)) or "gone") != started
 
 
-async def _acquire(store: EventStore, cid: UUID, owner: str) -> Lease:
+async def _acquire(store: EventStore, cid: UUID, owner: str, ttl_seconds: float) -> Lease:
     try:
-        return await store.acquire(cid, owner, TTL_SECONDS)
+        return await store.acquire(cid, owner, ttl_seconds)
     except Conflict as conflict:
         holder = str(conflict.details.get("owner", ""))
         if not is_gone(holder):
@@ -65,18 +80,31 @@ async def _acquire(store: EventStore, cid: UUID, owner: str) -> Lease:
                 details=conflict.details,
             ) from conflict
         # Renewing in the dead owner's name raises the generation, which fences off whatever it left behind.
-        return await store.acquire(cid, holder, TTL_SECONDS)
+        return await store.acquire(cid, holder, ttl_seconds)
 
 
-async def _renew(store: EventStore, lease: Lease) -> None:
-    while True:
-        await asyncio.sleep(TTL_SECONDS / 3)
+async def _renew(store: EventStore, lease: Lease, ttl_seconds: float) -> None:
+    """Renew the lease again and again; return when it is lost."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + ttl_seconds
+    while loop.time() < ends:
+        await asyncio.sleep(ttl_seconds / 3)
+        asked = loop.time()
         try:
-            await store.renew(lease, TTL_SECONDS)
+            await store.renew(lease, ttl_seconds)
         except Conflict:
             return
         except BoughError:
-            continue  # the store may be back before the lease ends; an append fails loudly if it is not
+            continue  # the store may be back before the lease ends
+        ends = asked + ttl_seconds
+
+
+async def _give_back(store: EventStore, lease: Lease, renewal: asyncio.Task[None]) -> None:
+    if not renewal.done():
+        renewal.cancel()
+    await asyncio.gather(renewal, return_exceptions=True)
+    with suppress(BoughError):  # it runs out by itself; what ended the run is what counts
+        await store.release(lease)
 
 
 def _started(pid: int) -> int | None:

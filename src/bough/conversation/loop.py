@@ -19,7 +19,7 @@ from bough.agents.context import ToolContext
 from bough.agents.models.failure import model_error
 from bough.conversation.journal import Journal
 from bough.conversation.recorder import Recorder
-from bough.errors import ModelError
+from bough.errors import BoughError, ModelError
 from bough.events.model import ToolInterrupted, UserMessage
 from bough.events.record import Status
 
@@ -126,7 +126,7 @@ class Loop:
                         return None  # what the model sees has been condensed: begin anew from the log
                     node.request = self._next_request()
                 self.steps += 1
-            node = await run.next(node)
+            node = await _next(run, node)
         return None
 
     async def _settle(self, request: ModelRequest) -> None:
@@ -146,3 +146,16 @@ class Loop:
         if (request := self._journal.view.tail()) is None:
             raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
         return request
+
+
+async def _next(run: AgentRun[ToolContext, str], node: Any) -> Any:
+    """Take a step. Whatever else goes wrong while a model is asked (a lost connection, say) is the model's failure."""
+    try:
+        return await run.next(node)
+    except (BoughError, AgentRunError, UserError):
+        raise
+    except Exception as error:
+        if Agent.is_model_request_node(node):
+            said = f"{type(error).__name__}: {error}"[:500]
+            raise ModelError(f"the model broke off: {said}", hint="run it again: nothing is lost") from error
+        raise

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable, Mapping
+
+from bough.conversation.outcome import clean
 from bough.conversation.setup import title_of
 from bough.conversation.state import State
 from bough.errors import InvalidInput
-from bough.events.model import Event, SkillActivated, StateChanged, TextPart, UserMessage
+from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
 from bough.skills import SkillRegistry
 from bough.skills.activation import activate
 from bough.skills.triggers import TriggerIndex
@@ -14,18 +18,44 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 
 def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
-    """Return the message as an event.
+    """Return the message as an event. Invalid text (lone surrogates) in it is replaced by U+FFFD.
 
     Raises:
-        InvalidInput: It is empty, or longer than 16 MiB.
+        InvalidInput: It is empty, longer than 16 MiB, or has an image that is none.
     """
-    event = UserMessage.text(message, sender=sender) if isinstance(message, str) else message
+    event = UserMessage.text(clean(message), sender=sender) if isinstance(message, str) else message
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in event.content):
         raise InvalidInput("the message is empty", hint="say what should be done")
     size = sum(len(getattr(part, "text", "") or getattr(part, "data", "")) for part in event.content)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidInput(f"the message has {size} characters", hint="put what is so long into a file and name it")
+    for part in event.content:
+        if isinstance(part, ImagePart):
+            _check_image(part)
     return event
+
+
+def _check_image(part: ImagePart) -> None:
+    try:
+        data = base64.b64decode(part.data, validate=True)
+    except ValueError as error:
+        raise InvalidInput("an image of the message is not base64", hint="encode its bytes with base64") from error
+    found = next((kind for kind, looks in _IMAGES.items() if looks(data)), None)
+    if found != part.media_type:
+        what = f"is {found}" if found else "is none that models can see"
+        raise InvalidInput(
+            f"an image of the message says it is {part.media_type!r:.80} and {what}",
+            hint=f"send one of {', '.join(_IMAGES)}, under its own media type",
+        )
+
+
+_IMAGES: Mapping[str, Callable[[bytes], bool]] = {
+    "image/png": lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": lambda data: data.startswith(b"\xff\xd8\xff"),
+    "image/gif": lambda data: data[:6] in (b"GIF87a", b"GIF89a"),
+    "image/webp": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
+}
+"""The kinds of images that every provider takes, by how their bytes begin."""
 
 
 def events_of(message: UserMessage, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
@@ -41,7 +71,8 @@ def events_of(message: UserMessage, state: State, triggers: TriggerIndex, regist
 def _activated(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[SkillActivated]:
     events: list[SkillActivated] = []
     for match in triggers.match(text):
-        activation = activate(registry.get(match.skill), match.inputs)
+        skill = registry.get(match.skill)
+        activation = activate(skill, match.inputs)
         if match.kind == "keyword" and state.active_skills.get(match.skill) == activation.content_hash:
             continue  # its text is in the log already
         events.append(
@@ -52,6 +83,7 @@ def _activated(text: str, state: State, triggers: TriggerIndex, registry: SkillR
                 keyword=match.keyword,
                 rendered=activation.rendered,
                 inputs=match.inputs,
+                allowed_tools=skill.allowed_tools,
             )
         )
     return events

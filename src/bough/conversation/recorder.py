@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Literal
 
-import pydantic_core
-from pydantic import TypeAdapter
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry, ToolFailedError, ToolRetryError
@@ -27,7 +26,6 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
-    ToolReturnContent,
     ToolReturnPart,
 )
 from pydantic_ai.models import ModelRequestContext
@@ -35,6 +33,8 @@ from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
 from bough.conversation.journal import Delta, Journal
+from bough.conversation.outcome import MAX_RESULT_BYTES, clean, recorded, restored, shortened
+from bough.conversation.response import usage_of, with_distinct_calls
 from bough.conversation.state import ToolOutcome
 from bough.conversation.view import outcome_part, response_json
 from bough.errors import BoughError
@@ -45,14 +45,12 @@ from bough.events.model import (
     ToolFailed,
     ToolInterrupted,
     ToolReturned,
-    Usage,
     UserMessage,
 )
 from bough.guard import Guard, ToolRequest
-from bough.types import Json
+from bough.types import JsonObject
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
-_CONTENT: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 
 
 class Recorder(AbstractCapability[ToolContext]):
@@ -73,18 +71,19 @@ class Recorder(AbstractCapability[ToolContext]):
         """Ask the model, and record its response before anyone acts on it."""
         seen = self._journal.state.head
         started = time.monotonic()
-        response = await handler(request_context)
-        self._journal.end_stream()
-        await self._journal.append(
-            ModelResponded(
-                response=response_json(response),
-                model=response.model_name,
-                usage=usage_of(response),
-                latency_seconds=round(time.monotonic() - started, 6),
-                seen=seen,
-            )
+        try:
+            response = with_distinct_calls(await handler(request_context))
+        finally:
+            self._journal.end_stream()
+        event = ModelResponded(
+            response=response_json(response),
+            model=response.model_name,
+            usage=usage_of(response),
+            latency_seconds=round(time.monotonic() - started, 6),
+            seen=seen,
         )
-        return response
+        await self._journal.append(event)
+        return self._journal.view.latest_response() or response
 
     async def wrap_tool_execute(
         self,
@@ -103,29 +102,38 @@ class Recorder(AbstractCapability[ToolContext]):
             ToolCalled(
                 tool_call_id=call.tool_call_id,
                 tool=call.tool_name,
-                arguments=_jsonable(args),
+                arguments=_arguments(args),
                 risk=self.risks.get(call.tool_call_id),
                 idempotent=bool((tool_def.metadata or {}).get("idempotent")),
             )
         )
+        outcome = await self._outcome(call, args, handler)
+        await self._journal.append(outcome)
+        if said := await self._after(call, args, outcome):
+            await self._journal.append(*said)
+        return _answer(outcome)
+
+    async def _outcome(
+        self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> ToolOutcome:
+        """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
         started = time.monotonic()
         try:
-            result = _jsonable(await handler(args))
-        except asyncio.CancelledError:
-            interrupted = ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name)
-            await asyncio.shield(self._journal.append(interrupted))
+            result = recorded(await handler(args))
+        except asyncio.CancelledError as error:
+            if not _is_cancelled():  # the tool's own affair: it awaited something that was cancelled
+                return _failure(call, error, started)
+            with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
+                await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
             raise
-        except Exception as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
-            outcome = _failure(call, error, started)
-        else:
-            outcome = ToolReturned(
-                tool_call_id=call.tool_call_id,
-                tool=call.tool_name,
-                result=result,
-                duration_seconds=round(time.monotonic() - started, 6),
-            )
-        await self._journal.append(outcome, *await self._after(call, args, outcome))
-        return _answer(outcome)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
+            return _failure(call, error, started)
+        return ToolReturned(
+            tool_call_id=call.tool_call_id,
+            tool=call.tool_name,
+            result=result,
+            duration_seconds=round(time.monotonic() - started, 6),
+        )
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Tell the hooks, and return what they said for the log and the model."""
@@ -134,7 +142,7 @@ class Recorder(AbstractCapability[ToolContext]):
         request = ToolRequest(
             id=call.tool_call_id,
             tool=call.tool_name,
-            arguments=_jsonable(args),
+            arguments=_arguments(args),
             workspace=self._journal.state.workspace,
         )
         verdict = await self._guard.after(request, outcome_part(outcome).content)
@@ -165,28 +173,7 @@ class Recorder(AbstractCapability[ToolContext]):
                 )
 
 
-def usage_of(response: ModelResponse) -> Usage:
-    """Return what a response consumed; the cost where the prices of the model are known."""
-    used = response.usage
-    return Usage(
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cache_read_tokens=used.cache_read_tokens,
-        cache_write_tokens=used.cache_write_tokens,
-        cost_usd=_cost(response),
-    )
-
-
-def _cost(response: ModelResponse) -> float | None:
-    if not response.model_name or not response.usage.has_values():
-        return None
-    try:
-        return float(response.cost().total_price)
-    except (LookupError, AssertionError):  # prices unknown to the price list
-        return None
-
-
-def _failure(call: ToolCallPart, error: Exception, started: float) -> ToolFailed:
+def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
     match error:
         case ToolRetryError():
             part, retry = error.tool_retry, True
@@ -204,7 +191,7 @@ def _failure(call: ToolCallPart, error: Exception, started: float) -> ToolFailed
     return ToolFailed(
         tool_call_id=call.tool_call_id,
         tool=call.tool_name,
-        error=text,
+        error=shortened(clean(text), MAX_RESULT_BYTES),
         retry=retry,
         duration_seconds=round(time.monotonic() - started, 6),
     )
@@ -213,20 +200,20 @@ def _failure(call: ToolCallPart, error: Exception, started: float) -> ToolFailed
 def _answer(outcome: ToolOutcome) -> Any:
     """Return the result as the log has it, or raise what tells the model of a failure."""
     if isinstance(outcome, ToolReturned):
-        return outcome.result
+        return restored(outcome.result)
     if isinstance(outcome, ToolFailed) and outcome.retry:
         raise ModelRetry(outcome.error)
     raise ModelToldFailure(str(outcome_part(outcome).content))
 
 
-def _jsonable(value: Any) -> Json:
-    """Return a tool's arguments or result as JSON; what has no JSON form is described by its `repr`."""
-    try:
-        return _CONTENT.dump_python(value, mode="json")
-    except (pydantic_core.PydanticSerializationError, ValueError):
-        return pydantic_core.to_jsonable_python(
-            value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings"
-        )
+def _arguments(args: dict[str, Any]) -> JsonObject:
+    value: Any = recorded(args)
+    return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _delta(event: AgentStreamEvent) -> Delta | None:

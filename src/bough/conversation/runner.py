@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +21,7 @@ from bough.conversation.setup import resolved_model
 from bough.conversation.supervisor import Supervisor
 from bough.conversation.surroundings import Surroundings
 from bough.errors import BoughError
-from bough.events.model import ErrorRaised, StateChanged
+from bough.events.model import ErrorRaised, LimitReached, StateChanged
 from bough.events.record import Status
 from bough.types import SystemClock
 
@@ -43,23 +45,40 @@ class Runner:
             return self.result(start)
         model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
         async with held_lease(self._surroundings.store, self._journal.cid) as lease:
-            self._journal.generation = lease.generation
-            try:
-                await self._journal.append(StateChanged(changes={"status": "running"}))
-                await self._leave(await self._loop(model))
-            except asyncio.CancelledError:
-                paused = StateChanged(changes={"status": "paused"}, reason="interrupted")
-                await asyncio.shield(self._journal.append(paused))
-                raise
-            except BoughError as error:
-                await self._record(error)
-                raise
-            except Exception as error:
-                await self._record(BoughError(f"{type(error).__name__}: {error}"))
-                raise
-            finally:
-                self._journal.generation = None
+            self._journal = self._journal.leased(lease.generation)
+            await self._held(model)
         return self.result(start)
+
+    async def _held(self, model: Any) -> None:
+        """Run while the lease is held; whatever ends the run is in the log afterwards."""
+        try:
+            await self._journal.append(StateChanged(changes={"status": "running"}))
+            await self._leave(await self._bounded(model))
+        except asyncio.CancelledError:
+            with suppress(BoughError):  # what ends the run is the cancellation
+                await self._journal.append(StateChanged(changes={"status": "paused"}, reason="interrupted"))
+            raise
+        except BoughError as error:
+            await self._record(error)
+            raise
+        except Exception as error:
+            failure = BoughError(f"the run failed: {type(error).__name__}: {error}")
+            await self._record(failure)
+            raise failure from error
+
+    async def _bounded(self, model: Any) -> Status:
+        """Run the loop no longer than the limits allow, a tool that hangs included."""
+        bound = self._rules.limits.wall_seconds
+        started, timer = time.monotonic(), asyncio.timeout(bound)
+        try:
+            async with timer:
+                return await self._loop(model)
+        except TimeoutError:
+            if bound is None or not timer.expired():
+                raise
+            elapsed = round(time.monotonic() - started, 6)
+            await self._journal.append(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
+            return "paused"
 
     async def _loop(self, model: Any) -> Status:
         """Run the loop and return the status to leave with."""

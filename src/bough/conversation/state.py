@@ -71,6 +71,7 @@ class State:
         limit: The bound that ended the latest run, where one did.
         own: Usage since the fork; `inherited`: usage before it.
         active_skills: Content hash by name, of every skill whose text is in the log.
+        allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
     """
 
@@ -92,6 +93,7 @@ class State:
     own: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
+    allowed_tools: tuple[str, ...] | None = None
     output: str = ""
     _last_message: int = -1
 
@@ -126,16 +128,20 @@ class State:
                 self.limit = event.limit
             case UserMessage():
                 self.unanswered, self._last_message = True, seq
+                self.allowed_tools = self.allowed_tools if event.sender != "user" else None
             case ModelResponded():
                 self._respond(seq, event)
             case ToolCalled():
                 if call := self.calls.get(event.tool_call_id):
                     call.started, call.idempotent = True, event.idempotent
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
-                if call := self.calls.get(event.tool_call_id):
+                call = self.calls.get(event.tool_call_id)
+                if call is not None and call.outcome is None:  # how a call ended is said once
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
                 self.active_skills = self.active_skills | {event.name: event.content_hash}
+                if event.allowed_tools is not None:
+                    self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
             case Condensed() if event.usage is not None:
                 self.own = add_usage(self.own, event.usage)
             case _:

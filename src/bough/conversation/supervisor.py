@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from bough.agents.skill_tools import SKILL_TOOLS
 from bough.conversation.condense import Condenser, Size
 from bough.conversation.journal import Journal, Update
 from bough.conversation.loop import REMINDER, Stop
@@ -15,7 +16,7 @@ from bough.conversation.stuck import StuckDetector
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
 from bough.events.record import StoredEvent
-from bough.guard import Guard, Limits, Review, ToolRequest
+from bough.guard import AllowList, Guard, Limits, Review, ToolRequest
 from bough.guard.limits import check
 from bough.types import Clock, JsonObject
 
@@ -143,11 +144,18 @@ class Supervisor:
         await self._journal.append(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
         return None
 
+    def _present_guard(self) -> Guard:
+        """Return the guard with what the skills in use let be called; their own files and scripts always may."""
+        allowed = self._journal.state.allowed_tools
+        if allowed is None:
+            return self._guard
+        return replace(self._guard, allow_list=self._guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
+
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(
             id=call.id, tool=call.tool, arguments=_arguments(call), workspace=self._journal.state.workspace
         )
-        review = await self._guard.review(request, approved=call.approved)
+        review = await self._present_guard().review(request, approved=call.approved)
         if call.carried and not call.approved and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review

@@ -22,6 +22,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from bough.conversation.outcome import restored
 from bough.conversation.state import ToolOutcome
 from bough.errors import CorruptLog
 from bough.events.model import (
@@ -41,7 +42,7 @@ from bough.events.model import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
     """A finished message with the events it shows: those with `start <= seq < stop` and none of other messages."""
 
@@ -81,7 +82,8 @@ class View:
                 self._calls = [part.tool_call_id for part in response.tool_calls]
                 self._outcomes = {}
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
-                self._outcomes[event.tool_call_id] = outcome_part(event)
+                if event.tool_call_id in self._calls and event.tool_call_id not in self._outcomes:
+                    self._outcomes[event.tool_call_id] = outcome_part(event)
             case Condensed():
                 self._condense(event)
             case _:
@@ -94,6 +96,11 @@ class View:
         new.version = self.version
         new._outcomes, new._prompts = dict(self._outcomes), list(self._prompts)
         return new
+
+    def latest_response(self) -> ModelResponse | None:
+        """Return the latest response, for use and change by others; None before the first one."""
+        message = next((shown.message for shown in reversed(self.shown) if shown.message.kind == "response"), None)
+        return replace(message) if isinstance(message, ModelResponse) else None
 
     def tail(self) -> ModelRequest | None:
         """Return the request that the model has not answered yet; None while a call is open or nothing is new."""
@@ -108,9 +115,11 @@ class View:
         return _joined([*(shown.message for shown in self.shown), *([] if tail is None else [tail])])
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
+        if not event.rendered:
+            return  # its text is in the log already
         part = UserPromptPart(event.rendered, timestamp=event.ts)
         self._skills[event.name] = (seq, part)
-        if event.trigger != "tool" and event.rendered:
+        if event.trigger != "tool":
             self._prompts.append((seq, part))
 
     def _request(self, prompts: list[UserPromptPart]) -> list[ModelRequest]:
@@ -167,7 +176,7 @@ def outcome_part(event: ToolOutcome) -> ToolReturnPart:
     """Return what the model is told about how its call ended."""
     match event:
         case ToolReturned():
-            return _part(event.tool, event.tool_call_id, event.result, "success", event.ts)
+            return _part(event.tool, event.tool_call_id, restored(event.result), "success", event.ts)
         case ToolFailed():
             return _part(event.tool, event.tool_call_id, event.error, "retried" if event.retry else "failed", event.ts)
         case ToolRejected():
@@ -193,6 +202,13 @@ def _user_content(part: ContentPart) -> UserContent:
         case TextPart():
             return part.text
         case ImagePart():
-            return BinaryContent(data=base64.b64decode(part.data), media_type=part.media_type)
+            return _image(part)
         case FilePart():
             return f"[file in the workspace: {part.path}]"
+
+
+def _image(part: ImagePart) -> UserContent:
+    try:
+        return BinaryContent(data=base64.b64decode(part.data, validate=True), media_type=part.media_type)
+    except ValueError:
+        return "[an image that cannot be read]"
