@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -55,7 +56,9 @@ class RuleAnalyzer:
         self._shells = _SHELLS | self._own_shells
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return what the rules say. Looks at links on disk, runs nothing, asks nobody."""
+        """Return what the rules say. Looks at links on disk (in another thread), runs nothing, asks nobody."""
+        if call.arguments.keys() & (COMMAND_NAMES | PATH_NAMES):
+            return await asyncio.to_thread(self.assess, call)
         return self.assess(call)
 
     def assess(self, call: ToolRequest) -> Assessment:

@@ -397,6 +397,28 @@ def test_what_cannot_be_read_is_unknown(text: str, workspace: Path) -> None:
     assert risk_of(text, workspace) is Risk.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cd a;cat b;" * 2500,
+        "env " * 6000 + "ls",
+        "eval " * 8000 + "ls",
+        "find . " + "-exec sh -c ls ';' " * 2500,
+        "".join(f"a=v{n};" for n in range(16)) + "$a x y z;" * 2000,
+        "echo " + "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b} " * 1000 + "; frobnicate",
+        "timeout 5 sh -c 'timeout 5 ls';" * 2000,
+    ],
+)
+def test_a_text_made_to_keep_the_rules_busy_ends_as_unknown(text: str, workspace: Path) -> None:
+    """Without a bound on the work some of these take hours."""
+    assert risk_of(text, workspace) is Risk.UNKNOWN
+
+
+@pytest.mark.parametrize("text", ["sudo " * 10_000 + "ls", "timeout 5 " + "rm -rf x " * 3000])
+def test_what_was_found_before_the_bound_counts(text: str, workspace: Path) -> None:
+    assert risk_of(text, workspace) is Risk.HIGH
+
+
 @pytest.mark.parametrize("depth", [7, 20])
 def test_shells_in_shells_are_read_only_so_deep(depth: int, workspace: Path) -> None:
     text = "frobnicate"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bough.guard.paths import leads_outside
 from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call, Setting, base_name, word_findings
+from bough.guard.shell.call import Call, Setting, TooMuchError, Work, base_name, word_findings
 from bough.guard.shell.parse import Command, Redirect, Script, parse_shell
 from bough.guard.shell.rules import RULES, prefix_rule
 from bough.guard.shell.runners import suffix_findings
@@ -36,17 +36,26 @@ def assess_shell(text: str, *, workspace: Path) -> tuple[Finding, ...]:
         variables={"HOME": ("~",), "PWD": (str(workspace),)},
         functions=frozenset(),
         depth=0,
+        work=Work(),
         nested=_nested,
         command=_command,
     )
-    findings = tuple(dict.fromkeys(_text(text, setting)))
+    findings = tuple(dict.fromkeys(_within_bounds(_text(text, setting))))
     return findings or (Finding(Risk.LOW, "it only looks and computes"),)
+
+
+def _within_bounds(findings: Iterator[Finding]) -> Iterator[Finding]:
+    try:
+        yield from findings
+    except TooMuchError:
+        yield Finding(Risk.UNKNOWN, "there is too much in it to look at")
 
 
 def _nested(text: str, setting: Setting) -> Iterator[Finding]:
     if setting.depth >= MAX_DEPTH:
         yield Finding(Risk.UNKNOWN, "commands are nested too deeply to be read")
     else:
+        setting.work.spend(1 + len(text) // 100)
         yield from _text(text, replace(setting, depth=setting.depth + 1))
 
 
@@ -56,7 +65,7 @@ def _text(text: str, setting: Setting) -> Iterator[Finding]:
         yield Finding(Risk.UNKNOWN, script.problem)
     if script.fork_bomb:
         yield Finding(Risk.HIGH, "a function starts itself without end")
-    if re.search(r"\w\[[^\]\n]*(\$\(|`)", text):  # `[ -v 'a[$(x)]' ]`: an index is run even when it is quoted
+    if re.search(r"\w\[[^\]\n]{0,99}(\$\(|`)", text):  # `[ -v 'a[$(x)]' ]`: an index is run even when it is quoted
         yield Finding(Risk.UNKNOWN, "the index of an array is computed by a command")
     for name in script.assigned:
         if _STEERING_VARIABLES.fullmatch(name):
@@ -93,6 +102,7 @@ def _expandable(path: str) -> bool:
 
 
 def _command(command: Command, setting: Setting) -> Iterator[Finding]:
+    setting.work.spend(1 + len(command.words) // 16)
     for redirect in command.redirects:
         yield from _redirect(redirect, setting)
     if not command.words:

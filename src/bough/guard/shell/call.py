@@ -14,6 +14,27 @@ from bough.guard.shell.parse import Command
 from bough.guard.shell.words import Variables, Word
 
 
+class TooMuchError(Exception):
+    """A text asks for more looking than any sensible one; what was found until then counts."""
+
+
+@dataclass
+class Work:
+    """How much may still be looked at; texts that make rules call each other over and over end here."""
+
+    left: int = 4_000
+
+    def spend(self, amount: int = 1) -> None:
+        """Take it off.
+
+        Raises:
+            TooMuchError: Nothing is left.
+        """
+        self.left -= amount
+        if self.left < 0:
+            raise TooMuchError
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What holds for every command of a text.
@@ -21,6 +42,7 @@ class Setting:
     Attributes:
         bases: Folders that `cd` may have gone to; relative paths start from any of them.
         functions: Names the text defines itself.
+        work: Shared by everything that one assessment does.
         depth: How many texts lie around this one (`sh -c` in `sh -c`).
         nested: Assesses a text that a command would run, one level deeper.
         command: Assesses a command that a command would run.
@@ -31,6 +53,7 @@ class Setting:
     variables: Variables
     functions: frozenset[str]
     depth: int
+    work: Work
     nested: Callable[[str, Setting], Iterator[Finding]]
     command: Callable[[Command, Setting], Iterator[Finding]]
 
@@ -101,8 +124,10 @@ def word_findings(word: Word, setting: Setting, *, write: bool) -> Iterator[Find
     """Yield findings for a word that is a path; addresses on the network are none."""
     if not word.known or "://" in word.text:
         return
+    setting.work.spend(len(setting.bases))
     yield from path_findings(word.text, workspace=setting.workspace, bases=setting.bases, write=write)
     if word.pattern:
+        setting.work.spend(50)
         yield from pattern_findings(word.text, workspace=setting.workspace, write=write)
 
 
