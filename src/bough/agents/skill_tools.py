@@ -31,6 +31,9 @@ You have skills: folders of instructions, files and scripts for particular jobs.
 4. Answer from what the scripts really printed. When a script fails, say so."""
 """What a model with skills is told before the catalogue."""
 
+SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
+"""Names of the tools here; a skill may always use its own files and scripts."""
+
 _MAX_ENUM = 200
 _MAX_RESOURCE_BYTES = 1 << 20
 
@@ -119,8 +122,17 @@ class SkillToolset:
         if not isinstance(skill, Skill):
             return skill
         activation = activate(skill)
-        if ctx.deps is not None and ctx.deps.active_skills().get(skill.name) != activation.content_hash:
-            await ctx.deps.emit(SkillActivated(name=skill.name, content_hash=activation.content_hash, trigger="tool"))
+        if ctx.deps is not None:
+            known = ctx.deps.active_skills().get(skill.name) == activation.content_hash
+            await ctx.deps.emit(
+                SkillActivated(
+                    name=skill.name,
+                    content_hash=activation.content_hash,
+                    trigger="tool",
+                    rendered="" if known else activation.rendered,
+                    allowed_tools=skill.allowed_tools,
+                )
+            )
         return activation.rendered
 
     async def load_skill_resource(self, _: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:

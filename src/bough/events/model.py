@@ -257,6 +257,7 @@ class SkillActivated(BaseEvent):
         keyword: The word that matched, as the message had it.
         content_hash: sha256 of the skill's text, hexadecimal.
         rendered: The text as the model sees it.
+        allowed_tools: What may be called while the skill's job is done; None says nothing.
     """
 
     kind: Literal["SkillActivated"] = "SkillActivated"
@@ -266,6 +267,7 @@ class SkillActivated(BaseEvent):
     keyword: str | None = None
     rendered: str = ""
     inputs: dict[str, str] = {}
+    allowed_tools: tuple[str, ...] | None = None
 
 
 class ScriptRan(BaseEvent):
