@@ -93,6 +93,7 @@ async def test_what_an_answer_means(command: str, decision: str, reason: str, wo
     event = verdict.events[0]
     assert (event.hook, event.command, event.tool_call_id) == ("PreToolUse", command, "call-1")
     assert event.verdict == ("error" if command == "exit 1" else decision)
+    assert reason in event.output
 
 
 FAILURES = [

@@ -13,7 +13,8 @@ from bough.types import Json, JsonObject
 
 MAX_BYTES = 1 << 20
 _KINDS = {name: kind for kind in HookKind for name in (kind.value, kind.name.lower())}
-_PROJECT_FILES = (".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json")
+PROJECT_FILES = (".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json")
+"""Where a project may bring hooks along, relative to it: what trust in its hooks has to cover."""
 _HINT = 'the shape is {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "…"}]}]}}'
 
 
@@ -22,13 +23,14 @@ def find_hooks(*, home: Path, project: Path, trusted: bool) -> HookSet:
 
     Args:
         home: bough's own folder.
-        trusted: Whether the project's hooks may run; files of a project that is not are named in the notes only.
+        trusted: Whether a person agreed to these very files of the project; trust in its skills does not cover them.
+            Files of a project that is not trusted are named in the notes only.
 
     Raises:
         InvalidInput: A file that counts is wrong.
     """
     found = HookSet.load(home / "hooks.json")
-    for name in _PROJECT_FILES:
+    for name in PROJECT_FILES:
         file = project / name
         if trusted:
             found = found.narrowed(HookSet.load(file))

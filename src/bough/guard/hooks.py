@@ -223,7 +223,7 @@ class HookSet:
                     hook=hook.kind.value,
                     command=hook.label[:EVENT_OUTPUT],
                     verdict=_recorded(answer),
-                    output="\n".join(each for each in (answer.reason, answer.output) if each)[:EVENT_OUTPUT],
+                    output=_output(answer)[:EVENT_OUTPUT],
                     tool_call_id=given.tool_call_id,
                     duration_seconds=round(time.monotonic() - started, 6),
                 )
@@ -235,6 +235,11 @@ class HookSet:
     def to_json(self) -> Json:
         """What a conversation records of them."""
         return [hook.to_json() for hook in self.hooks]
+
+
+def _output(answer: HookAnswer) -> str:
+    said = [answer.output] if answer.reason in answer.output else [answer.reason, answer.output]
+    return "\n".join(each for each in said if each)
 
 
 def _recorded(answer: HookAnswer) -> Any:
