@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from bough.execution.base import CodeExecutor
+from bough.execution.base import CodeExecutor, Network
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.skills import Skill, read_skill, run_script
-from bough.skills.scripts import MAX_ERROR, ScriptRefused, ScriptResult, command_of, resolve_script
+from bough.skills.scripts import MAX_ERROR, ScriptRefused, ScriptResult, command_of, find_uv, resolve_script
 
 pytestmark = pytest.mark.anyio
 
+NEEDS_NODE = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 SCRIPTS = {
     "scripts/echo.py": "import sys\nprint(sys.argv[1:])\n",
     "scripts/make.py": "import os\nopen('out.txt', 'w').write('made')\nos.makedirs('deep')\n"
@@ -87,8 +90,8 @@ async def test_every_form_of_arguments_arrives_verbatim(
         ("shebang-bash.sh", None, "3\n"),
         ("tool", ["x"], "tool x\n"),
         ("crlf-shebang", None, "crlf\n"),
-        ("page.js", ["a", "b"], "a,b\n"),
-        ("module.mjs", None, "/\n"),
+        pytest.param("page.js", ["a", "b"], "a,b\n", marks=NEEDS_NODE),
+        pytest.param("module.mjs", None, "/\n", marks=NEEDS_NODE),
         ("sibling.py", None, "sibling reference\n"),
         ("nested/inner.py", None, "inner\n"),
         ("scripts/nested/inner.py", None, "inner\n"),
@@ -234,6 +237,31 @@ async def test_dependencies_that_are_not_there_are_named(skill: Skill, executor:
 
     assert result.error_code == "EXECUTION_ERROR"
     assert "not-there-at-all" in result.details
+
+
+@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+async def test_declared_dependencies_come_through_uv_where_something_may_be_reached(
+    skill: Skill, executor: CodeExecutor
+) -> None:
+    folder = skill.folder or Path()
+    with zipfile.ZipFile(folder / "assets" / "kit_words-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("kit_words.py", "word = 'from a dependency'\n")
+        info = "kit_words-1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: kit-words\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    (folder / "scripts" / "uses.py").write_text(
+        "# /// script\n# dependencies = ['kit-words @ file:///skill/assets/kit_words-1.0-py3-none-any.whl']\n# ///\n"
+        "import sys, kit_words\nprint(kit_words.word, sys.argv[1:])\n"
+    )
+    allowed = Network(domains=("example.org",))
+
+    with_uv = await run_script(skill, executor, "uses.py", ["a"], network=allowed, env={"UV_OFFLINE": "1"})
+    without = await run_script(skill, executor, "uses.py")
+
+    assert (with_uv.status, with_uv.stdout, with_uv.output_files) == ("success", "from a dependency ['a']\n", ())
+    assert (without.status, without.error_code) == ("error", "EXECUTION_ERROR")
+    assert "declares dependencies" in without.details
 
 
 async def test_a_link_out_of_the_skill_is_no_script(skill: Skill, executor: CodeExecutor, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,6 +51,7 @@ _ENDINGS: Mapping[str, tuple[str, ...]] = {
     ".js": ("node",),
     ".mjs": ("node",),
 }
+_UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
 _log = logging.getLogger(__name__)
@@ -239,7 +241,9 @@ async def run_script(
     try:
         script, needs, request = await asyncio.to_thread(_prepare, skill, script_path, args, workspace, network)
         ran = await executor.execute(
-            replace(request, timeout_seconds=timeout_seconds, env=dict(env or {}), execution_id=execution_id)
+            replace(
+                request, timeout_seconds=timeout_seconds, env=request.env | dict(env or {}), execution_id=execution_id
+            )
         )
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
@@ -263,9 +267,11 @@ def _prepare(
     mounts = [Mount(source=os.path.realpath(skill.folder or ""), target="/skill")]
     if workspace is not None:
         mounts += guarded_mounts(workspace)
-    if needs and network.domains and (uv := shutil.which("uv")):
+    environment: dict[str, str] = {}
+    if needs and network.domains and (uv := find_uv()):
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
         command = ("/uv", "run", "--quiet", "--no-project", "--script")
+        environment = dict(_UV_ENVIRONMENT)
     request = CodeExecutionInput(
         script=f"/skill/{script}",
         command=command,
@@ -273,8 +279,14 @@ def _prepare(
         mounts=tuple(mounts),
         workspace=None if workspace is None else os.path.realpath(workspace),
         network=network,
+        env=environment,
     )
     return script, needs, request
+
+
+def find_uv() -> str | None:
+    """Return the path of `uv`: beside this interpreter, else on the path; None where it is not."""
+    return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
 def _explained(result: ScriptResult, needs: tuple[str, ...]) -> ScriptResult:
