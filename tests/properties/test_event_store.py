@@ -32,7 +32,7 @@ from bough.testing.postgres import drop_schema
 from bough.types import new_id
 
 EXAMPLES = 500 if os.environ.get("CI") else 30
-STEPS = 20
+STEPS = 16
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 PICK = st.integers(0, 10**6)
@@ -91,6 +91,12 @@ class Stores:
         self.run(self.sqlite.aclose())
         self.sqlite = self.run(SqliteEventStore.open(self.file, clock=self.clock))
 
+    def wipe(self) -> None:
+        """Remove what an example that failed left behind, so that it can be repeated."""
+        for store in self.all():
+            for record in self.run(listed(store, include_deleted=False)):
+                self.run(store.delete(record.id))
+
     def close(self) -> None:
         for store in self.all():
             self.run(store.aclose())
@@ -105,6 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stores.wipe()
         self.tree = Tree()
         self.leases: list[Lease] = []
         self.steps = 0
@@ -161,11 +168,10 @@ class StoreMachine(RuleBasedStateMachine):
         shared = log[:at]
         if by_id and shared:
             at = shared[-1]
-        before = self.rows()
         answer = self.same(lambda store: store.fork(cid, at=at, id=id, events=events, lineage={"n": n}))
         assert answer[0] == "ok"
-        assert self.same(lambda store: store.fork(cid, at=at, id=id, lineage={"n": n}))[0] == "ok"
-        assert self.rows() == (before[0] + 1, before[1] + n)
+        if pick % 3 == 0:
+            assert self.same(lambda store: store.fork(cid, at=at, id=id, lineage={"n": n})) == answer
         self.tree.logs[id] = shared + ids(events)
         self.tree.sources[id] = cid
 
@@ -199,10 +205,8 @@ class StoreMachine(RuleBasedStateMachine):
             "unknown": new_id(),
             "other": (foreign or [new_id()])[0],
         }
-        before = self.rows()
         answer = self.same(lambda store: store.fork(cid, at=places[way]))
         assert answer == ("error", "invalid_input" if way in ("below", "beyond") else "not_found")
-        assert self.rows() == before
 
     @precondition(lambda self: self.tree.logs)
     @rule(pick=PICK, mode=st.sampled_from(["tombstone", "tombstone", "cascade"]))
@@ -231,7 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def carry(self, pick: int) -> None:
         """A bundle imported elsewhere gives the same log and lineage; imported here it adds nothing."""
-        cid, before = self.pick(pick), self.rows()
+        cid = self.pick(pick)
         bundles = [self.stores.run(exported(store, cid)) for store in self.stores.all()]
         for store, bundle in zip(self.stores.all(), bundles, strict=True):
             elsewhere = MemoryEventStore(clock=self.stores.clock)
@@ -239,7 +243,6 @@ class StoreMachine(RuleBasedStateMachine):
             for question in (log_of, EventStore.lineage):
                 assert self.stores.run(question(elsewhere, cid)) == self.stores.run(question(store, cid))
             self.stores.run(store.import_(io.BytesIO(bundle)))
-        assert self.rows() == before
 
     @rule(seconds=st.integers(1, 30))
     def wait(self, seconds: int) -> None:
@@ -252,11 +255,16 @@ class StoreMachine(RuleBasedStateMachine):
     # what always holds
 
     @invariant()
-    def some_log_is_what_the_oracle_says(self) -> None:
-        """One at each step, each in its turn; all of them at the end."""
+    def the_oracle_is_right(self) -> None:
+        """A log in one store at each step, in turns; now and then every row; at the end everything."""
+        self.steps += 1
+        self.stores.clock.moment += timedelta(microseconds=1)
         if self.tree.logs:
-            self.steps += 1
-            self.check_log(self.pick(self.steps))
+            store = self.stores.all()[self.steps % 3]
+            cid = self.pick(self.steps // 3)
+            assert [stored.id for stored in self.stores.run(log_of(store, cid))] == self.tree.logs[cid]
+        if self.steps % 8 == 0:
+            self.check_rows()
 
     def check_log(self, cid: UUID) -> None:
         wanted = self.tree.logs[cid]
@@ -266,15 +274,15 @@ class StoreMachine(RuleBasedStateMachine):
         ranges = self.same(lambda store: store.lineage(cid))[1]
         assert [seq for _, lo, hi in ranges for seq in range(lo, hi)] == list(range(len(wanted)))
 
-    @invariant()
-    def rows_are_those_that_someone_reaches(self) -> None:
-        self.stores.clock.moment += timedelta(microseconds=1)
+    def check_rows(self) -> None:
+        """Stored are exactly the events that a living conversation reaches."""
         records = self.same(lambda store: listed(store, include_deleted=True))[1]
         assert {record.id for record in records if not record.deleted} == set(self.tree.logs)
         reached = {event for log in self.tree.logs.values() for event in log}
         assert self.same(lambda store: store.census())[1].events == len(reached)
 
     def teardown(self) -> None:
+        self.check_rows()
         for cid in self.tree.logs:
             self.check_log(cid)
         for store in self.stores.all():

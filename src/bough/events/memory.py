@@ -402,16 +402,20 @@ class MemoryEventStore(BaseEventStore):
             for owner, _, hi in self._ranges(cid):
                 needed[owner] = max(needed.get(owner, 0), hi)
         named = {name for cid in needed for name in self._origins(cid)}
-        for cid, log in list(self._logs.items()):
-            keep = needed.get(cid, log.record.base)
-            self._places = {
-                id: place for id, place in self._places.items() if place[0] != cid or place[1] < keep
-            }  # fmt: skip
-            if cid not in needed and cid not in named:
-                del self._logs[cid]
-            elif log.record.deleted:
-                log.own = log.own[: keep - log.record.base]
-                log.record = replace(log.record, head=keep, parent=log.record.parent if cid in needed else None)
+        for cid in [cid for cid in self._logs if cid not in needed and cid not in named]:
+            del self._logs[cid]
+        for log in [log for log in self._logs.values() if log.record.deleted]:
+            self._trim(log, needed.get(log.record.id))
+        self._places = {stored[1]: (cid, stored.seq) for cid, log in self._logs.items() for stored in log.own}
+
+    def _trim(self, log: _Log, keep: int | None) -> None:
+        """Leave a tombstone what forks reach of it; None: nothing but its name."""
+        record = log.record
+        head, parent = (record.base, None) if keep is None else (keep, record.parent)
+        log.own = log.own[: head - record.base]
+        log.record = record = replace(record, head=head, parent=parent)
+        if record.forked_at is not None:
+            log.record = replace(record, fork_event=self._event_at(record, record.forked_at - 1))
 
     def _origins(self, cid: UUID) -> Iterator[UUID]:
         """The conversations a record is forked from, the nearest first."""
