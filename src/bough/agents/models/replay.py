@@ -16,13 +16,6 @@ from bough.agents.models.stream import PiecewiseResponse
 from bough.errors import ModelError
 
 
-class _Recorded(PiecewiseResponse):
-    """Streams a recorded response, and ends up as exactly that: signatures and provider details included."""
-
-    def get(self) -> ModelResponse:
-        return self.response
-
-
 class ReplayModel(Model[Any]):
     """Gives recorded responses one after the other, whatever it is asked.
 
@@ -67,7 +60,7 @@ class ReplayModel(Model[Any]):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """Stream the next recorded response; raises as `request` does."""
-        yield _Recorded.of(self._next(), model_request_parameters)
+        yield PiecewiseResponse.of(self._next(), model_request_parameters)
 
     def _next(self) -> ModelResponse:
         if self.given == len(self._responses):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ class PiecewiseResponse(StreamedResponse):
 
     response: ModelResponse
     failure: BaseException | None = None
+    _whole: bool = field(default=False, init=False)
 
     @classmethod
     def of(
@@ -50,6 +51,11 @@ class PiecewiseResponse(StreamedResponse):
                 yield event
         if self.failure is not None:
             raise self.failure
+        self._whole = True
+
+    def get(self) -> ModelResponse:
+        """Return what was streamed so far; at the end exactly `response`, signatures and provider details included."""
+        return replace(self.response) if self._whole else super().get()
 
     def _events(self, index: int, part: object) -> Iterator[ModelResponseStreamEvent]:
         manager = self._parts_manager
