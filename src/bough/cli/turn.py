@@ -69,9 +69,10 @@ class Turn:
         """
         started = time.monotonic()
         try:
-            await self._show_recorded(show_from)
-            async with asyncio.timeout(timeout_seconds):
-                await self._watch()
+            with self._spinner:
+                await self._show_recorded(show_from)
+                async with asyncio.timeout(timeout_seconds):
+                    await self._watch()
         except TimeoutError:
             return self._failed(_timed_out(timeout_seconds, self._conversation.short_id))
         except BoughError as error:
@@ -89,11 +90,10 @@ class Turn:
 
     async def _watch(self) -> None:
         updates = cast("AsyncGenerator[Update]", self._conversation.run_stream())
-        with self._spinner:
-            self._spin("thinking")
-            async with aclosing(updates):
-                async for update in updates:
-                    self._update(update)
+        self._spin("thinking")
+        async with aclosing(updates):
+            async for update in updates:
+                self._update(update)
 
     def _update(self, update: Update) -> None:
         if isinstance(update, StoredEvent):
@@ -112,9 +112,9 @@ class Turn:
             self._steps += 1
             self._end_response(event)
         for shown in self._lines(event):
-            self._spinner.close()
             self._renderer.note(shown)
-            self._spin("working")
+        if (what := _goes_on(event)) is not None:
+            self._spin(what)
 
     def _lines(self, event: JsonObject) -> list[Line]:
         """Return what is worth a line while it happens."""
@@ -223,6 +223,17 @@ _ENDS = {"finished": "done"}
 _TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
 
 
+def _goes_on(event: JsonObject) -> str | None:
+    """Return what is being done after an event; None where nothing has changed about that."""
+    match event["kind"]:
+        case "ToolCalled":
+            return f"running {event['arguments'].get('script_path') or event['tool']}"
+        case "ToolReturned" | "ToolFailed" | "ToolRejected" | "ToolInterrupted":
+            return "thinking"
+        case _:
+            return None
+
+
 def _timed_out(seconds: float | None, name: str) -> BoughError:
     return BoughError(
         f"the run took longer than {seconds} s and was stopped", hint=f"`bough resume {name}` goes on", code="timeout"
@@ -237,4 +248,4 @@ def started_note(model_was_named: bool, model: str | None) -> Line | None:
     """Return what to say when the offline planner was taken for want of a key."""
     if model_was_named or model != "offline":
         return None
-    return line(("no model named and no key set: the offline planner chooses skills by rule (see bough doctor)", "dim"))
+    return line(("no model named and no key set: using the offline planner (see bough doctor)", "dim"))
