@@ -384,7 +384,7 @@ class AsyncConversation:
             return
         self._interrupting = True
         run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
+        await asyncio.wait({run})  # which, unlike gather, a tool of that very run may call
 
     async def fork(
         self,
