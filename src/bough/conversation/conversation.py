@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Unpack
 from uuid import UUID
 
+from pydantic_ai.messages import ModelMessage
+
 from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
@@ -237,6 +239,11 @@ class AsyncConversation:
         return self.state.own
 
     @property
+    def messages(self) -> list[ModelMessage]:
+        """What the model is shown of it, as PydanticAI's messages."""
+        return self._journal.view.messages()
+
+    @property
     def workspace(self) -> Path:
         """The working folder."""
         return self.state.workspace
@@ -369,6 +376,10 @@ class AsyncConversation:
         messages = self._journal.view.messages()
         answer, _ = await aside.ask(model, messages, question, instructions=self.state.instructions)
         return answer
+
+    async def append_imported(self, events: Sequence[Event]) -> None:
+        """Append what happened elsewhere. For `interop`: nothing is checked but that the head has not moved."""
+        await self._journal.append(*events, expected_head=self.state.head)
 
     async def set_title(self, title: str) -> None:
         """Give it a title."""

@@ -41,7 +41,8 @@ class Runner:
         await self._journal.catch_up()
         state = self._journal.state
         start = state.head
-        if state.waiting or (not state.has_work and state.status != "running"):
+        unfinished = state.has_work or state.status in ("running", "paused")
+        if state.waiting or not unfinished:
             return self.result(start)
         model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
         async with held_lease(self._surroundings.store, self._journal.cid) as lease:
