@@ -1,4 +1,4 @@
-"""Loading a log: raw, typed, its tail and a page in the middle, against bare selects; and memory for a page of a million."""
+"""Loading a log raw, typed, its tail and a page in the middle, against bare selects; memory for a page of a million."""
 
 from __future__ import annotations
 

@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bough.testing.openai_server import Answer, Failure, Hang, OpenAIServer, Received, ServerCall
+    from bough.testing.postgres import postgres_server
     from bough.testing.scripted import Asked, ScriptedModel, tool_call
+    from bough.testing.store import EventStoreContract
 
 __all__ = [
     "Answer",
     "Asked",
+    "EventStoreContract",
     "Failure",
     "Hang",
     "OpenAIServer",
     "Received",
     "ScriptedModel",
     "ServerCall",
+    "postgres_server",
     "tool_call",
 ]
 
 _HOMES = {
     "bough.testing.openai_server": ("Answer", "Failure", "Hang", "OpenAIServer", "Received", "ServerCall"),
+    "bough.testing.postgres": ("postgres_server",),
     "bough.testing.scripted": ("Asked", "ScriptedModel", "tool_call"),
+    "bough.testing.store": ("EventStoreContract",),
 }
 
 

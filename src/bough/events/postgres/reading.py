@@ -30,14 +30,18 @@ class PostgresReading(RelationalReading):
         return cursor.fetchall() if cursor.description else []
 
     def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page with one statement. See `RelationalReading.page`."""
+        """Return the next page with one statement (backwards: of one range). See `RelationalReading.page`."""
         if not parts:
             return [], []
-        cids, los, his = (list(column) for column in zip(*parts, strict=True))
-        name = "page_reverse" if reverse else "page"
-        rows = self.run(name, cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
-        if not gapless(rows, *((his[0] - 1, -1) if reverse else (los[0], 1))):
-            raise missing(min(los), max(his))
+        cid, lo, hi = parts[0]
+        if reverse or len(parts) == 1:
+            name = "page_reverse" if reverse else "page"
+            rows = self.run(name, cid=cid, lo=lo, hi=hi, rows=PAGE_ROWS, budget=PAGE_BYTES)
+        else:
+            cids, los, his = (list(column) for column in zip(*parts, strict=True))
+            rows = self.run("pages", cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
+        if not gapless(rows, *((hi - 1, -1) if reverse else (lo, 1))):
+            raise missing(lo, hi)
         return StoredEvent.of_rows(rows), rest(parts, rows[-1][0], reverse)
 
     def census(self) -> Census:

@@ -194,24 +194,32 @@ with recursive part (cid, id, lo, hi, parent, deleted, depth) as (
 select cid, uuid_send(id), lo, hi, deleted from part order by depth;
 
 -- name: page
--- Events of several ranges, oldest first, as many as fit in the budget (one at least).
+-- Events of one owner, oldest first, as many as fit in the budget (one at least).
 select seq, id, kind, ts, data from (
-  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data,
-         sum(octet_length(e.data)) over (order by e.seq) - octet_length(e.data) as before
-  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
-  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
-  order by e.seq limit %(rows)s) page
-where before < %(budget)s order by seq;
+  select seq, uuid_send(id) as id, kind, ts, data,
+         sum(octet_length(data)) over (order by seq rows unbounded preceding) - octet_length(data) as before
+  from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
+  order by seq limit %(rows)s) page
+where before < %(budget)s;
 
 -- name: page_reverse
 -- The same, newest first.
 select seq, id, kind, ts, data from (
+  select seq, uuid_send(id) as id, kind, ts, data,
+         sum(octet_length(data)) over (order by seq desc rows unbounded preceding) - octet_length(data) as before
+  from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
+  order by seq desc limit %(rows)s) page
+where before < %(budget)s;
+
+-- name: pages
+-- Events of several ranges, oldest first, as many as fit in the budget (one at least).
+select seq, id, kind, ts, data from (
   select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data,
-         sum(octet_length(e.data)) over (order by e.seq desc) - octet_length(e.data) as before
+         sum(octet_length(e.data)) over (order by e.seq rows unbounded preceding) - octet_length(e.data) as before
   from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
   join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
-  order by e.seq desc limit %(rows)s) page
-where before < %(budget)s order by seq desc;
+  order by e.seq limit %(rows)s) page
+where before < %(budget)s order by seq;
 
 -- name: span
 -- Events with their digests.

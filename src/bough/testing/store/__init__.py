@@ -1,0 +1,48 @@
+"""The contract of an event store as tests: subclass it, give it a `store` fixture, and pytest runs every rule.
+
+```python
+class TestMyStore(EventStoreContract):
+    @pytest.fixture
+    async def store(self):
+        async with my_store() as store:
+            yield store
+```
+Each test has an empty store. The tests need anyio's pytest plugin and an `anyio_backend` fixture of "asyncio".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "said", "tails")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+
+from bough.events.store import EventStore  # noqa: E402
+from bough.testing.store.appending import AppendingContract  # noqa: E402
+from bough.testing.store.bundles import BundlesContract  # noqa: E402
+from bough.testing.store.conversations import ConversationsContract  # noqa: E402
+from bough.testing.store.deletion import DeletionContract  # noqa: E402
+from bough.testing.store.forks import ForksContract  # noqa: E402
+from bough.testing.store.leases import LeasesContract  # noqa: E402
+from bough.testing.store.lists import ListsContract  # noqa: E402
+from bough.testing.store.tails import TailsContract  # noqa: E402
+
+__all__ = ["EventStoreContract"]
+
+
+class EventStoreContract(
+    ConversationsContract,
+    AppendingContract,
+    ForksContract,
+    TailsContract,
+    ListsContract,
+    LeasesContract,
+    DeletionContract,
+    BundlesContract,
+):
+    """Every rule of `EventStore`."""
+
+    @pytest.fixture
+    async def store(self) -> EventStore:
+        """An empty store; subclasses give theirs."""
+        raise NotImplementedError("a contract test needs a `store` fixture")

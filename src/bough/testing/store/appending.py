@@ -1,0 +1,160 @@
+"""Appending and reading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from bough.errors import Conflict, InvalidInput, NotFound
+from bough.events.model import (
+    Event,
+    StateChanged,
+    ToolCalled,
+    ToolReturned,
+)
+from bough.events.store import EventStore
+from bough.testing.store.said import log_of, said, text_of, texts_of
+
+
+class AppendingContract:
+    """Appending and reading."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_events_read_back_as_they_were(self, store: EventStore) -> None:
+        """Id, kind, time to the microsecond and payload survive."""
+        call = ToolCalled(tool_call_id="1", tool="t", arguments={"a": [1, 2.5, "ü", None, {"b": True}]})
+        events: Sequence[Event] = [*said("hi"), call, ToolReturned(tool_call_id="1", tool="t", result={"x": 1})]
+        record = await store.create()
+        assert await store.append(record.id, events) == 3
+        log = await log_of(store, record.id)
+        assert [stored.event for stored in log] == events
+        assert [(s.id, s.kind, s.ts) for s in log] == [(e.id, e.kind, e.ts) for e in events]
+        assert [s.seq for s in log] == [0, 1, 2]
+
+    async def test_seqs_are_gap_free_under_concurrency(self, store: EventStore) -> None:
+        """Many appenders at once get consecutive places and lose nothing."""
+        record = await store.create()
+        heads = await asyncio.gather(*(store.append(record.id, said(i)) for i in range(50)))
+        assert sorted(heads) == list(range(1, 51))
+        log = await log_of(store, record.id)
+        assert [stored.seq for stored in log] == list(range(50))
+        assert {text_of(stored) for stored in log} == {str(i) for i in range(50)}
+        assert all(text_of(log[head - 1]) == str(i) for i, head in enumerate(heads))
+
+    async def test_an_append_is_all_or_nothing(self, store: EventStore) -> None:
+        """A batch with one event that is stored already writes nothing, and the next append works."""
+        old, *new = said("old", "new", "newer")
+        record = await store.create(events=[old])
+        with pytest.raises(Conflict):
+            await store.append(record.id, [*new, old])
+        with pytest.raises(Conflict):
+            await store.append(record.id, [new[0], new[0]])
+        assert await texts_of(store, record.id) == ["old"]
+        assert await store.append(record.id, new) == 3
+
+    async def test_a_failing_append_harms_no_other(self, store: EventStore) -> None:
+        """Of appends made at the same time only the bad ones fail."""
+        old = said("old")
+        record = await store.create(events=old)
+        calls = [store.append(record.id, [*said(i), *old] if i % 3 == 0 else said(i)) for i in range(30)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(result, Conflict) for result in results] == [i % 3 == 0 for i in range(30)]
+        assert len(await log_of(store, record.id)) == 21
+
+    async def test_appending_nothing_changes_nothing(self, store: EventStore) -> None:
+        """An empty batch returns the head and leaves the time of change alone."""
+        record = await store.create(events=said("a"))
+        assert await store.append(record.id, []) == 1
+        assert await store.get(record.id) == record
+
+    async def test_expected_head_lets_exactly_one_win(self, store: EventStore) -> None:
+        """Of two appends with one `expected_head` one gets a conflict."""
+        record = await store.create(events=said("a"))
+        calls = [store.append(record.id, said(i), expected_head=1) for i in range(8)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(map(type, results), key=str) == sorted([int, *[Conflict] * 7], key=str)
+        assert (await store.get(record.id)).head == 2
+
+    async def test_state_changes_reach_the_record(self, store: EventStore) -> None:
+        """`status`, `title` and `tags` follow the events; other changes stay in the log."""
+        record = await store.create()
+        await store.append(record.id, [StateChanged(changes={"status": "running", "policy": {"a": 1}})])
+        await store.append(
+            record.id, [StateChanged(changes={"title": "T"}), StateChanged(changes={"tags": {"x": "y"}})]
+        )
+        now = await store.get(record.id)
+        assert (now.status, now.title, now.tags, now.head) == ("running", "T", {"x": "y"}, 3)
+        await store.append(record.id, [StateChanged(changes={"status": "idle", "title": None, "tags": {}})])
+        now = await store.get(record.id)
+        assert (now.status, now.title, now.tags) == ("idle", None, {})
+
+    async def test_odd_titles_are_made_fit(self, store: EventStore) -> None:
+        """Lone surrogates and NUL characters in a title or tag never make an append fail."""
+        record = await store.create(
+            events=[StateChanged(changes={"title": "a\ud800b\x00c", "tags": {"k\x00": "\udfff"}})]
+        )
+        assert (record.title, record.tags) == ("a?bc", {"k": "?"})
+        assert await store.get(record.id) == record
+
+    @pytest.mark.parametrize("changes", [{"status": "dancing"}, {"title": 7}, {"tags": ["a"]}, {"tags": {"a": 1}}])
+    async def test_a_bad_state_change_is_refused(self, store: EventStore, changes: dict[str, object]) -> None:
+        """A status, title or tags of the wrong shape is invalid input and writes nothing."""
+        record = await store.create()
+        with pytest.raises(InvalidInput):
+            await store.append(record.id, [*said("a"), StateChanged(changes=changes)])
+        assert await store.get(record.id) == record
+
+    async def test_reading_between_two_places(self, store: EventStore) -> None:
+        """`start`, `stop` and `reverse` cut as slices do, and out of range is empty."""
+        record = await store.create(events=said(*range(10)))
+        fork = await store.fork(record.id, at=6, events=said("f6", "f7"))
+
+        async def seqs(**fields: int | bool | None) -> list[int]:
+            return [stored.seq async for stored in store.read(fork.id, **fields)]  # pyright: ignore[reportArgumentType]
+
+        assert await seqs(start=4, stop=7) == [4, 5, 6]
+        assert await seqs(start=4, stop=7, reverse=True) == [6, 5, 4]
+        assert await seqs(start=-5) == list(range(8))
+        assert await seqs(start=8) == await seqs(start=5, stop=5) == await seqs(start=99, stop=3) == []
+        assert await seqs(stop=100, reverse=True) == list(range(7, -1, -1))
+
+    async def test_tail(self, store: EventStore) -> None:
+        """The last n, oldest first, across the cut."""
+        record = await store.create(events=said(*range(10)))
+        fork = await store.fork(record.id, at=6, events=said("f6", "f7"))
+        assert [text_of(stored) for stored in await store.tail(fork.id, 3)] == ["5", "f6", "f7"]
+        assert len(await store.tail(fork.id, 100)) == 8
+        assert await store.tail(fork.id, 0) == []
+
+    async def test_a_log_of_many_pages(self, store: EventStore) -> None:
+        """A log longer than any page reads whole, both ways."""
+        record = await store.create(events=said(*range(3000)))
+        fork = await store.fork(record.id, at=2500, events=said(*range(700)))
+        assert [stored.seq async for stored in store.read(fork.id)] == list(range(3200))
+        assert [stored.seq async for stored in store.read(fork.id, reverse=True)] == list(range(3199, -1, -1))
+
+    async def test_large_and_odd_payloads(self, store: EventStore) -> None:
+        """Ten megabytes, lone surrogates and NUL characters: stored, not refused, and the next append works."""
+        record = await store.create()
+        big = ToolReturned(tool_call_id="1", tool="t", result="x" * 10_000_000)
+        odd = ToolReturned(tool_call_id="2", tool="t", result="a\ud800b\x00c")
+        await store.append(record.id, [big])
+        await store.append(record.id, [odd, *said("next")])
+        log = await log_of(store, record.id)
+        assert log[0].event == big
+        assert isinstance(log[1].event, ToolReturned)
+        assert log[1].event.result == "a\ufffdb\x00c"
+        assert text_of(log[2]) == "next"
+
+    async def test_locate(self, store: EventStore) -> None:
+        """An event's owner and place; with `cid` only within that log."""
+        events = said(*range(4))
+        record = await store.create(events=events)
+        early, late = await store.fork(record.id, at=2), await store.fork(record.id, at=4)
+        assert await store.locate(events[2].id) == (record.id, 2)
+        assert await store.locate(events[2].id, cid=late.id) == (record.id, 2)
+        with pytest.raises(NotFound):
+            await store.locate(events[2].id, cid=early.id)

@@ -1,0 +1,130 @@
+"""Bundles and integrity."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+
+from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.events.memory import MemoryEventStore
+from bough.events.model import (
+    BaseEvent,
+    StateChanged,
+)
+from bough.events.record import ConversationRecord
+from bough.events.store import EventStore
+from bough.testing.store.said import exported, log_of, nothing_left, portable, said, texts_of
+from bough.types import new_id
+
+
+class BundlesContract:
+    """Bundles and integrity."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore) -> None:
+        """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
+        fork = await self._tree(store)
+        other = MemoryEventStore()
+        bundle = await exported(store, fork.id)
+        there = await other.import_(io.BytesIO(bundle))
+        assert await log_of(other, fork.id) == await log_of(store, fork.id)
+        assert portable(there) == portable(await store.get(fork.id))
+        assert await other.lineage(fork.id) == await store.lineage(fork.id)
+        events = (await other.census()).events
+        assert await other.import_(io.BytesIO(bundle)) == there
+        assert (await other.census()).events == events
+        await other.append(fork.id, [*said("continued"), StateChanged(changes={"title": "on"})])
+        back = await store.import_(io.BytesIO(await exported(other, fork.id)))
+        assert (back.title, back.head) == ("on", there.head + 2)
+        assert await log_of(store, fork.id) == await log_of(other, fork.id)
+        assert (await store.check()).findings == (await other.check()).findings == ()
+        assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
+
+    async def test_a_bundle_comes_in(self, store: EventStore) -> None:
+        """What memory exported this store imports: same log, lineage and record; forks share what is there."""
+        other = MemoryEventStore()
+        fork = await self._tree(other)
+        sibling = await other.fork(fork.id, at=5, events=said("sibling"))
+        for record in (fork, sibling):
+            await store.import_(io.BytesIO(await exported(other, record.id)))
+            assert await log_of(store, record.id) == await log_of(other, record.id)
+            assert await store.lineage(record.id) == await other.lineage(record.id)
+            assert portable(await store.get(record.id)) == portable(await other.get(record.id))
+        assert (await store.census()).events == len({s.id for r in (fork, sibling) for s in await log_of(other, r.id)})
+        assert (await store.check()).findings == ()
+        for record in (fork, sibling):
+            await store.delete(record.id)
+        assert await nothing_left(store)
+
+    async def test_an_imported_source_comes_back_to_life(self, store: EventStore) -> None:
+        """A source imported after its fork takes the place of the tombstone that stood for it."""
+        other = MemoryEventStore()
+        fork = await self._tree(other)
+        root = (await other.ancestry(fork.id))[0]
+        for cid in (fork.id, root.id):
+            await store.import_(io.BytesIO(await exported(other, cid)))
+        assert await log_of(store, root.id) == await log_of(other, root.id)
+        assert (await store.get(root.id)).deleted is False
+        assert (await store.census()).events == 6 + 1 + 2
+        assert (await store.check()).findings == ()
+
+    async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore) -> None:
+        """A fork of later events than the living source here has: the fork owns them, the source stays."""
+        other = MemoryEventStore()
+        root = await other.create(events=said(*range(3)))
+        await store.import_(io.BytesIO(await exported(other, root.id)))
+        await other.append(root.id, said(3, 4))
+        fork = await other.fork(root.id, events=said("f"))
+        await store.append(root.id, said("other way"))
+        await store.import_(io.BytesIO(await exported(other, fork.id)))
+        assert await log_of(store, fork.id) == await log_of(other, fork.id)
+        assert await texts_of(store, root.id) == ["0", "1", "2", "other way"]
+        assert await store.lineage(fork.id) == [(root.id, 0, 3), (fork.id, 3, 6)]
+        got = await store.get(fork.id)
+        assert (got.forked_at, got.fork_event) == (5, (await other.get(fork.id)).fork_event)
+        assert (await store.check()).findings == ()
+        with pytest.raises(Conflict):
+            await store.import_(io.BytesIO(await exported(other, root.id)))
+
+    async def test_a_bundle_that_was_changed_is_refused(self, store: EventStore) -> None:
+        """A changed byte, a missing line, a missing end, other text: invalid input, and nothing is stored."""
+        record = await store.create(events=said("hello", "world"))
+        bundle = await exported(store, record.id)
+        await store.delete(record.id)
+        lines = bundle.splitlines(keepends=True)
+        for bad in (
+            bundle.replace(b"hello", b"hullo"), lines[0] + b"".join(lines[2:]), b"".join(lines[:-1]), b"", b"{}\n",
+            b"\xff\xfe", b"[1]\n[2]\n", bundle.replace(b'"version":1', b'"version":2'),
+        ):  # fmt: skip
+            with pytest.raises(InvalidInput):
+                await store.import_(io.BytesIO(bad))
+        assert await nothing_left(store)
+        with pytest.raises(PermissionDenied):
+            await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
+        assert (await store.import_(io.BytesIO(bundle))).head == 2
+
+    async def test_a_bundle_says_nothing_of_tenants(self, store: EventStore) -> None:
+        """The owner stays behind, and an import takes none from a bundle."""
+        now = datetime.now(UTC)
+        cid = new_id()
+        await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=now, updated=now))
+        bundle = await exported(store, cid)
+        assert b"tenant-seven" not in bundle
+        assert (await MemoryEventStore().import_(io.BytesIO(bundle))).owner is None
+
+    async def test_a_whole_store_is_clean(self, store: EventStore) -> None:
+        """The check counts what is there and finds nothing wrong."""
+        await self._tree(store)
+        report = await store.check()
+        assert (report.findings, report.conversations, report.events) == ((), 3, 10)
+        assert report.require() is report
+
+    async def _tree(self, store: EventStore) -> ConversationRecord:
+        root = await store.create(events=said(*range(6)))
+        middle = await store.fork(root.id, at=4, events=said("m4", "m5"), title="middle")
+        events: list[BaseEvent] = [*said("l5"), StateChanged(changes={"title": "leaf", "tags": {"a": "ü"}})]
+        leaf = await store.fork(middle.id, at=5, events=events, config={"agent": "x"}, lineage={"reason": "y"})  # pyright: ignore[reportArgumentType]
+        return leaf

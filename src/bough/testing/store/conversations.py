@@ -1,0 +1,71 @@
+"""Creating and finding conversations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from bough.errors import Conflict, NotFound
+from bough.events.model import (
+    ConversationStarted,
+    StateChanged,
+)
+from bough.events.record import ConversationRecord
+from bough.events.store import EventStore
+from bough.testing.store.said import log_of, said, take, texts_of
+from bough.types import new_id
+
+
+class ConversationsContract:
+    """Creating and finding conversations."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_created_conversation_is_found(self, store: EventStore) -> None:
+        """A record is returned as it was given."""
+        now = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+        cid = new_id()
+        given = ConversationRecord(
+            id=cid, root=cid, title="Ünïcode ✓", tags={"a": "b"}, config={"agent": "x", "n": [1, None]},
+            owner="me", lineage={"why": "because"}, status="paused", created=now, updated=now,
+        )  # fmt: skip
+        assert await store.create(given) == given
+        assert await store.get(cid) == given
+
+    async def test_create_without_a_record_makes_a_root(self, store: EventStore) -> None:
+        """A root is its own root, has no parent and is idle."""
+        record = await store.create()
+        assert (record.root, record.parent, record.base, record.head) == (record.id, None, 0, 0)
+        assert (record.forked_from, record.forked_at, record.fork_event) == (None, None, None)
+        assert (record.status, record.generation, record.deleted) == ("idle", 0, False)
+        assert await store.get(record.id) == record
+        assert await log_of(store, record.id) == []
+        assert await store.lineage(record.id) == []
+
+    async def test_create_writes_its_events(self, store: EventStore) -> None:
+        """The first events come with the record, and their projection too."""
+        events = [ConversationStarted(title="t"), StateChanged(changes={"title": "later", "tags": {"k": "v"}})]
+        record = await store.create(events=events)
+        assert (record.head, record.title, record.tags) == (2, "later", {"k": "v"})
+        assert [stored.event for stored in await log_of(store, record.id)] == events
+
+    async def test_an_id_is_used_once(self, store: EventStore) -> None:
+        """Creating with a taken id is a conflict and changes nothing."""
+        record = await store.create(events=said("a"))
+        with pytest.raises(Conflict):
+            await store.create(record, events=said("b"))
+        assert await texts_of(store, record.id) == ["a"]
+        assert len((await store.list()).items) == 1
+
+    async def test_what_does_not_exist_is_not_found(self, store: EventStore) -> None:
+        """Every method says NotFound for an unknown conversation."""
+        nobody = new_id()
+        for call in (
+            store.get(nobody), store.append(nobody, said("a")), store.tail(nobody, 1), store.fork(nobody),
+            store.children(nobody), store.lineage(nobody), store.acquire(nobody, "me", 1), store.delete(nobody),
+            store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), log_of(store, nobody),
+            take(store, nobody, 1),
+        ):  # fmt: skip
+            with pytest.raises(NotFound):
+                await call

@@ -1,0 +1,109 @@
+"""Deletion and what it leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from bough.errors import InvalidInput, NotFound
+from bough.events.codec import ERASED
+from bough.events.model import (
+    ModelResponded,
+    ToolCalled,
+    ToolReturned,
+)
+from bough.events.record import ConversationFilter
+from bough.events.store import EventStore
+from bough.testing.store.said import log_of, nothing_left, said, text_of
+
+
+class DeletionContract:
+    """Deletion and what it leaves."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_deleted_conversation_is_gone(self, store: EventStore) -> None:
+        """It is nowhere, and its id can be used again when nothing depends on it."""
+        record = await store.create(events=said("a"))
+        await store.delete(record.id)
+        for call in (store.get(record.id), store.append(record.id, said("b")), store.fork(record.id)):
+            with pytest.raises(NotFound):
+                await call
+        assert (await store.list()).items == []
+        assert (await store.create(record)).id == record.id
+        assert await log_of(store, record.id) == []
+
+    async def test_forks_keep_what_they_reach(self, store: EventStore) -> None:
+        """Deleting the source leaves every fork whole, and drops exactly what none reaches."""
+        root = await store.create(events=said(*range(10)))
+        forks = [await store.fork(root.id, at=cut, events=said("own")) for cut in (3, 6)]
+        logs = [await log_of(store, fork.id) for fork in forks]
+        await store.delete(root.id)
+        assert [await log_of(store, fork.id) for fork in forks] == logs
+        assert (await store.census()).events == 6 + 2
+        assert (await store.get(forks[0].id)).forked_from == root.id
+        assert (await store.get(forks[0].id)).fork_event == logs[0][2].id
+        await store.delete(forks[1].id)
+        assert (await store.census()).events == 3 + 1
+        assert await log_of(store, forks[0].id) == logs[0]
+        await store.delete(forks[0].id)
+        assert await nothing_left(store)
+
+    async def test_deleting_everything_leaves_nothing(self, store: EventStore) -> None:
+        """Whatever the order, no row stays."""
+        for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)):
+            root = await store.create(events=said(*range(4)))
+            a = await store.fork(root.id, at=3, events=said("a"))
+            b = await store.fork(a.id)
+            c = await store.fork(b.id, at=0, events=said("c"))
+            tree = (root, a, b, c)
+            for i in order:
+                await store.delete(tree[i].id)
+                assert (await store.check()).findings == ()
+            assert await nothing_left(store)
+
+    async def test_cascade_takes_the_forks_along(self, store: EventStore) -> None:
+        """Forks of forks too; conversations outside the tree stay."""
+        root, other = await store.create(events=said(*range(4))), await store.create(events=said("x"))
+        fork = await store.fork(root.id, at=2, events=said("f"))
+        below = await store.fork(fork.id, at=1)
+        await store.delete(fork.id, "cascade")
+        for gone in (fork, below):
+            with pytest.raises(NotFound):
+                await store.get(gone.id)
+        assert len(await log_of(store, root.id)) == 4
+        await store.delete(root.id, "cascade")
+        assert [record.id for record in (await store.list(ConversationFilter(include_deleted=True))).items] == [
+            other.id
+        ]
+
+    async def test_erase_scrubs_shared_payloads(self, store: EventStore) -> None:
+        """Forks keep typed stubs: ids, kinds, places and tool calls stay, what was said is gone."""
+        secret = "correct horse battery staple"
+        response = {"kind": "response", "parts": [
+            {"part_kind": "text", "content": secret},
+            {"part_kind": "tool-call", "tool_name": "t", "args": {"a": secret}, "tool_call_id": "1"},
+        ]}  # fmt: skip
+        root = await store.create(events=[
+            *said(secret), ModelResponded(response=response),
+            ToolCalled(tool_call_id="1", tool="t", arguments={"a": secret}),
+            ToolReturned(tool_call_id="1", tool="t", result=secret),
+        ])  # fmt: skip
+        fork = await store.fork(root.id, events=said("kept"))
+        before = await log_of(store, fork.id)
+        await store.delete(root.id, "erase")
+        after = await log_of(store, fork.id)
+        assert [(s.seq, s.id, s.kind, s.ts) for s in after] == [(s.seq, s.id, s.kind, s.ts) for s in before]
+        assert not any(secret.encode() in stored.raw for stored in after)
+        assert text_of(after[0]) == ERASED
+        called, returned = after[2].event, after[3].event
+        assert isinstance(called, ToolCalled) and isinstance(returned, ToolReturned)
+        assert (called.tool_call_id, called.arguments, returned.tool_call_id) == ("1", {}, "1")
+        assert text_of(after[4]) == "kept"
+        assert (await store.check()).findings == ()
+
+    async def test_an_unknown_way_to_delete_is_refused(self, store: EventStore) -> None:
+        """Nothing is deleted by a misspelt mode."""
+        record = await store.create()
+        with pytest.raises(InvalidInput):
+            await store.delete(record.id, "shred")  # pyright: ignore[reportArgumentType]
+        assert await store.get(record.id) == record

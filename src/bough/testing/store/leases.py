@@ -1,0 +1,66 @@
+"""Leases and fencing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bough.errors import Conflict
+from bough.events.store import EventStore
+from bough.testing.store.said import said
+
+
+class LeasesContract:
+    """Leases and fencing."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_lease_keeps_others_out(self, store: EventStore) -> None:
+        """A second owner gets a conflict that names the first; messages without a generation still go in."""
+        record = await store.create()
+        lease = await store.acquire(record.id, "one", 60)
+        with pytest.raises(Conflict) as held:
+            await store.acquire(record.id, "two", 60)
+        assert held.value.details["owner"] == "one"
+        assert await store.append(record.id, said("a"), generation=lease.generation) == 1
+        assert await store.append(record.id, said("b")) == 2
+        await store.release(lease)
+        assert (await store.acquire(record.id, "two", 60)).generation > lease.generation
+
+    async def test_a_fenced_generation_never_appends(self, store: EventStore) -> None:
+        """After a takeover the old runner's appends, renewal and release do nothing."""
+        record = await store.create()
+        old = await store.acquire(record.id, "one", 0)
+        new = await store.acquire(record.id, "two", 60)
+        assert new.generation > old.generation
+        with pytest.raises(Conflict):
+            await store.append(record.id, said("late"), generation=old.generation)
+        with pytest.raises(Conflict):
+            await store.renew(old, 60)
+        await store.release(old)
+        with pytest.raises(Conflict):
+            await store.acquire(record.id, "one", 60)
+        assert await store.append(record.id, said("a"), generation=new.generation) == 1
+
+    async def test_renewing_keeps_the_generation(self, store: EventStore) -> None:
+        """Renewing extends; acquiring again raises the generation, also for the same owner."""
+        record = await store.create()
+        lease = await store.acquire(record.id, "one", 1)
+        renewed = await store.renew(lease, 60)
+        assert renewed.generation == lease.generation
+        assert renewed.expires > lease.expires
+        again = await store.acquire(record.id, "one", 60)
+        assert again.generation > lease.generation
+        with pytest.raises(Conflict):
+            await store.renew(lease, 60)
+        await store.release(again)
+        with pytest.raises(Conflict):
+            await store.renew(again, 60)
+
+    async def test_of_many_runners_one_wins(self, store: EventStore) -> None:
+        """Acquiring at the same time gives one lease."""
+        record = await store.create()
+        calls = [store.acquire(record.id, f"runner {i}", 60) for i in range(8)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(result, Conflict) for result in results) == 7

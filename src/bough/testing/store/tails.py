@@ -1,0 +1,54 @@
+"""Live tails."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bough.errors import StoreError
+from bough.events.store import EventStore
+from bough.testing.store.said import SECONDS, rest, said, take
+
+
+class TailsContract:
+    """Live tails."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_subscriber_gets_every_event_once(self, store: EventStore) -> None:
+        """History, then live events, in order; whatever was appended meanwhile."""
+        root = await store.create(events=said(*range(3)))
+        fork = await store.fork(root.id, at=2)
+        tails = [asyncio.create_task(take(store, fork.id, 42)) for _ in range(3)]
+        for i in range(40):
+            await store.append(fork.id, said(i))
+        for tail in tails:
+            assert [stored.seq for stored in await tail] == list(range(42))
+        assert [stored.seq for stored in await take(store, fork.id, 2, after=39)] == [40, 41]
+
+    async def test_a_slow_subscriber_misses_nothing(self, store: EventStore) -> None:
+        """A subscriber that falls behind by more than any buffer still gets all."""
+        record = await store.create()
+        tail = store.subscribe(record.id)
+        await store.append(record.id, said("first"))
+        assert (await anext(tail)).seq == 0
+        for i in range(200):
+            await store.append(record.id, said(i))
+        async with asyncio.timeout(SECONDS):
+            assert [(await anext(tail)).seq for _ in range(200)] == list(range(1, 201))
+
+    async def test_subscribers_end_with_the_conversation_and_with_the_store(self, store: EventStore) -> None:
+        """Deleting or closing ends a tail without an error."""
+        doomed, closed = await store.create(events=said("a")), await store.create(events=said("a"))
+        tails = [store.subscribe(record.id) for record in (doomed, closed)]
+        assert [(await anext(tail)).seq for tail in tails] == [0, 0]
+        waiting = [asyncio.create_task(rest(tail)) for tail in tails]
+        async with asyncio.timeout(SECONDS):
+            await store.delete(doomed.id)
+            assert await waiting[0] == []
+            await store.aclose()
+            assert await waiting[1] == []
+        with pytest.raises(StoreError):
+            await store.get(closed.id)
+        await store.aclose()
