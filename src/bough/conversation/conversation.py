@@ -377,8 +377,12 @@ class AsyncConversation:
         answer, _ = await aside.ask(model, messages, question, instructions=self.state.instructions)
         return answer
 
-    async def append_imported(self, events: Sequence[Event]) -> None:
-        """Append what happened elsewhere. For `interop`: nothing is checked but that the head has not moved."""
+    async def append(self, *events: Event) -> None:
+        """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
+
+        Raises:
+            Conflict: Someone else has appended meanwhile.
+        """
         await self._journal.append(*events, expected_head=self.state.head)
 
     async def set_title(self, title: str) -> None:

@@ -55,7 +55,7 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
         raise InvalidInput("the conversation has messages already", hint="import into a new one")
     events = list(_events(_messages(data)))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
-    await conversation.append_imported([*events, closed])
+    await conversation.append(*events, closed)
     return len(events) + 1
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack
 from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
@@ -18,7 +19,7 @@ from bough.conversation.journal import Update
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules
 from bough.conversation.state import State
-from bough.events.model import Usage, UserMessage
+from bough.events.model import Event, Usage, UserMessage
 from bough.events.record import ConversationFilter, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
@@ -181,6 +182,11 @@ class Conversation:
         return self._core.usage
 
     @property
+    def messages(self) -> list[ModelMessage]:
+        """What the model is shown of it, as PydanticAI's messages."""
+        return self._core.messages
+
+    @property
     def workspace(self) -> Path:
         """The working folder."""
         return self._core.workspace
@@ -266,6 +272,10 @@ class Conversation:
         new = type(self).__new__(type(self))
         new._adopt(core, self._loop)
         return new
+
+    def append(self, *events: Event) -> None:
+        """Append events as they are; see `AsyncConversation.append`."""
+        self._loop.call(self._core.append, *events)
 
     def set_title(self, title: str) -> None:
         """Give it a title."""
