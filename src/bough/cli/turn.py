@@ -155,7 +155,7 @@ class Turn:
         self._record(output, error=error)
         self._renderer.note(self._summary(seconds))
         if error is None:
-            return 0
+            return 1 if self._conversation.status in ("error", "stuck") else 0
         if not self._json:
             self._renderer.error(error)
         return error.exit_code
