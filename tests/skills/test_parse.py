@@ -18,7 +18,7 @@ from bough.skills import (
     TaskTrigger,
     read_skill,
 )
-from bough.skills.parse import MAX_FILE_BYTES, first_paragraph, try_read
+from bough.skills.parse import MAX_DIAGNOSTICS, MAX_FILE_BYTES, first_paragraph, try_read
 
 D = "Does a thing."
 
@@ -332,6 +332,31 @@ def test_only_one_megabyte_of_a_body_is_ever_read(tmp_path: Path) -> None:
     skill = read_skill(file)
     assert skill.document.truncated
     assert len(skill.content) <= MAX_FILE_BYTES
+
+
+HOSTILE = {
+    "flow lists": "a: " + "[" * 60_000,
+    "flow mappings": "a: " + "{a: " * 15_000,
+    "compact lists": "- " * 30_000,
+    "complex keys": "? " * 30_000,
+    "indentation": "".join(" " * depth + "a:\n" for depth in range(350)),
+    "unquoted colons": "a: b: c\n" * 8_000,
+    "keys": "".join(f"k{i}: b: c\n" for i in range(6_000)),
+    "a sign after blanks": "description: a #" + " " * 60_000 + "x",
+    "stray lines": "!!!\n" * 15_000,
+    "tabs": "a:\n" + "\tb: c\n" * 9_000,
+    "aliases": "a: &a [x]\n" + "b: [*a, *a, *a]\n" * 3_000,
+    "an alias of itself": "a: &a [*a]",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_frontmatter_made_to_be_deep_or_slow_is_neither(tmp_path: Path, case: str) -> None:
+    file = write(tmp_path, doc(f"name: my-skill\n{HOSTILE[case]}\n", "What it does.\n"))
+    for mode in ("lenient", "strict"):
+        reading = try_read(file, mode)
+        assert 0 < len(reading.diagnostics) <= 2 * MAX_DIAGNOSTICS + 1
+    assert read_skill(file).description
 
 
 def test_links_out_of_the_folder_and_in_circles_are_refused(tmp_path: Path) -> None:

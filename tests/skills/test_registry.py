@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bough.errors import NotFound, PermissionDenied
-from bough.skills import Skill, SkillRegistry, TrustStore
+from bough.errors import InvalidInput, NotFound, PermissionDenied
+from bough.skills import KeywordTrigger, Skill, SkillRegistry, TriggerIndex, TrustStore
 
 
 def write_skill(
@@ -188,6 +189,19 @@ def test_a_skill_made_in_code_is_found_like_any_other() -> None:
 
     assert registry.get("made").content == "Do this."
     assert [skill.name for skill in registry.search("code")] == ["made"]
+    for name in ("", "../x", "a\nb"):
+        with pytest.raises(InvalidInput):
+            registry.add(Skill(name=name, content="x"))
+
+
+@pytest.mark.parametrize("words", [["count", "words"], ("count", "words"), "count"])
+def test_a_trigger_takes_its_words_in_any_form(words: Any) -> None:
+    skill = Skill(name="made", content="x", trigger=KeywordTrigger(words))
+    registry = SkillRegistry()
+    registry.add(skill)
+    assert [match.keyword for match in TriggerIndex([skill]).match("Count them")] == ["Count"]
+    assert [found.name for found in registry.search("count")] == ["made"]
+    assert hash(skill.trigger) == hash(KeywordTrigger(tuple([words] if isinstance(words, str) else words)))
 
 
 def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
 _CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
 _COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
 _ENTRY = re.compile(r"[A-Za-z_][\w-]*[ \t]*:(?=\s|$)")
-_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*?[ \t]#.*?)[ \t]*$", re.MULTILINE)
+_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +174,10 @@ def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
     """YAML ends a plain value at ` #`; in a description that is nearly always meant as text."""
     match = _HASH_IN_TEXT.search(header)
     value = loaded.values.get("description")
-    if match is None or not isinstance(value, str) or not match[1].startswith(value):
+    whole = match[1].rstrip() if match else ""
+    if match is None or " #" not in whole or not isinstance(value, str) or not whole.startswith(value):
         return
-    loaded.values["description"] = match[1]
+    loaded.values["description"] = whole
     line = first_line + header.count("\n", 0, match.start())
     loaded.diagnostics.append(
         _warn("yaml-hash-in-text", "YAML would drop the description from ` #` on", line, "put the value in quotes")

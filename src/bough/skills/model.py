@@ -7,7 +7,7 @@ Source: seed 002 (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,11 @@ class Diagnostic(NamedTuple):
         return self._asdict()
 
 
+def _words(given: Iterable[str]) -> tuple[str, ...]:
+    """One word, or several in whatever they were given."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 @dataclass(frozen=True, slots=True)
 class KeywordTrigger:
     """Activates a skill when one of the keywords is in a user message.
@@ -50,6 +55,9 @@ class KeywordTrigger:
     """
 
     keywords: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keywords", _words(self.keywords))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,9 @@ class TaskTrigger:
 
     triggers: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "triggers", _words(self.triggers))
+
 
 @dataclass(frozen=True, slots=True)
 class PathTrigger:
@@ -72,6 +83,9 @@ class PathTrigger:
     """
 
     globs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "globs", _words(self.globs))
 
 
 Trigger: TypeAlias = KeywordTrigger | TaskTrigger | PathTrigger

@@ -26,6 +26,7 @@ MAX_FILE_BYTES = 1 << 20
 
 MAX_HEADER_CHARACTERS = 64 << 10
 HEAD_BYTES = 4096
+MAX_DIAGNOSTICS = 100
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NOTHING_MORE = frozenset({"name", "description", "license", "compatibility", "allowed-tools"})
@@ -367,4 +368,7 @@ def _refusal(code: str, message: str, fix: str = "") -> Diagnostic:
 
 def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
     where = str(path)
+    if len(notes) > MAX_DIAGNOSTICS:
+        notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
+        notes.append(Diagnostic("more", "info", "there is more to mend than is listed here"))
     return tuple(note._replace(path=where) for note in notes)

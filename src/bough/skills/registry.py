@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from bough.errors import NotFound, PermissionDenied
+from bough.errors import InvalidInput, NotFound, PermissionDenied
 from bough.skills.discover import Root, discover
+from bough.skills.fields import unsafe_name
 from bough.skills.index import SkillIndex
 from bough.skills.model import Diagnostic, Skill, SkillMetadata
 from bough.skills.parse import read_skill
@@ -80,7 +81,15 @@ class SkillRegistry:
         return sorted(found, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
-        """Add a skill made in code, or one read by itself; the first of a name wins."""
+        """Add a skill made in code, or one read by itself; the first of a name wins.
+
+        Raises:
+            InvalidInput: Its name is none that can be shown and listed safely.
+        """
+        if reason := unsafe_name(skill.name):
+            raise InvalidInput(
+                f"a skill cannot be called {skill.name[:80]!r}: {reason}", hint="letters, digits, hyphens"
+            )
         if self._enter(skill.summary()):
             self._made[skill.name] = skill
 

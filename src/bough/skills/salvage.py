@@ -54,13 +54,18 @@ def _entries(lines: list[str], first_line: int, found: list[Diagnostic]) -> list
             found.append(_note("yaml-missing-space", f"no space after `{match[1]}:`", number, f"{match[1]}: …"))
         if match is not None:
             entries.append(_Entry(match[1].strip("\"'"), (match[2] or "").strip(), [], number))
-        elif entries:
+        elif entries and not _is_complete(entries[-1]):
             entries[-1].rest.append(line)
         elif line.strip() and not line.lstrip().startswith("#"):
             found.append(
                 _note("yaml-stray-line", f"this line belongs to no key: {line.strip()[:60]}", number, "remove it")
             )
     return entries
+
+
+def _is_complete(entry: _Entry) -> bool:
+    """A name ends with its line; what comes after it is no part of it."""
+    return entry.key.lower() == "name" and bool(entry.first)
 
 
 def _read_entry(entry: _Entry, depth: int, found: list[Diagnostic]) -> Any:

@@ -42,6 +42,9 @@ ErrorCode: TypeAlias = Literal[
 MAX_ERROR = 200
 """Characters of an error as the model sees it."""
 
+MAX_SOURCE = 1 << 20
+"""How much of a script is looked at for what it depends on."""
+
 GUARDED = (".git", ".bough", ".agents", ".claude", ".openhands", "bough.yaml", ".mcp.json")
 """What a script may not change in a workspace, for it decides what happens later."""
 
@@ -194,7 +197,8 @@ def dependencies_of(file: Path) -> tuple[str, ...]:
     """Return what a Python script says it needs (PEP 723); nothing for all others."""
     if file.suffix.lower() != ".py":
         return ()
-    metadata = inline_metadata(file.read_text("utf-8", "replace"))
+    with file.open("rb") as handle:
+        metadata = inline_metadata(handle.read(MAX_SOURCE).decode("utf-8", "replace"))
     return () if metadata is None else metadata.dependencies
 
 
