@@ -1,0 +1,51 @@
+"""Live tails: many readers of one conversation cost one read each, not one an event."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bough.events import SqliteEventStore
+from bough.events.model import UserMessage
+from bough.events.record import StoredEvent
+
+pytestmark = pytest.mark.anyio
+
+READERS = 300
+EVENTS = 30
+
+
+async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> None:
+    record = await sqlite.create()
+    questions = 0
+    ask = sqlite._readers._ask
+
+    def counting(question: object) -> object:
+        nonlocal questions
+        questions += 1
+        return ask(question)
+
+    sqlite._readers._ask = counting
+    tails = [asyncio.create_task(first(sqlite, record.id, EVENTS)) for _ in range(READERS)]
+    while len(sqlite._hub._watchers.get(record.id, ())) < READERS or questions < 2 * READERS:
+        await asyncio.sleep(0)  # every reader has begun
+    started = questions
+    for i in range(EVENTS):
+        await sqlite.append(record.id, [UserMessage.text(str(i))])
+    for events in await asyncio.gather(*tails):
+        assert [stored.seq for stored in events] == list(range(EVENTS))
+    assert questions - started < READERS * 3, "readers read the store for events they were handed"
+    assert not sqlite._hub.any()
+
+
+async def first(store: SqliteEventStore, cid: object, n: int) -> list[StoredEvent]:
+    found: list[StoredEvent] = []
+    tail = store.subscribe(cid)
+    async with asyncio.timeout(30):
+        async for stored in tail:
+            found.append(stored)
+            if len(found) == n:
+                break
+    await tail.aclose()
+    return found

@@ -1,0 +1,54 @@
+"""Stores of every released schema open, are brought up to date and lose nothing."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from bough.events import ConversationFilter, SqliteEventStore
+from bough.events.queries import migrations, queries
+
+pytestmark = pytest.mark.anyio
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+NEWEST = migrations("sqlite")[-1].version
+ROOT, FORK, EARLY, LATE = (UUID(f"01990000-0000-7000-8000-{n:012x}") for n in range(1, 5))
+
+
+def test_migrations_are_numbered_without_gaps_in_both_dialects() -> None:
+    for dialect in ("sqlite", "postgres"):
+        steps = migrations(dialect)
+        assert [step.version for step in steps] == list(range(1, len(steps) + 1)), dialect
+
+
+def test_every_statement_is_named_once_and_described_dialects_agree() -> None:
+    sqlite, postgres = (queries(dialect) for dialect in ("sqlite", "postgres"))
+    assert all(sqlite.values())
+    assert all(postgres.values())
+    shared = {"record", "records", "lineage", "ancestry", "grave", "bury", "trim", "lease", "page", "span", "heads"}
+    assert shared <= sqlite.keys() & postgres.keys()
+
+
+@pytest.mark.parametrize("version", range(1, NEWEST + 1))
+async def test_a_store_of_a_released_schema_opens(tmp_path: Path, version: int) -> None:
+    """The dump of each released version is kept for ever; a migration that loses something fails here."""
+    path = tmp_path / "log.db"
+    db = sqlite3.connect(path)
+    db.executescript((GOLDEN / "sqlite" / f"{version}.sql").read_text("utf-8"))
+    db.close()
+    store = await SqliteEventStore.open(path)
+    assert await store._read(lambda log: log.db.execute("pragma user_version").fetchone()[0]) == NEWEST
+    root = await store.get(ROOT)
+    assert (root.status, root.tags, root.config, root.owner) == ("paused", {"a": "b"}, {"agent": "x"}, "o")
+    golden = [json.loads(file.read_text("utf-8")) for file in sorted((GOLDEN / "events" / "v1").glob("*.json"))]
+    log = [stored async for stored in store.read(ROOT)]
+    assert [(str(s.id), s.kind, s.raw.decode()) for s in log] == [(g["id"], g["kind"], g["raw"]) for g in golden[:-1]]
+    assert await store.lineage(LATE) == [(ROOT, 0, 5), (FORK, 5, 6)]
+    assert (await store.get(EARLY)).generation == 1
+    assert len((await store.list(ConversationFilter(include_deleted=True))).items) == 4
+    assert (await store.check()).findings == ()
+    await store.aclose()
