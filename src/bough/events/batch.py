@@ -25,7 +25,7 @@ class BatchWork(Protocol[Asked]):
     """What the thread does."""
 
     def commit(self, requests: Sequence[Asked]) -> list[Outcome]:
-        """Do all of them and return an outcome for each. It may not raise."""
+        """Do all of them and return an outcome for each. What it raises, everyone who asked is told."""
         ...
 
     def idle_seconds(self) -> float | None:
@@ -139,10 +139,16 @@ class Batch(Generic[Request]):
 
     def _serve(self, deliveries: Sequence[_Delivery]) -> None:
         requests = [request for delivery in deliveries for request in delivery.requests]
-        outcomes = iter(self._work.commit(requests) if requests else ())
+        outcomes = iter(self._commit(requests) if requests else ())
         for delivery in deliveries:
             _deliver(delivery.loop, _settle, delivery.futures, [next(outcomes) for _ in delivery.futures])
         self._work.look()
+
+    def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        try:
+            return self._work.commit(requests)
+        except Exception as error:  # noqa: BLE001 whoever waits is told; the thread has to go on
+            return [Outcome(error=error) for _ in requests]
 
 
 def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:

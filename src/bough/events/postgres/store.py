@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from psycopg import Error
+from psycopg.errors import DeadlockDetected
 from psycopg_pool import PoolTimeout
 
 from bough.errors import BoughError, CorruptLog
@@ -297,9 +298,12 @@ class PostgresEventStore(BaseEventStore):
                 except Error as error:
                     lost = is_lost(error, db)
                     raise
+        except DeadlockDetected:
+            pass  # the server rolled it back in favour of another, which has gone on since
         except (Error, PoolTimeout) as error:
             if lost:
                 discard(self._pool)
             if not (lost and repeatable):
                 raise store_error(self._address, error) from error
-        return self._with_connection(work, repeatable=False)
+            repeatable = False
+        return self._with_connection(work, repeatable)

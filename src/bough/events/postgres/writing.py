@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events import faults
-from bough.events.draft import Draft, cleaned, dump, load, uuid_of
+from bough.events.draft import Draft, Piece, cleaned, dump, load, uuid_of
 from bough.events.postgres.connection import Db
 from bough.events.postgres.reading import PostgresReading
 from bough.events.record import ConversationRecord, microseconds
@@ -62,6 +62,13 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             self.run("lock_tree", tree=tree)
         self.run("lock_for_deletion", id=cid)
         super().delete(cid, mode)
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing; nothing is collected in these trees meanwhile."""
+        for root in sorted({piece.record.root for piece in pieces}):
+            for row in self.run("row_of", id=root):
+                self.run("lock_tree", tree=row[0])
+        super().restore(pieces)
 
     def insert(
         self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
