@@ -12,6 +12,7 @@ from bough.events.batch import Outcome
 from bough.events.hub import END, Hub
 from bough.events.relational.writing import batch_of
 from bough.events.sqlite.connection import connect, store_error
+from bough.events.sqlite.turn import Turn
 from bough.events.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
@@ -32,6 +33,7 @@ class GroupCommit:
 
     def __init__(self, path: Path, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
         self._path = path
+        self._turn = Turn(path)
         self._log = SqliteWriting(connect(path), sql, clock)
         self._watch = _Watch(self._log, hub)
         self._hub = hub
@@ -56,6 +58,7 @@ class GroupCommit:
     def close(self) -> None:
         """Close the connection."""
         self._log.db.close()
+        self._turn.close()
 
     def _together(self, requests: Sequence[Request]) -> list[Outcome]:
         """Run requests in one transaction.
@@ -63,12 +66,23 @@ class GroupCommit:
         Raises:
             _Spoilt: One failed after writing, or the transaction could not be committed; nothing is written.
         """
-        db = self._log.db
         self._log.news.clear()
-        try:
-            db.execute("begin immediate")
-        except sqlite3.Error as error:
-            return [Outcome(error=self._meaning(error)) for _ in requests]
+        with self._turn.taken():
+            try:
+                self._log.db.execute("begin immediate")
+            except sqlite3.Error as error:
+                return [Outcome(error=self._meaning(error)) for _ in requests]
+            outcomes = self._finish(requests)
+        if self._log.scrubbed:
+            self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
+            self._log.scrubbed = False
+        for cid, first, draft in self._log.news:
+            if self._hub.watches(cid):
+                self._hub.publish(cid, batch_of(first, draft))
+        return outcomes
+
+    def _finish(self, requests: Sequence[Request]) -> list[Outcome]:
+        db = self._log.db
         try:
             outcomes = [self._run_one(request) for request in requests]
             db.execute("commit")
@@ -78,12 +92,6 @@ class GroupCommit:
             if isinstance(error, sqlite3.Error):
                 raise _Spoilt from error
             raise
-        if self._log.scrubbed:
-            db.execute("pragma wal_checkpoint(truncate)").fetchall()
-            self._log.scrubbed = False
-        for cid, first, draft in self._log.news:
-            if self._hub.watches(cid):
-                self._hub.publish(cid, batch_of(first, draft))
         return outcomes
 
     def _run_one(self, request: Request) -> Outcome:
