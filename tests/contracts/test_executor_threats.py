@@ -45,6 +45,21 @@ class TestZygote(ExecutorThreats):
         await executor.aclose()
 
 
+class Stateful(LocalSandboxCodeExecutor):
+    """Runs everything in one interpreter that stays."""
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        return await super().execute(replace(request, execution_id=request.execution_id or "stays"))
+
+
+class TestStateful(ExecutorThreats):
+    @pytest.fixture
+    async def executor(self) -> AsyncIterator[CodeExecutor]:
+        executor = Stateful(stateful=True)
+        yield executor
+        await executor.aclose()
+
+
 class TestSandlock(ExecutorThreats):
     @pytest.fixture
     async def executor(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CodeExecutor]:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -37,6 +37,8 @@ _RUNS = "/run/bough/runs"
 _EMPTY = "/run/bough/empty"
 _OWN_WORKSPACE = "/run/bough/workspace"
 _MOUNTS = "/run/bough/mounts"
+_SESSION_FDS = 16
+"""How many descriptors a session keeps for itself, above those of the program."""
 
 _HIDDEN_ID = 65532
 
@@ -140,6 +142,36 @@ class BubblewrapRung:
             *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/zygote.py", CONTROL),
         ]
         return argv, (users_fd,)
+
+    def python_command(self, plan: Plan) -> list[str]:
+        """Return the arguments that run a Python file of a session as a process of its own."""
+        if plan.python is None:
+            raise AssertionError("only for plans with a Python file")
+        return [
+            self._interpreter.path,
+            "-I",
+            "-S",
+            "-X",
+            "utf8",
+            f"{_INSIDE}/init.py",
+            "run",
+            plan.python,
+            plan.path0,
+            *plan.argv[1:],
+        ]
+
+    def session(self, plan: Plan, workspace: Workspace) -> Launch:
+        """Return the launch of an interpreter that stays; its input is to be a socket."""
+        argv = (self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/session.py")
+        launched = self.launch(replace(plan, python=None, argv=argv, cwd=WORK), workspace)
+        limits = {**limits_of(plan, count_processes=True), "NOFILE": plan.request.limits.open_files + _SESSION_FDS}
+        at = launched.argv.index("--remount-ro", launched.argv.index(WORK))
+        inside = [*_parents(_INSIDE), "--ro-bind", INSIDE, _INSIDE]
+        return replace(
+            launched,
+            argv=[*launched.argv[:at], *inside, *launched.argv[at:]],
+            configuration={**launched.configuration, "limits": limits},
+        )
 
     def _warm_places(self, plan: Plan, folder: str) -> list[str]:
         """Return the options that show what the zygote binds to its places for each run, and what stays in place."""

@@ -199,7 +199,11 @@ class Child:
             if watcher is not None:
                 watcher.cancel()
                 await asyncio.wait([watcher])
+        await self._settle()
         await asyncio.wait([pipe.ended for pipe in pipes], timeout=GRACE_SECONDS)
+
+    async def _settle(self) -> None:
+        """End what the program left behind, where its end alone does not."""
 
     def _kill(self) -> None:
         if not self._exited.done():
@@ -236,8 +240,11 @@ class Child:
         self._exited.set_result(None)
         self._loop.call_later(GRACE_SECONDS, self._hang_up)
 
+    def _final_report(self) -> Report:
+        return Report.parse(bytes(self._report))
+
     def _ended(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> Ended:
-        report = Report.parse(bytes(self._report))
+        report = self._final_report()
         usage = self._usage
         return Ended(
             stdout=stdout,

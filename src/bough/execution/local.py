@@ -17,6 +17,7 @@ from bough.execution.process import run_process
 from bough.execution.request import Plan, plan
 from bough.execution.rung import Rung, RungReport
 from bough.execution.shelf import Shelf
+from bough.execution.stateful import Sessions
 from bough.execution.warm import WarmSandboxes
 
 
@@ -29,17 +30,25 @@ class LocalSandboxCodeExecutor:
     Args:
         min_isolation: The weakest wall that is good enough.
         default_timeout_seconds: For requests that name none.
+        stateful: Python code of one `execution_id` runs in one interpreter that stays; needs bubblewrap.
     """
 
     name = "local-sandbox"
-    stateful = False
 
-    def __init__(self, *, min_isolation: Isolation = Isolation.LANDLOCK, default_timeout_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        min_isolation: Isolation = Isolation.LANDLOCK,
+        default_timeout_seconds: float = 30.0,
+        stateful: bool = False,
+    ) -> None:
+        self.stateful = stateful
         self.default_timeout_seconds = default_timeout_seconds
         self.min_isolation = min_isolation
         self._rungs: Sequence[Rung] = (BubblewrapRung(), LandlockRung())
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
+        self._sessions: Sessions | None = None
         self._choosing = asyncio.Lock()
         self._shelf = Shelf()
         self._closed = False
@@ -67,6 +76,8 @@ class LocalSandboxCodeExecutor:
         rung = await self._rung()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=rung.isolation)
+        if request.execution_id is not None and self._sessions is not None:
+            return await self._sessions.run(checked)
         if self._warm is None or request.execution_id is None:
             return await self._run_cold(checked, rung)
         result = await self._warm.run(checked)
@@ -110,7 +121,7 @@ class LocalSandboxCodeExecutor:
     async def reinitialize(self) -> None:
         """Forget which rung was chosen; the next run probes again."""
         await self.aclose()
-        self._chosen = self._warm = None
+        self._chosen = self._warm = self._sessions = None
         self._closed = False
 
     async def aclose(self) -> None:
@@ -118,6 +129,8 @@ class LocalSandboxCodeExecutor:
         self._closed = True
         if self._warm is not None:
             await self._warm.close()
+        if self._sessions is not None:
+            await self._sessions.close()
         await asyncio.to_thread(self._shelf.close)
 
     async def _rung(self) -> Rung:
@@ -125,14 +138,16 @@ class LocalSandboxCodeExecutor:
         async with self._choosing:
             if self._chosen is None:
                 self._chosen = await self._choose()
-                if isinstance(self._chosen, BubblewrapRung):
+                if isinstance(self._chosen, BubblewrapRung) and self.stateful:
+                    self._sessions = Sessions(self._chosen, self._shelf, isolation=self._chosen.isolation)
+                elif isinstance(self._chosen, BubblewrapRung):
                     self._warm = WarmSandboxes(self._chosen, self._shelf, isolation=self._chosen.isolation)
             return self._chosen
 
     async def _choose(self) -> Rung:
         reports: list[RungReport] = []
         for rung in self._rungs:
-            if rung.isolation < self.min_isolation:
+            if rung.isolation < self.min_isolation or (self.stateful and not isinstance(rung, BubblewrapRung)):
                 continue
             report = await rung.probe()
             if report.works:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import ExecutorError
@@ -57,10 +58,7 @@ class Workspace:
             )
         except OSError as error:
             remove_tree(folder)
-            raise ExecutorError(
-                f"The workspace could not be prepared: {error.strerror}.",
-                hint="Free space in the temporary folder, or set TMPDIR; check who may write to the workspace.",
-            ) from error
+            raise _unprepared(error) from error
         except BaseException:
             remove_tree(folder)
             raise
@@ -81,6 +79,17 @@ class Workspace:
         before = _fill(work, plan, identity)
         return cls(folder, work, paths["code"], paths["tmp"], paths["letterbox"], identity, before)
 
+    def again(self, plan: Plan) -> Workspace:
+        """Put code and input files of another run of the same session in place; return the workspace of that run."""
+        try:
+            if plan.code_file is not None:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self.code, plan.code_file[0]))
+                _write_code(self.code, *plan.code_file)
+            return replace(self, before=_fill(self.work, plan, self.identity))
+        except OSError as error:
+            raise _unprepared(error) from error
+
     def collect(self, plan: Plan) -> Collected:
         """Return what is new or changed in `/work`. Blocks; O(entries)."""
         with opened(self.work) as root:
@@ -91,6 +100,13 @@ class Workspace:
         if self.group is not None:
             self.group.remove()
         remove_tree(self.folder)
+
+
+def _unprepared(error: OSError) -> ExecutorError:
+    return ExecutorError(
+        f"The workspace could not be prepared: {error.strerror}.",
+        hint="Free space in the temporary folder, or set TMPDIR; check who may write to the workspace.",
+    )
 
 
 def _write_code(folder: str, name: str, content: bytes) -> None:

@@ -64,6 +64,7 @@ ready = b""
 while len(ready) < 3:
     ready += os.read(ready_read, 3)
 print("daemons are up", flush=True)
+lock.close()
 """
 )
 """Source that leaves three processes behind which do everything to stay."""
@@ -241,7 +242,7 @@ class ExecutorContract:
 
     async def test_a_timeout_keeps_what_was_printed(self, executor: CodeExecutor) -> None:
         code = "import sys, time\nprint('first')\nprint('second', file=sys.stderr)\ntime.sleep(1000)"
-        result = await self.run(executor, code, timeout_seconds=1.0)
+        result = await self.run(executor, code, timeout_seconds=2.0)
         assert (result.timed_out, result.killed_by, result.exit_code) == (True, "timeout", None)
         assert (result.stdout, result.stderr) == (b"first\n", b"second\n")
 
@@ -252,7 +253,7 @@ class ExecutorContract:
             "print('deaf', flush=True)\n"
             "while True: time.sleep(1000)"
         )
-        result = await self.run(executor, code, timeout_seconds=1.0, workspace=str(workspace))
+        result = await self.run(executor, code, timeout_seconds=2.0, workspace=str(workspace))
         assert (result.timed_out, result.stdout) == (True, b"deaf\n")
         assert lock_is_free(workspace)
 
@@ -263,7 +264,7 @@ class ExecutorContract:
 
     async def test_daemons_do_not_outlive_a_timeout(self, executor: CodeExecutor, workspace: Path) -> None:
         code = DAEMONS + "time.sleep(1000)"
-        result = await self.run(executor, code, timeout_seconds=1.5, workspace=str(workspace))
+        result = await self.run(executor, code, timeout_seconds=2.5, workspace=str(workspace))
         assert (result.timed_out, result.stdout) == (True, b"daemons are up\n")
         assert lock_is_free(workspace)
 
@@ -304,7 +305,7 @@ class ExecutorContract:
         assert grown < 20 << 10
 
     async def test_endless_output_ends_at_the_timeout(self, executor: CodeExecutor) -> None:
-        result = await self.run(executor, "while True: print('y' * 4000)", timeout_seconds=1.0)
+        result = await self.run(executor, "while True: print('y' * 4000)", timeout_seconds=2.0)
         assert result.timed_out
         assert result.stdout_truncated
         assert len(result.stdout) <= ExecutionLimits().stdout_bytes + 100
@@ -449,7 +450,7 @@ class ExecutorContract:
 
     async def test_files_survive_a_timeout(self, executor: CodeExecutor) -> None:
         code = "open('partial', 'w').write('kept')\nprint('x', flush=True)\nimport time; time.sleep(1000)"
-        result = await self.run(executor, code, timeout_seconds=1.0)
+        result = await self.run(executor, code, timeout_seconds=2.0)
         assert [file.content for file in result.output_files] == [b"kept"]
 
     async def test_the_working_folder(self, executor: CodeExecutor) -> None:
@@ -475,7 +476,7 @@ class ExecutorContract:
 
     async def test_a_workspace_stays_after_a_timeout(self, executor: CodeExecutor, workspace: Path) -> None:
         code = "open('kept', 'w').write('x')\nimport time; time.sleep(1000)"
-        await self.run(executor, code, workspace=str(workspace), timeout_seconds=0.7)
+        await self.run(executor, code, workspace=str(workspace), timeout_seconds=2.0)
         assert (workspace / "kept").read_text() == "x"
 
     # the executor itself

@@ -3,6 +3,7 @@
 It is started as `python3 -I -S init.py start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the host;
 STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
 `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
+When the host sends `k`, it kills everything but the program and answers `k`.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
@@ -187,7 +188,36 @@ def wait_for(child, status_fd, wakeup_fd):
             if pid == child:
                 return status, usage
         if status_fd in ready:
-            return None
+            if os.read(status_fd, 1) != b"k":
+                return None
+            sweep(child)
+            os.write(status_fd, b"k\n")
+
+
+def is_running(pid):
+    """Whether a process is there and not only waiting to be reaped by its parent."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as source:
+            return source.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def sweep(child):
+    """Kill every process of the namespace but this one and `child`, and those made meanwhile, until there is none."""
+    while True:
+        spared = (os.getpid(), child)
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        others = [pid for pid in pids if pid not in spared and is_running(pid)]
+        if not others:
+            return
+        for pid in others:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        os.sched_yield()
 
 
 def report(status_fd, ended):

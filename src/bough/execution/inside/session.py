@@ -1,0 +1,161 @@
+"""A Python interpreter that stays: runs one piece of code after another in one namespace, for as long as it lives.
+
+It is started by `init.py`, with a socket as its input. Each message `c` on it brings five descriptors: configuration,
+input, output, errors, and a socket for the answer, `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB`. Python code runs here;
+anything else runs as a child. The code it runs can do to this process whatever it likes; all it can win is to lie about
+its own exit code.
+"""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false
+# ruff: noqa: BLE001, S102, SIM115 - whatever the code raises is shown to whoever sent it
+import array
+import os
+import resource
+import socket
+import sys
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import init
+
+
+def high(fd):
+    """Move a descriptor above those that programs use; return where it is."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    for number in range(limit - 1, 2, -1):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(fd, number, inheritable=False)
+            os.close(fd)
+            return number
+    return fd
+
+
+def receive(control):
+    """Return the descriptors of the next call; None when the host is gone."""
+    data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(5 * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content)
+    return list(fds) if data and len(fds) == 5 else None
+
+
+def open_streams(stdin, stdout, stderr):
+    """Let descriptors 0, 1 and 2, and Python's own streams, be those of this call."""
+    for number, fd in enumerate((stdin, stdout, stderr)):
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, encoding="utf-8", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def close_streams():
+    """Write out what is buffered and let go of this call's descriptors."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+    os.close(null)
+
+
+def exit_code_of(stop):
+    """Return the exit code that an interpreter would end with; a message goes to the errors."""
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+def show_error():
+    """Print the traceback as an interpreter does, without the frames of this file."""
+    kind, error, trace = sys.exc_info()
+    while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
+        trace = trace.tb_next
+    traceback.print_exception(kind, error.with_traceback(trace), trace)
+
+
+def run_here(conf, namespace):
+    """Execute the code in the namespace that stays; return a wait status."""
+    sys.argv = list(conf["argv"])
+    try:
+        with open(conf["python"], "rb") as source:
+            code = compile(source.read(), conf["python"], "exec", dont_inherit=True)
+        exec(code, namespace)
+    except SystemExit as stop:
+        return exit_code_of(stop) << 8
+    except BaseException:
+        show_error()
+        return 1 << 8
+    return 0
+
+
+def run_child(conf, answer_fd):
+    """Run another program as a child; return its wait status, None when it could not be started."""
+    pid = os.fork()
+    if not pid:
+        os.set_inheritable(answer_fd, False)
+        init.execute(conf, answer_fd)
+    return os.waitpid(pid, 0)[1]
+
+
+def reap():
+    """Take note of the children that were killed after the last call."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def call(fds, namespace):
+    """Do what one call asks for, and answer."""
+    reap()
+    conf_fd, stdin, stdout, stderr, answer_fd = fds
+    conf = init.read_configuration(str(conf_fd))
+    answer_fd = high(answer_fd)
+    open_streams(stdin, stdout, stderr)
+    os.write(answer_fd, b"r\n")
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    try:
+        os.chdir(conf["cwd"])
+        os.environ.clear()
+        os.environ.update(conf["env"])
+        status = run_here(conf, namespace) if conf["in_session"] else run_child(conf, answer_fd)
+    except OSError as error:
+        os.write(answer_fd, b"e %d\n" % (error.errno or 5))
+        status = 127 << 8
+    close_streams()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = int((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e6)
+    os.write(answer_fd, b"s %d %d %d\n" % (status, cpu, after.ru_maxrss))
+    os.close(answer_fd)
+
+
+def main():
+    """Serve calls until the host is gone."""
+    init.add_site()
+    control = socket.socket(fileno=high(os.dup(0)))
+    close_streams()
+    module = type(sys)("__main__")
+    module.__builtins__ = __builtins__
+    sys.modules["__main__"] = module
+    sys.path[0] = ""
+    while True:
+        fds = receive(control)
+        if fds is None:
+            return
+        call(fds, module.__dict__)
+
+
+main()
+os._exit(0)

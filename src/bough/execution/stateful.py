@@ -1,0 +1,306 @@
+"""Interpreters that stay: one for each `execution_id`, in a sandbox of its own; variables and files live on in it.
+
+A run that is ended from outside, or that takes its interpreter down, takes the state with it; the result of that run
+and of the next one say so. Nothing is replayed.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+import subprocess
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from bough.errors import ExecutorError
+from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.bubblewrap import BubblewrapRung, configuration
+from bough.execution.cgroup import LateGroup
+from bough.execution.child import CONF, STATUS, Child, Launch, Report, readable
+from bough.execution.outcome import result_of
+from bough.execution.process import finished, in_group
+from bough.execution.request import Plan
+from bough.execution.shelf import Shelf
+from bough.execution.watch import processes_below, watch
+from bough.execution.workspace import Workspace
+from bough.execution.zygote import Key, key_of
+
+MAX_KEPT: Final = 8
+IDLE_SECONDS: Final = 600.0
+_START_SECONDS: Final = 20.0
+
+
+class Session:
+    """One interpreter that stays, and its workspace."""
+
+    def __init__(self, shelf: Shelf, workspace: Workspace, plan: Plan) -> None:
+        self.workspace = workspace
+        self.busy = asyncio.Lock()
+        self.group = LateGroup(lambda: shelf.new_group(plan.request.limits))
+        self.reports = bytearray()
+        self.gone = asyncio.get_running_loop().create_future()
+        self._news = asyncio.Event()
+
+    async def start(self, launch: Launch) -> None:
+        """Start it and wait until it stands.
+
+        Raises:
+            ExecutorError: It does not come up.
+        """
+        self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        conf = readable(_marshalled(launch), "bough-configuration")
+        names = {CONF: str(conf), STATUS: str(status.fileno())}
+        try:
+            self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
+                [names.get(word, word) for word in launch.argv],
+                stdin=calls.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=launch.env,
+                pass_fds=(*launch.pass_fds, conf, status.fileno()),
+                start_new_session=True,
+            )
+        finally:
+            status.close()
+            calls.close()
+            for fd in (conf, *launch.pass_fds):
+                os.close(fd)
+        self.status.setblocking(False)
+        asyncio.get_running_loop().add_reader(self.status, self._read)
+        await self._until(lambda: b"r\n" in self.reports)
+        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
+
+    @property
+    def alive(self) -> bool:
+        """Whether its interpreter still lives."""
+        return not self.gone.done()
+
+    async def sweep(self) -> None:
+        """Kill every process in it but the interpreter."""
+        if self.alive:
+            heard = self.reports.count(b"k\n")
+            with suppress(OSError):
+                self.status.send(b"k")
+            await self._until(lambda: self.reports.count(b"k\n") > heard)
+
+    def kill(self) -> None:
+        """Shoot it, and everything in it."""
+        if self.alive:
+            self.status.shutdown(socket.SHUT_WR)
+        asyncio.get_running_loop().call_later(0.05, self._shoot)
+
+    async def close(self) -> None:
+        """End it and remove its workspace; waits until it is gone."""
+        self.calls.close()
+        self.kill()
+        await self.gone
+        await asyncio.to_thread(self.process.wait)
+        await asyncio.to_thread(self.group.close)
+        await asyncio.to_thread(self.workspace.remove)
+
+    def _shoot(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_START_SECONDS):
+            while not condition():
+                if not self.alive:
+                    return
+                self._news.clear()
+                await self._news.wait()
+
+    def _read(self) -> None:
+        try:
+            data = self.status.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self.reports += data
+        if not data:
+            asyncio.get_running_loop().remove_reader(self.status)
+            self.status.close()
+            self.gone.set_result(None)
+        self._news.set()
+
+
+class SessionCall(Child):
+    """One run in a session: it ends when the session answers, or is gone; to stop it is to end the session."""
+
+    def __init__(self, launch: Launch, session: Session) -> None:
+        super().__init__(launch)
+        self._session = session
+
+    @property
+    def pid(self) -> int:
+        """The session's own wrapper."""
+        return self._session.process.pid
+
+    def stop(self, reason: str) -> None:
+        """End the session, and with it this run."""
+        if not self._exited.done() and self.killed_by is None:
+            self.killed_by = reason
+            self._session.kill()
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, stdin, stdout, stderr, status = fds
+        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        try:
+            rights = array.array("i", [conf, source, stdout, stderr, status])
+            self._session.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            os.close(source)
+
+    def _read_report(self) -> None:
+        """Take the answer as the end: processes that the run left behind may hold the other end of the socket."""
+        super()._read_report()
+        if b"\ns " in self._report and self._report.endswith(b"\n"):
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+    async def _settle(self) -> None:
+        """Kill what the run left behind; where the interpreter died, wait for the word of the first process."""
+        if self.killed_by is None and Report.parse(bytes(self._report)).wait_status is not None:
+            await self._session.sweep()
+        else:
+            await self._session.gone
+
+    def _final_report(self) -> Report:
+        own = Report.parse(bytes(self._report))
+        if own.wait_status is not None or own.start_errno is not None:
+            return own
+        return Report.parse(bytes(self._session.reports))
+
+
+class Sessions:
+    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least used goes first."""
+
+    def __init__(
+        self,
+        rung: BubblewrapRung,
+        shelf: Shelf,
+        *,
+        isolation: Isolation,
+        max_kept: int = MAX_KEPT,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._rung = rung
+        self._shelf = shelf
+        self._isolation = isolation
+        self._max_kept = max_kept
+        self._idle_seconds = idle_seconds
+        self._kept: OrderedDict[Key, Session] = OrderedDict()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._locks: dict[Key, asyncio.Lock] = {}
+        self._lost: set[Key] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def run(self, plan: Plan) -> CodeExecutionResult:
+        """Run `plan` in the session of its `execution_id`, started where there is none; one run at a time."""
+        key = key_of(plan)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            session = self._kept.get(key)
+            if session is not None and not session.alive:
+                await self._lose(key)
+                session = None
+            if session is None:
+                session = await self._start(key, plan)
+            lost = key in self._lost
+            self._lost.discard(key)
+            self._touch(key)
+            try:
+                result = await self._call(plan, session)
+            finally:
+                if not session.alive:
+                    await finished_async(self._lose(key))
+            return replace(result, state_lost=lost or key in self._lost)
+
+    async def close(self) -> None:
+        """End them all; twice is fine."""
+        for key in list(self._kept):
+            self._drop(key)
+        await asyncio.gather(*self._closing)
+        self._lost.clear()
+
+    async def _start(self, key: Key, plan: Plan) -> Session:
+        prepared = await finished(Workspace.prepare, plan, self._shelf, self._rung.identity(plan))
+        session = Session(self._shelf, prepared, plan)
+        try:
+            await session.start(in_group(self._rung.session(plan, prepared), prepared))
+        except (OSError, TimeoutError) as error:
+            raise ExecutorError("The interpreter did not come up.", hint="Run `bough doctor`.") from error
+        self._kept[key] = session
+        while len(self._kept) > self._max_kept:
+            self._drop(next(iter(self._kept)))
+        return session
+
+    async def _call(self, plan: Plan, session: Session) -> CodeExecutionResult:
+        workspace = await finished(session.workspace.again, plan)
+        kills = session.group.memory_kills
+        conf = configuration(plan, workspace.identity)
+        conf["in_session"] = plan.python is not None and plan.request.code is not None
+        if plan.python is not None and not conf["in_session"]:
+            conf["argv"] = self._rung.python_command(plan)
+        launch = Launch(argv=(), configuration=conf, stdin=plan.request.stdin, limits=plan.request.limits, env={})
+        call = SessionCall(launch, session)
+        ended = await call.run(
+            timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=session.group)
+        )
+        collected = await finished(workspace.collect, plan)
+        ran_out = session.group.memory_kills > kills
+        return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
+
+    def _touch(self, key: Key) -> None:
+        self._kept.move_to_end(key)
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(self._idle_seconds, self._idle, key)
+
+    def _idle(self, key: Key) -> None:
+        if self._locks[key].locked():
+            self._touch(key)
+        else:
+            self._lost.add(key)
+            self._drop(key)
+
+    async def _lose(self, key: Key) -> None:
+        self._lost.add(key)
+        session = self._kept.pop(key, None)
+        if session is not None:
+            await session.close()
+
+    def _drop(self, key: Key) -> None:
+        session = self._kept.pop(key, None)
+        if key in self._timers:
+            self._timers.pop(key).cancel()
+        if session is not None:
+            task = asyncio.get_running_loop().create_task(session.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+async def finished_async(work: Any) -> None:
+    """Await `work` to its end even if the caller is cancelled; the cancellation comes after it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _marshalled(launch: Launch) -> bytes:
+    import marshal
+
+    return marshal.dumps(dict(launch.configuration), 4)
