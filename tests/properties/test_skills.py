@@ -85,10 +85,27 @@ def test_strict_says_what_the_reference_says(entries: list[tuple[str, str]]) -> 
         assert (try_read(file, "strict").skill is None) == reference
 
 
-@given(st.lists(st.tuples(st.sampled_from(["name", "description", "a-b", "c_d"]), st.text(max_size=20)), max_size=5))
-@example([("name", '"a\u0085b"')])
-def test_the_fast_path_says_what_yaml_says(entries: list[tuple[str, str]]) -> None:
-    header = "".join(f"{key}: {value}\n" for key, value in entries)
+plain_text = st.text(st.sampled_from("abé1 :#-'\"|>.,\\\u0085\t"), max_size=8)
+headers = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["name", "description", "a-b", "c_d"]), st.text(max_size=20)).map(": ".join),
+        st.tuples(st.sampled_from(["", "a", "  b", "   c", "  "]), plain_text).map(":".join),
+        st.sampled_from(["d: >", "d: |", "d: >-", "d: |-", "m:", "", "# c", "d: > ", "d:"]),
+        plain_text.map(lambda text: f"  {text}"),
+        plain_text.map(lambda text: f"    {text}"),
+    ),
+    max_size=8,
+)
+
+
+@given(headers)
+@example(['name: "a\u0085b"'])
+@example(["d: >", "  a", "  b", "e: f"])
+@example(["d: |", "  a ", "  b:", ""])
+@example(["d: >", "  a", "", "  b"])
+@example(["d: >", "   a", "  b"])
+def test_the_fast_path_says_what_yaml_says(lines: list[str]) -> None:
+    header = "".join(f"{line}\n" for line in lines)
     plain = plain_fields(header)
     if plain is not None:
         assert plain == (yaml.load(header, Loader=yaml.BaseLoader) or {})
