@@ -11,7 +11,9 @@ from pydantic_ai import Agent
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import FunctionToolset
 
+from bough.agents.activation import Standing
 from bough.agents.context import ToolContext
+from bough.agents.path_skills import PathSkillIndex, PathSkills
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.agents.workspace_tools import workspace_toolset
@@ -42,7 +44,10 @@ class Blueprint:
 
     Attributes:
         servers: The MCP servers of its skills; to be closed.
-        instructions: The system prompt, then the skill catalogue; recorded once, so that it stays byte-identical.
+        toolset: Its skills as tools; None without skills.
+        instructions: The system prompt, what is always active, the catalogue; recorded once, so that it stays
+            byte-identical.
+        paths: The skills that touched files activate.
     """
 
     spec: AgentSpec
@@ -50,21 +55,28 @@ class Blueprint:
     toolset: SkillToolset | None
     instructions: str
     servers: SkillServers
+    paths: PathSkillIndex
 
     @classmethod
     def of(cls, spec: AgentSpec, registry: SkillRegistry) -> Blueprint:
         """Draw the blueprint. No skills: no catalogue and no skill tools."""
         servers = SkillServers(registry, active=_active, report=_report)
-        if not registry.list_all():
-            return cls(spec=spec, registry=registry, toolset=None, instructions=spec.prompt(), servers=servers)
-        toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
+        toolset = None
+        if registry.list_all():
+            toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
         return cls(
             spec=spec,
             registry=registry,
             toolset=toolset,
             servers=servers,
-            instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions))),
+            paths=PathSkillIndex(registry),
+            instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions if toolset else ""))),
         )
+
+    @property
+    def standing(self) -> Standing:
+        """The skills whose text the instructions hold."""
+        return Standing() if self.toolset is None else self.toolset.standing
 
     def require_tools(self, names: Iterable[str]) -> None:
         """Check that the agent has these tools.
@@ -98,6 +110,7 @@ class Blueprint:
             instructions=self.instructions if instructions is None else instructions,
             tools=self.spec.tools,
             toolsets=[*self._toolsets(), self.servers],
+            capabilities=[PathSkills(self.paths)],
             retries=_RETRIES,
         )
 

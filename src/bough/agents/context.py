@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bough.events.model import Event
 from bough.execution.base import CodeExecutor
@@ -25,6 +26,7 @@ class ToolContext:
 
     Attributes:
         workspace: The working folder; None gives scripts a fresh one each time.
+        readonly: Whether the workspace may only be read; scripts get a fresh folder instead of it.
         executor: What runs scripts where the toolset has none of its own.
         emit: Appends an event to the conversation's log, durable on return.
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
@@ -33,8 +35,24 @@ class ToolContext:
     """
 
     workspace: Path | None = None
+    readonly: bool = False
     executor: CodeExecutor | None = None
     emit: Callable[[Event], Awaitable[None]] = _drop
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
     timeout_seconds: float | None = None
+
+
+def context_of(deps: Any) -> ToolContext:
+    """Return the surroundings that a run's deps give: themselves, or what an object of another kind has of them.
+
+    Of another kind of deps, `code_executor` or `executor` runs scripts, and `workspace` is the folder they work in.
+    """
+    if isinstance(deps, ToolContext):
+        return deps
+    executor = getattr(deps, "code_executor", None) or getattr(deps, "executor", None)
+    workspace = getattr(deps, "workspace", None)
+    return ToolContext(
+        executor=executor if hasattr(executor, "execute") else None,
+        workspace=None if workspace is None else Path(workspace),
+    )

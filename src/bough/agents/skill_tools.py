@@ -5,22 +5,29 @@ Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activ
 
 from __future__ import annotations
 
+import asyncio
+import os
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from pydantic_ai import RunContext
+from pydantic_ai.messages import InstructionPart
 from pydantic_ai.tools import Tool
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
-from bough.agents.context import ToolContext
+from bough.agents.activation import activated, standing, update_of
+from bough.agents.context import ToolContext, context_of
 from bough.errors import BoughError, NotFound
-from bough.events.model import ScriptRan, SkillActivated
-from bough.execution.base import CodeExecutionResult, CodeExecutor
+from bough.events.model import ScriptRan
+from bough.execution.base import CodeExecutionResult, CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
-from bough.skills.activation import activate
+from bough.skills.activation import Activation, activate
 from bough.skills.catalog import render_catalog
-from bough.skills.resources import read_resource
-from bough.skills.scripts import ScriptResult, run_script
+from bough.skills.model import is_skill_file
+from bough.skills.resources import nearest, read_resource
+from bough.skills.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
 from bough.types import Json, JsonObject
 
 SYSTEM_INSTRUCTION = """\
@@ -37,17 +44,27 @@ SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resourc
 _MAX_ENUM = 200
 _MAX_RESOURCE_BYTES = 1 << 20
 
-ToolContextRun = RunContext[ToolContext | None]
+ToolContextRun = RunContext[Any]
 
 
-class SkillToolset:
-    """The tools through which a model uses skills.
+class SkillToolset(AbstractToolset[Any]):
+    """The tools through which a model uses skills, with what it is told of them.
+
+    It is a PydanticAI toolset: `Agent(model, toolsets=[SkillToolset(skills, code_executor=...)])` is enough. Scripts
+    are run by the toolset's executor, else by the run's (`deps.code_executor` or `deps.executor`), else
+    `NO_CODE_EXECUTOR` is answered. They work in `deps.workspace`; without one, in a fresh folder each time, and the
+    files they make are kept below `output_folder`.
 
     Args:
         skills: A registry, or the skills themselves.
-        code_executor: Runs scripts; None takes the run's, and `NO_CODE_EXECUTOR` is answered where it has none.
+        code_executor: Runs scripts; None takes the run's.
         script_timeout: Seconds a script may take; None takes the run's, then the executor's default.
         catalog_tokens: Budget of the catalogue; beyond it `search_skills` is offered.
+        output_folder: Where files of scripts without a workspace are kept, a numbered folder for each run; None
+            makes a temporary folder at the first file. Nothing in it is ever deleted here.
+
+    Attributes:
+        standing: The skills that are always active; their text is part of `instructions`.
 
     Source: seed 003, `SkillToolset`.
     """
@@ -59,85 +76,167 @@ class SkillToolset:
         code_executor: CodeExecutor | None = None,
         script_timeout: float | None = None,
         catalog_tokens: int = 2000,
+        output_folder: Path | None = None,
     ) -> None:
         self.registry = skills if isinstance(skills, SkillRegistry) else registered(skills)
         self.code_executor = code_executor
         self.script_timeout = script_timeout
-        self.catalog = render_catalog(self.registry.list_all(), budget_tokens=catalog_tokens)
+        self.output_folder = output_folder
+        self.standing = standing(self.registry)
+        self._offered = self.registry.catalogued()
+        self._with_files = [skill.name for skill in self.registry.list_all() if is_skill_file(skill.path.name)]
+        self.catalog = render_catalog(self._offered, budget_tokens=catalog_tokens)
+        self._functions: FunctionToolset[Any] = FunctionToolset(self._tools())
+
+    @property
+    def id(self) -> str:
+        """A name for logs."""
+        return "skills"
 
     @property
     def instructions(self) -> str:
-        """What belongs into the system prompt; empty without skills."""
-        return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
+        """What belongs into the system prompt: what is always active, then the catalogue; empty without skills."""
+        offer = f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
+        return "\n\n".join(filter(None, (self.standing.text, offer)))
+
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        """Return `instructions`, which stay the same for the whole life of the toolset."""
+        return InstructionPart(self.instructions) if self.instructions else None
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools; none without skills."""
+        return await self._functions.get_tools(ctx)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call one of the tools."""
+        return await self._functions.call_tool(name, tool_args, ctx, tool)
 
     def toolset(self) -> FunctionToolset[Any]:
-        """Return the PydanticAI toolset; empty without skills."""
-        if not self.registry.list_all():
-            return FunctionToolset()
-        tools = [
-            self._tool(self.list_skills, "List the skills there are, with their descriptions.", {}),
-            self._tool(
-                self.load_skill,
-                "Load a skill: its instructions and the files it has. Do this before using it.",
-                {"skill_name": self._name_schema()},
-            ),
-            self._tool(
-                self.load_skill_resource,
-                "Read a text file of a skill.",
-                {
-                    "skill_name": self._name_schema(),
-                    "path": {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"},
-                },
-            ),
-            self._tool(
-                self.run_skill_script,
-                "Run a script of a skill in the sandbox, in the working folder, and return what it printed.",
-                {
-                    "skill_name": self._name_schema(),
-                    "script_path": {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"},
-                    "args": _ARGS_SCHEMA,
-                },
-                required=("skill_name", "script_path"),
-            ),
-        ]
+        """Return the tools alone, for an agent whose instructions hold `instructions` already."""
+        return self._functions
+
+    def _tools(self) -> list[Tool[Any]]:
+        files = {"skill_name": _names(self._with_files)}
+        path = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
+        script = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
+        tools: list[Tool[Any]] = []
+        if self._offered:
+            loaded: JsonObject = {"skill_name": _names([skill.name for skill in self._offered])}
+            if any(skill.inputs for skill in self._offered):
+                loaded["inputs"] = _INPUTS_SCHEMA
+            tools += [
+                _tool(self.list_skills, "List the skills there are, with their descriptions.", {}),
+                _tool(
+                    self.load_skill,
+                    "Load a skill: its instructions and the files it has. Do this before using it.",
+                    loaded,
+                    required=("skill_name",),
+                ),
+            ]
+        if self._with_files:
+            tools += [
+                _tool(self.load_skill_resource, "Read a text file of a skill.", files | {"path": path}),
+                _tool(
+                    self.run_skill_script,
+                    "Run a script of a skill in the sandbox, in the working folder, and return what it printed.",
+                    files | {"script_path": script, "args": _ARGS_SCHEMA},
+                    required=("skill_name", "script_path"),
+                ),
+            ]
         if not self.catalog.complete:
             query = {"type": "string", "description": "What the job is about, in a few words"}
-            tools.append(self._tool(self.search_skills, "Find skills for a job.", {"query": query}))
-        return FunctionToolset(tools)
+            tools.append(_tool(self.search_skills, "Find skills for a job.", {"query": query}))
+        return tools
 
     # The tools. Arguments come unchecked from the model, so that every mistake gets its own error code.
 
     async def list_skills(self, _: ToolContextRun) -> Json:
-        """Return name and description of every skill."""
-        return [{"name": skill.name, "description": skill.description} for skill in self.registry.list_all()]
+        """Return name and description of every skill on offer."""
+        return [{"name": skill.name, "description": skill.description} for skill in self._offered]
 
     async def search_skills(self, _: ToolContextRun, query: Json = None) -> Json:
         """Return the skills that fit `query` best, best first."""
-        found = self.registry.search(str(query or ""), limit=10)
-        return [{"name": skill.name, "description": skill.description} for skill in found]
+        found = self.registry.search(str(query or ""), limit=20)
+        return [{"name": skill.name, "description": skill.description} for skill in found if skill.catalogued][:10]
 
-    async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None) -> Json:
-        """Return a skill's text and record that it is active."""
-        skill = self._find(skill_name)
+    async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
+        """Return a skill's text, with `inputs` put in, and record that it is active."""
+        deps = context_of(ctx.deps)
+        found = await asyncio.to_thread(self._activated, skill_name, inputs, deps)
+        if isinstance(found, dict):
+            return found
+        skill, activation = found
+        known = deps.active_skills().get(skill.name)
+        await deps.emit(activated(activation, trigger="tool", known=known, allowed_tools=skill.allowed_tools))
+        return update_of(activation, known)
+
+    async def load_skill_resource(self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:
+        """Return the text of one of the skill's files, at most 1 MiB of it."""
+        deps = context_of(ctx.deps)
+        return await asyncio.to_thread(self._resource, skill_name, path, deps)
+
+    async def run_skill_script(
+        self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
+    ) -> Json:
+        """Run a script and return its result; the full figures go to the log."""
+        deps = context_of(ctx.deps)
+        skill = await asyncio.to_thread(self._find, skill_name, deps)
         if not isinstance(skill, Skill):
             return skill
-        activation = activate(skill)
-        if ctx.deps is not None:
-            known = ctx.deps.active_skills().get(skill.name) == activation.content_hash
-            await ctx.deps.emit(
-                SkillActivated(
-                    name=skill.name,
-                    content_hash=activation.content_hash,
-                    trigger="tool",
-                    rendered="" if known else activation.rendered,
-                    allowed_tools=skill.allowed_tools,
-                )
-            )
-        return activation.rendered
+        result = await self._run(skill, script_path, args, deps)
+        script = result.script or str(script_path or "")
+        await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
+        answer: JsonObject = result.as_dict()
+        if result.output_files and deps.workspace is None:
+            answer["output_folder"] = str(await asyncio.to_thread(self._keep, result.output_files))
+        return answer
 
-    async def load_skill_resource(self, _: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:
-        """Return the text of one of the skill's files, at most 1 MiB of it."""
-        skill = self._find(skill_name)
+    async def _run(self, skill: Skill, script_path: Json, args: Json, deps: ToolContext) -> ScriptResult:
+        name = script_path if isinstance(script_path, str) else ""
+        executor = self.code_executor or deps.executor
+        if executor is None:
+            try:
+                await asyncio.to_thread(resolve_script, skill, name)
+            except ScriptRefused as error:  # what is wrong with the call is said before what is missing here
+                return refused(error.error_code, error.message, skill=skill.name, script=name)
+        return await run_script(
+            skill,
+            executor,
+            name,
+            args,
+            workspace=None if deps.readonly else deps.workspace,
+            timeout_seconds=self.script_timeout if self.script_timeout is not None else deps.timeout_seconds,
+            env=deps.secrets(_declared(skill)),
+        )
+
+    def _keep(self, files: Iterable[File]) -> Path:
+        """Write files of a script into a folder of their own, and return it."""
+        if self.output_folder is None:
+            self.output_folder = Path(tempfile.mkdtemp(prefix="bough-output-"))
+        self.output_folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.output_folder))
+        for file in files:
+            target = folder / os.path.normpath(f"/{file.path}")[1:]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+        return folder
+
+    def _activated(self, name: Json, inputs: Json, deps: ToolContext) -> tuple[Skill, Activation] | JsonObject:
+        skill = self._find(name, deps)
+        if not isinstance(skill, Skill):
+            return skill
+        if inputs is not None and not isinstance(inputs, dict):
+            return _refusal("INVALID_ARGS_TYPE", "inputs is an object: the value of each input by its name")
+        values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
+        try:
+            return skill, activate(skill, values)
+        except BoughError as error:
+            return _error("INVALID_INPUT_ARGS", error)
+
+    def _resource(self, name: Json, path: Json, deps: ToolContext) -> Json:
+        skill = self._find(name, deps)
         if not isinstance(skill, Skill):
             return skill
         if skill.folder is None:
@@ -146,63 +245,55 @@ class SkillToolset:
             data = read_resource(skill.folder, str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
         except BoughError as error:
             return _error("RESOURCE_NOT_FOUND", error)
+        if b"\0" in data[:8192]:
+            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({len(data)} bytes); let a script read it")
         return data.decode("utf-8", "replace")
 
-    async def run_skill_script(
-        self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
-    ) -> Json:
-        """Run a script and return its result; the full figures go to the log."""
-        skill = self._find(skill_name)
-        if not isinstance(skill, Skill):
-            return skill
-        deps = ctx.deps or ToolContext()
-        executor = self.code_executor or deps.executor
-        timeout = self.script_timeout if self.script_timeout is not None else deps.timeout_seconds
-        result = await run_script(
-            skill,
-            executor,
-            str(script_path or ""),
-            args,
-            workspace=deps.workspace,
-            timeout_seconds=timeout,
-            env=deps.secrets(_declared(skill)),
-        )
-        script = result.script or str(script_path or "")
-        await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
-        return result.as_dict()
-
-    def _find(self, name: Json) -> Skill | JsonObject:
+    def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
+        """Return the skill; one that only a user may call has to be active already."""
         if not isinstance(name, str) or not name.strip():
-            return {"status": "error", "error_code": "MISSING_SKILL_NAME", "error": "skill_name is missing"}
+            return _refusal("MISSING_SKILL_NAME", "skill_name is missing")
         try:
-            return self.registry.get(name.strip())
-        except NotFound as error:
+            skill = self.registry.get(name.strip())
+        except BoughError as error:
             return _error("SKILL_NOT_FOUND", error)
+        if skill.invocable or skill.name in deps.active_skills():
+            return skill
+        offered = tuple(each.name for each in self._offered)
+        return _refusal("SKILL_NOT_FOUND", f"only the user can call {skill.name!r}; {nearest(name, offered)}")
 
-    def _name_schema(self) -> JsonObject:
-        names = sorted(skill.name for skill in self.registry.list_all())
-        return {"type": "string", "enum": names} if len(names) <= _MAX_ENUM else {"type": "string"}
 
-    def _tool(
-        self,
-        function: Callable[..., Awaitable[Json]],
-        description: str,
-        properties: JsonObject,
-        *,
-        required: Sequence[str] | None = None,
-    ) -> Tool[Any]:
-        return Tool.from_schema(
-            function,
-            name=function.__name__,
-            description=description,
-            takes_ctx=True,
-            json_schema={
-                "type": "object",
-                "properties": properties,
-                "required": list(properties if required is None else required),
-                "additionalProperties": False,
-            },
-        )
+def _names(names: Sequence[str]) -> JsonObject:
+    return {"type": "string", "enum": list(names)} if 0 < len(names) <= _MAX_ENUM else {"type": "string"}
+
+
+def _tool(
+    function: Callable[..., Awaitable[Json]],
+    description: str,
+    properties: JsonObject,
+    *,
+    required: Sequence[str] | None = None,
+) -> Tool[Any]:
+    name = function.__name__
+
+    async def call(ctx: RunContext[Any], **given: Json) -> Json:
+        if unknown := [each for each in given if each not in properties]:
+            takes = ", ".join(properties) or "none"
+            return _refusal("INVALID_INPUT_ARGS", f"{name} has no argument {unknown[0][:60]!r}; there are: {takes}")
+        return await function(ctx, **given)
+
+    return Tool.from_schema(
+        call,
+        name=name,
+        description=description,
+        takes_ctx=True,
+        json_schema={
+            "type": "object",
+            "properties": properties,
+            "required": list(properties if required is None else required),
+            "additionalProperties": False,
+        },
+    )
 
 
 def _declared(skill: Skill) -> list[str]:
@@ -228,9 +319,19 @@ _ARGS_SCHEMA: JsonObject = {
 }
 
 
+_INPUTS_SCHEMA: JsonObject = {
+    "type": "object",
+    "description": "Values of the inputs that the skill asks for, by name, as the user gave them",
+    "additionalProperties": {"type": "string"},
+}
+
+
 def _error(code: str, error: BoughError) -> JsonObject:
-    text = f"{error.message}; {error.hint}" if error.hint else error.message
-    return {"status": "error", "error_code": code, "error": text[:200]}
+    return _refusal(code, f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+def _refusal(code: str, text: str) -> JsonObject:
+    return {"status": "error", "error_code": code, "error": shorten(text)}
 
 
 def _script_ran(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -15,7 +15,11 @@ from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import aside
-from bough.conversation.fork import Pending, find_cut
+from bough.conversation.activation import standing_events
+from bough.conversation.branch import ForkOverrides, ForkRequest, Source
+from bough.conversation.compare import Comparison, compare, grafted
+from bough.conversation.decisions import Decisions
+from bough.conversation.fork import Pending, Snap, Turn
 from bough.conversation.journal import Journal, Update
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of
@@ -25,7 +29,6 @@ from bough.conversation.runner import Runner
 from bough.conversation.setup import (
     agent_changes,
     blueprint_of,
-    carried_changes,
     recorded_spec,
     resolved_model,
     settled_spec,
@@ -33,15 +36,14 @@ from bough.conversation.setup import (
 )
 from bough.conversation.state import State
 from bough.conversation.surroundings import Surroundings
+from bough.conversation.workspace import ForkedWorkspace, WorkspacePolicy
 from bough.errors import Conflict, PermissionDenied
 from bough.events import open_store
 from bough.events.model import (
     ConversationStarted,
     Event,
-    ForkedFrom,
     PauseRequested,
     StateChanged,
-    ToolRejected,
     Usage,
     UserMessage,
 )
@@ -51,7 +53,7 @@ from bough.execution.base import CodeExecutor
 from bough.guard import HookVerdict, Policy
 from bough.skills import SkillRegistry
 from bough.skills.triggers import TriggerIndex
-from bough.types import JsonObject, new_id
+from bough.types import new_id
 
 
 class AsyncConversation:
@@ -75,9 +77,10 @@ class AsyncConversation:
         self._blueprint = blueprint
         self._surroundings = surroundings.retain()
         self._closed = False
-        self._triggers = TriggerIndex([blueprint.registry.get(skill.name) for skill in blueprint.registry.list_all()])
+        self._triggers = TriggerIndex(blueprint.registry.list_all())
         self._run: asyncio.Task[RunResult] | None = None
         self._interrupting = False
+        self._temporary: ForkedWorkspace | None = None
 
     @classmethod
     async def create(
@@ -133,7 +136,9 @@ class AsyncConversation:
         )
         async with surroundings.kept_on_success():
             greeting = await rules.guard(cid, folder).on_start()
-            record = await surroundings.store.create(new, events=[started, *_said(greeting)])
+            record = await surroundings.store.create(
+                new, events=[started, *standing_events(blueprint.standing), *_said(greeting)]
+            )
             journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
             return cls(journal, record, blueprint, surroundings=surroundings, rules=rules)
@@ -344,12 +349,7 @@ class AsyncConversation:
         Raises:
             Conflict: Nothing waits, or a call that is named does not.
         """
-
-        def approved(chosen: list[str], left: dict[str, JsonObject]) -> list[Event]:
-            changes: dict[str, Any] = {"status": _status(left), "waiting": left, "approved": chosen}
-            return [StateChanged(changes=changes, reason=f"approved by {by}")]
-
-        await self._decide(calls, approved)
+        await Decisions(self._journal).approve(calls, by=by)
 
     async def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
         """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
@@ -357,13 +357,7 @@ class AsyncConversation:
         Raises:
             Conflict: Nothing waits, or a call that is named does not.
         """
-
-        def rejected(chosen: list[str], left: dict[str, JsonObject]) -> list[Event]:
-            tools = {id: self.state.calls[id].tool for id in chosen}
-            refused = [ToolRejected(tool_call_id=id, tool=tools[id], by=by, reason=reason) for id in chosen]
-            return [*refused, StateChanged(changes={"status": _status(left), "waiting": left})]
-
-        await self._decide(calls, rejected)
+        await Decisions(self._journal).reject(calls, by=by, reason=reason)
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation; the log is left untouched.
@@ -409,66 +403,103 @@ class AsyncConversation:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         reset_metrics: bool = True,
-        at: Cut | None = None,
+        at: Cut | Turn | None = None,
+        snap: Snap = "exact",
         pending: Pending = "close",
+        overrides: ForkOverrides | None = None,
         inherit_tags: bool = True,
+        workspace: WorkspacePolicy = "shared",
+        secrets: Literal["reference", "none"] = "reference",
         reason: str | None = None,
+        actor: str | None = None,
+        ephemeral: bool = False,
     ) -> AsyncConversation:
         """Branch off and return the new conversation; this one is not changed, blocked or stopped.
 
         The shared events are the same rows, so the cost does not depend on how many they are. No call issued before
-        the cut ever runs in the fork.
+        the cut ever runs in the fork. The rules of the cut and the present ones both go on to hold in the fork: they
+        are never widened by it.
 
         Args:
+            id: The same id with the same arguments returns the same fork.
             agent: Replaces the agent.
             reset_metrics: The fork's own usage starts at 0; what was used before the cut stays as inherited.
-            at: How many events to keep, or the id of the last one to keep; None keeps all.
+            at: How many events to keep, or the id of the last one to keep, or `Turn(n)`; None keeps all.
+            snap: `turn` moves the cut back to where a turn ended; it and `Turn` read the whole log.
             pending: Calls that are open at the cut are closed in the fork (`close`), the cut moves before the
                 response that made them (`drop`), or those that have not started wait for an approval (`carry`).
-
-        The rules of the cut and the present ones both go on to hold in the fork: a policy is never widened by it.
+            overrides: What the fork does otherwise: model, prompt, stricter rules.
+            workspace: `shared`, `readonly`, `copy` or `worktree`; files are those of now, not those of the cut.
+            secrets: `none` gives the fork's scripts none.
+            actor: Who forks, for the record.
+            ephemeral: Closing the fork deletes it, with the files that were made for it.
 
         Raises:
-            InvalidInput: The cut is negative or beyond the head, or the new agent lacks a tool that a carried call
-                needs.
+            InvalidInput: The cut is negative or beyond the head, the new agent lacks a tool that a carried call
+                needs, or an override would widen a rule.
             NotFound: `at` names an event that this log does not have.
             Conflict: `id` is taken by something else.
 
         Source: seed 001, `Conversation.fork()`.
         """
-        source_head = (await self.store.get(self.id)).head
-        cut = await find_cut(self.store, self.id, at, head=source_head, pending=pending)
-        journal = await self._journal.cut(cut.at)
-        rules = Rules.resumed(journal.state.policies, self._rules)
-        blueprint = blueprint_of(agent, self.workspace, self.settings) if agent else self._blueprint
-        blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
-        title = title if title is not None else self.title
-        tags = (self.tags if inherit_tags else {}) | dict(tags or {})
-        overrides: dict[str, Any] = {} if agent is None else {"agent": agent.snapshot()}
-        forked = ForkedFrom(
-            source=self.id,
-            at=cut.at,
-            event_id=cut.last,
-            source_head=source_head,
-            reason=reason,
-            overrides=overrides,
-            pending=pending,
-            reset_metrics=reset_metrics,
-        )
-        changes: dict[str, Any] = {"title": title, "tags": tags, "policies": rules.to_json()}
-        changes |= agent_changes(blueprint if agent else None) | carried_changes(journal.state, cut.carried)
-        record = await self.store.fork(
-            self.id,
-            at=cut.at,
+        request = ForkRequest(
             id=id,
-            events=[forked, *cut.closing, StateChanged(changes=changes)],
+            agent=agent,
             title=title,
             tags=tags,
-            config=self._record.config | ({} if agent is None else {"agent": agent.name, "model": agent.model_name}),
-            lineage={"reason": reason, "overrides": sorted(overrides), "pending": pending},
+            reset_metrics=reset_metrics,
+            at=at,
+            snap=snap,
+            pending=pending,
+            overrides=overrides or {},
+            inherit_tags=inherit_tags,
+            workspace=workspace,
+            secrets=secrets,
+            reason=reason,
+            actor=actor,
+            ephemeral=ephemeral,
         )
-        journal = await journal.forked(record.id)
-        return type(self)(journal, record, blueprint, surroundings=self._surroundings, rules=rules)
+        source = Source(
+            journal=self._journal,
+            record=self._record,
+            blueprint=self._blueprint,
+            rules=self._rules,
+            surroundings=self._surroundings,
+        )
+        made = await source.branch(request)
+        new = type(self)(made.journal, made.record, made.blueprint, surroundings=self._surroundings, rules=made.rules)
+        new._temporary = made.workspace if ephemeral else None
+        return new
+
+    async def compare(self, other: AsyncConversation) -> Comparison:
+        """Return what this conversation (`a`) and another one of the same store (`b`) share, and where they differ."""
+        return await compare(self.store, self.id, other.id, workspaces=(self.workspace, other.workspace))
+
+    async def graft(
+        self, source: AsyncConversation, *, start: int | None = None, stop: int | None = None, summary: str = ""
+    ) -> None:
+        """Tell this conversation what happened in another one, with its origin on record; histories are not merged.
+
+        Args:
+            start: Of the events to tell, as text; None starts where the two conversations part.
+            summary: Told instead of the events.
+
+        Raises:
+            InvalidInput: There is nothing to tell.
+        """
+        await self._journal.append(*await grafted(self.id, source.store, source.id, start, stop, summary))
+
+    async def lineage(self) -> list[ConversationRecord]:
+        """Return the conversations this one descends from, itself last."""
+        return [*await self.store.ancestry(self.id), await self.store.get(self.id)]
+
+    async def condense(self) -> bool:
+        """Condense what the model sees now, and say whether there was something to condense.
+
+        Raises:
+            Conflict: It is being run.
+        """
+        return await self._runner().condense()
 
     async def set_confirmation_policy(self, policy: Policy) -> None:
         """Change which calls wait for a person, from the next step on."""
@@ -495,6 +526,9 @@ class AsyncConversation:
             if ended.events:
                 await self._journal.append(*ended.events)
             await self._blueprint.aclose()
+            if self._temporary is not None:
+                await self.store.delete(self.id)
+                await self._temporary.remove()
             await self._surroundings.release()
 
     async def __aenter__(self) -> AsyncConversation:
@@ -506,34 +540,11 @@ class AsyncConversation:
     # How it does it.
 
     async def _replace_agent(self, blueprint: Blueprint) -> None:
-        await self._journal.append(StateChanged(changes=agent_changes(blueprint)))
+        await self._journal.append(StateChanged(changes=agent_changes(blueprint)), *standing_events(blueprint.standing))
         self._blueprint = blueprint
 
     def _resolved(self, spec: AgentSpec) -> Any:
         return resolved_model(spec, self._surroundings.settings)[0]
-
-    async def _decide(
-        self, calls: tuple[str, ...], decided: Callable[[list[str], dict[str, JsonObject]], list[Event]]
-    ) -> None:
-        """Append what is decided of waiting calls; when the log has moved on meanwhile, look again."""
-        while True:
-            await self._journal.catch_up()
-            head, chosen = self.state.head, self._waiting(calls)
-            left = {id: call for id, call in self.state.waiting.items() if id not in chosen}
-            try:
-                return await self._journal.append(*decided(chosen, left), expected_head=head)
-            except Conflict:
-                await self._journal.catch_up()
-                if self.state.head == head:
-                    raise
-
-    def _waiting(self, calls: tuple[str, ...]) -> list[str]:
-        waiting = list(self.state.waiting)
-        unknown = [call for call in calls if call not in waiting]
-        if not waiting or unknown:
-            what = f"call {unknown[0]} does not wait" if unknown else "no call waits"
-            raise Conflict(f"{what} for a confirmation", hint=f"waiting: {', '.join(waiting) or 'none'}")
-        return list(calls) or waiting
 
     def _runner(self) -> Runner:
         return Runner(self._journal, self._blueprint, self._surroundings, self._rules)
@@ -543,11 +554,6 @@ def _said(verdict: HookVerdict) -> list[Event]:
     """Return what hooks said as events: their record, and a message for the model where they have one."""
     context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
     return [*verdict.events, *context]
-
-
-def _status(left: Mapping[str, JsonObject]) -> Status:
-    """Return the status of a conversation whose calls `left` still wait."""
-    return "waiting_for_confirmation" if left else "idle"
 
 
 def _is_cancelled() -> bool:

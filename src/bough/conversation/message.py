@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 
+from bough.conversation.activation import activation_events
 from bough.conversation.outcome import clean
 from bough.conversation.setup import title_of
 from bough.conversation.state import State
 from bough.errors import InvalidInput
 from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
 from bough.skills import SkillRegistry
-from bough.skills.activation import activate
 from bough.skills.triggers import TriggerIndex
 
 MAX_MESSAGE_BYTES = 16 << 20
@@ -60,30 +60,9 @@ _IMAGES: Mapping[str, Callable[[bytes], bool]] = {
 
 def events_of(message: UserMessage, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
     """Return the message's events: itself, what it activates, and the title it gives."""
-    activated = _activated(message.plain, state, triggers, registry)
-    events: list[Event] = [message.model_copy(update={"skills": tuple(event.name for event in activated)})]
-    events += activated
+    activated = activation_events(message.plain, state, triggers, registry)
+    names = (event.name for event in activated if isinstance(event, SkillActivated) and event.trigger != "always")
+    events: list[Event] = [message.model_copy(update={"skills": tuple(names)}), *activated]
     if state.title is None and (title := title_of(message.plain)):
         events.append(StateChanged(changes={"title": title}))
-    return events
-
-
-def _activated(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[SkillActivated]:
-    events: list[SkillActivated] = []
-    for match in triggers.match(text):
-        skill = registry.get(match.skill)
-        activation = activate(skill, match.inputs)
-        if match.kind == "keyword" and state.active_skills.get(match.skill) == activation.content_hash:
-            continue  # its text is in the log already
-        events.append(
-            SkillActivated(
-                name=activation.name,
-                content_hash=activation.content_hash,
-                trigger=match.kind,
-                keyword=match.keyword,
-                rendered=activation.rendered,
-                inputs=match.inputs,
-                allowed_tools=skill.allowed_tools,
-            )
-        )
     return events

@@ -25,7 +25,7 @@ from bough.agents.models.planner.rank import Entry
 from bough.types import Json, JsonObject
 
 _CATALOG = re.compile(r"<available_skills\b.*?</available_skills>|<available_skills\s*/>", re.DOTALL)
-_ACTIVE = re.compile(r"<skill\s+name=(\"[^\"]*\"|'[^']*').*</skill>", re.DOTALL)
+_ACTIVE = re.compile(r"<skill\s+(always=\"true\"\s+)?name=(\"[^\"]*\"|'[^']*').*</skill>", re.DOTALL)
 _FEEDBACK = re.compile(r"<(?:pyai:)?(retry_feedback|validation_errors)>\n.*\n</(?:pyai:)?\1>\s*$", re.DOTALL)
 LOADERS = ("load_skill", "activate_skill")
 RUNNER = "run_skill_script"
@@ -159,8 +159,8 @@ def _own_words(text: str) -> str:
 
 def _active(prompts: Sequence[str]) -> Iterator[Active]:
     for text in prompts:
-        if found := _ACTIVE.search(text):
-            yield Active(name=unescape(found[1][1:-1]), text=found[0])
+        if (found := _ACTIVE.search(text)) and not found[1]:
+            yield Active(name=unescape(found[2][1:-1]), text=found[0])
 
 
 def _standing_text(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> str:

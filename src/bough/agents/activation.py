@@ -1,0 +1,139 @@
+"""How a skill's text enters a conversation: within bounds, each text once, every change told.
+
+What is always active stands in the instructions, which a conversation records at its start: the text is then the same
+in every request and every fork, whatever happens on disk, and no summary can take its place.
+
+Source: seed 002 (trigger `None` is active at every step; active skills are part of the agent's instructions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from bough.errors import BoughError
+from bough.events.model import ErrorRaised, SkillActivated
+from bough.skills import SkillRegistry
+from bough.skills.activation import Activation, activate
+
+MAX_ALWAYS_SKILLS = 32
+"""How many skills may be always active."""
+
+MAX_ALWAYS_BYTES = 64 << 10
+"""How long the texts of always-active skills may be together."""
+
+MAX_ACTIVE = 100
+"""How many skills keywords and paths may bring into one conversation."""
+
+CHANGED = "[This text has changed; it replaces the earlier one of this skill.]"
+"""First line of a skill's text that takes the place of an older one."""
+
+ActivatedBy: TypeAlias = Literal["keyword", "task", "path", "always", "slash", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The skills that are always active, as their files are now.
+
+    Attributes:
+        left_out: Name and reason of each that is over a bound or cannot be read.
+    """
+
+    activations: tuple[Activation, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What belongs into the instructions; empty when nothing is always active."""
+        return "\n\n".join(each.rendered for each in self.activations)
+
+
+def standing(
+    registry: SkillRegistry, *, max_skills: int = MAX_ALWAYS_SKILLS, max_bytes: int = MAX_ALWAYS_BYTES
+) -> Standing:
+    """Return the always-active skills of a registry, by name, within bounds. Reads their files.
+
+    One that cannot be read, or would pass the bounds, is left out with the reason and harms no other.
+    """
+    done: list[Activation] = []
+    left_out: list[tuple[str, str]] = []
+    left = max_bytes
+    for name in (skill.name for skill in registry.list_all() if skill.kind == "repository"):
+        try:
+            activation = _always(activate(registry.get(name)))
+        except BoughError as error:
+            left_out.append((name, error.message))
+            continue
+        size = len(activation.rendered.encode("utf-8", "replace"))
+        if len(done) >= max_skills:
+            left_out.append((name, f"more than {max_skills} skills are always active"))
+        elif size > left:
+            left_out.append((name, f"always-active skills have more than {max_bytes} bytes"))
+        else:
+            left -= size
+            done.append(activation)
+    return Standing(tuple(done), tuple(left_out))
+
+
+def _always(activation: Activation) -> Activation:
+    marked = activation.rendered.replace("<skill name=", '<skill always="true" name=', 1)
+    return Activation(activation.name, activation.content_hash, marked, activation.missing)
+
+
+def is_current(registry: SkillRegistry, name: str, known: str | None) -> bool:
+    """Whether the text with the hash `known` is still the skill's, as its file is now; yes where that has gone."""
+    if known is None:
+        return False
+    try:
+        return registry.get(name).content_hash == known
+    except BoughError:
+        return True
+
+
+def update_of(activation: Activation, known: str | None) -> str:
+    """Return the activation's text, saying that it is a new one where `known` is the hash of another."""
+    if known is None or known == activation.content_hash:
+        return activation.rendered
+    head, line, rest = activation.rendered.partition("\n")
+    return f"{head}{line}{CHANGED}\n{rest}"
+
+
+def activated(
+    activation: Activation,
+    *,
+    trigger: ActivatedBy,
+    known: str | None,
+    keyword: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    allowed_tools: tuple[str, ...] | None = None,
+) -> SkillActivated:
+    """Return the event that records an activation.
+
+    Its text is empty where the conversation has it already; a task's text comes anew, for its inputs may differ.
+
+    Args:
+        known: Hash of the skill's text that is in the conversation; None where none is.
+    """
+    again = trigger not in ("task", "slash") and known == activation.content_hash
+    return SkillActivated(
+        name=activation.name,
+        content_hash=activation.content_hash,
+        trigger=trigger,
+        keyword=keyword,
+        rendered="" if again else update_of(activation, known),
+        inputs=dict(inputs or {}),
+        allowed_tools=allowed_tools,
+    )
+
+
+def not_activated(left_out: Iterable[tuple[str, str]]) -> list[ErrorRaised]:
+    """Return the events that tell which skills were left out, and why."""
+    return [
+        ErrorRaised(
+            code="limit_exceeded",
+            message=f"the skill {name!r} was not activated: {reason}",
+            hint="`bough skills check` says what is wrong with it; shorten it, or name fewer skills",
+        )
+        for name, reason in left_out
+    ]
