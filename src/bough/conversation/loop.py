@@ -19,6 +19,7 @@ from bough.agents.context import ToolContext
 from bough.agents.models.failure import model_error
 from bough.conversation.journal import Journal
 from bough.conversation.recorder import Recorder
+from bough.conversation.trace import instrumentation
 from bough.errors import BoughError, ModelError
 from bough.events.model import ToolInterrupted, UserMessage
 from bough.events.record import Status
@@ -101,7 +102,8 @@ class Loop:
             async with self._agent.iter(
                 message_history=self._journal.view.messages(),
                 deps=self._deps,
-                capabilities=[self._recorder],
+                capabilities=[self._recorder, *instrumentation()],
+                conversation_id=str(self._journal.cid),
                 usage_limits=UsageLimits(request_limit=None),
                 infer_name=False,
             ) as run:

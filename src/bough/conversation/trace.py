@@ -1,0 +1,57 @@
+"""OpenTelemetry: one span a run with PydanticAI's spans below it. Without a tracer provider nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from opentelemetry import trace
+from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, Status, StatusCode
+from pydantic_ai.capabilities import AbstractCapability, Instrumentation
+from pydantic_ai.models.instrumented import InstrumentationSettings
+
+from bough.conversation.result import RunResult
+from bough.errors import BoughError
+
+
+class RunSpan:
+    """The span of one run, to be told how the run ended."""
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+
+    def end(self, result: RunResult) -> None:
+        """Write down how the run ended."""
+        self._span.set_attributes(
+            {
+                "bough.status": result.status,
+                "bough.steps": result.steps,
+                "bough.events": result.stop - result.start,
+                "gen_ai.usage.input_tokens": result.usage.input_tokens,
+                "gen_ai.usage.output_tokens": result.usage.output_tokens,
+            }
+        )
+
+
+@contextmanager
+def run_span(cid: UUID, *, agent: str, model: str | None) -> Generator[RunSpan]:
+    """Open the span of a run; an error that leaves the block is its status, by code, without any text of the user."""
+    attributes = {"gen_ai.conversation.id": str(cid), "gen_ai.agent.name": agent, "gen_ai.request.model": model or ""}
+    tracer = trace.get_tracer("bough")
+    with tracer.start_as_current_span(
+        "bough.run", attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield RunSpan(span)
+        except BoughError as error:
+            span.set_status(Status(StatusCode.ERROR, error.code))
+            raise
+
+
+def instrumentation() -> list[AbstractCapability[Any]]:
+    """Return PydanticAI's instrumentation where someone collects spans; no prompt, result or secret is in them."""
+    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider):
+        return []
+    return [Instrumentation(InstrumentationSettings(include_content=False, include_binary_content=False))]
