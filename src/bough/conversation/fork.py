@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from bough.conversation.state import ToolOutcome, tool_calls
+from bough.conversation.state import State, ToolOutcome, tool_calls
 from bough.errors import InvalidInput
-from bough.events.model import Event, ModelResponded, ToolCalled, ToolInterrupted
+from bough.events.model import Event, ModelResponded, ToolCalled, ToolInterrupted, UserMessage
 from bough.events.record import StoredEvent
 from bough.events.store import Cut, EventStore
 
@@ -20,7 +20,17 @@ Pending: TypeAlias = Literal["close", "drop", "carry"]
 """What becomes of calls that are open at the cut: closed in the fork, cut off with the response that made them, or
 carried over, so that the fork waits for a new approval of each."""
 
+Snap: TypeAlias = Literal["exact", "turn"]
+"""Whether the cut is where it is asked for, or at the end of the last turn that was over by then."""
+
 NOT_EXECUTED = "not executed in this fork"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A cut after turn `number`: a message of a user with all that followed from it. 0 is before the first one."""
+
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +50,27 @@ class CutPoint:
     carried: tuple[str, ...] = ()
 
 
-async def find_cut(store: EventStore, cid: UUID, at: Cut | None, *, head: int, pending: Pending) -> CutPoint:
-    """Return the cut that `at` names. Reads back to the latest model response only.
+async def find_cut(
+    store: EventStore,
+    cid: UUID,
+    at: Cut | Turn | None,
+    *,
+    head: int,
+    pending: Pending,
+    snap: Snap = "exact",
+) -> CutPoint:
+    """Return the cut that `at` names. Reads back to the latest model response only, or all where turns are counted.
 
     Raises:
-        InvalidInput: The cut is negative or beyond the head, or a call that has started is to be carried over.
+        InvalidInput: The cut is negative or beyond the head, there is no such turn, or a call that has started is to
+            be carried over.
         NotFound: `at` names an event that the log does not have.
     """
-    count = await _count(store, cid, at, head)
+    if pending not in ("close", "drop", "carry") or snap not in ("exact", "turn"):
+        raise InvalidInput(f"pending={pending!r}, snap={snap!r}", hint="close, drop or carry; exact or turn")
+    count = await _turn(store, cid, at, head) if isinstance(at, Turn) else await _count(store, cid, at, head)
+    if snap == "turn":
+        count = max(end for end in [0, *await _turn_ends(store, cid, head)] if end <= count)
     response, since, last = await _latest_response(store, cid, count)
     if response is None:
         return CutPoint(at=count, last=last)
@@ -62,6 +85,31 @@ async def find_cut(store: EventStore, cid: UUID, at: Cut | None, *, head: int, p
         case _:
             closing = [ToolInterrupted(tool_call_id=id, tool=tool, reason=NOT_EXECUTED) for id, tool in open_calls]
             return CutPoint(at=count, last=last, closing=tuple(closing))
+
+
+async def _turn(store: EventStore, cid: UUID, turn: Turn, head: int) -> int:
+    ends = await _turn_ends(store, cid, head, unfinished=True)
+    if not 0 <= turn.number < len(ends):
+        raise InvalidInput(
+            f"there is no turn {turn.number}: the conversation has {len(ends) - 1}",
+            hint=f"choose a number from 0 to {len(ends) - 1}",
+        )
+    return ends[turn.number]
+
+
+async def _turn_ends(store: EventStore, cid: UUID, head: int, *, unfinished: bool = False) -> list[int]:
+    """Return where turns end: before each message that came when nothing was left to do, and at the head.
+
+    Args:
+        unfinished: The head counts even where its turn is not over.
+    """
+    state, ends = State(), list[int]()
+    async for stored in store.read(cid, 0, head):
+        event = stored.event
+        if isinstance(event, UserMessage) and not state.has_work:
+            ends.append(stored.seq)
+        state.apply(stored.seq, event)
+    return [*ends, head] if unfinished or not state.has_work else ends
 
 
 def _never_started(calls: Iterable[tuple[str, str]], started: set[str]) -> tuple[str, ...]:

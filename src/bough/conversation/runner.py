@@ -10,7 +10,7 @@ from typing import Any
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
-from bough.conversation.condense import SummarizingCondenser
+from bough.conversation.condense import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.journal import Journal
 from bough.conversation.lease import held_lease
 from bough.conversation.loop import Loop
@@ -18,8 +18,9 @@ from bough.conversation.recorder import Recorder
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules
 from bough.conversation.setup import resolved_model
-from bough.conversation.supervisor import Supervisor
+from bough.conversation.supervisor import Supervisor, condense
 from bough.conversation.surroundings import Surroundings
+from bough.conversation.trace import run_span
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, LimitReached, StateChanged
 from bough.events.record import Status
@@ -44,11 +45,15 @@ class Runner:
         unfinished = state.has_work or state.status in ("running", "paused")
         if state.waiting or not unfinished:
             return self.result(start)
-        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
-        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
-            self._journal = self._journal.leased(lease.generation)
-            await self._held(model)
-        return self.result(start)
+        spec = self._blueprint.spec
+        with run_span(self._journal.cid, agent=spec.name, model=spec.model_name) as span:
+            model = resolved_model(spec, self._surroundings.settings)[0]
+            async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+                self._journal = self._journal.leased(lease.generation)
+                await self._held(model)
+            result = self.result(start)
+            span.end(result)
+        return result
 
     async def _held(self, model: Any) -> None:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
@@ -84,12 +89,10 @@ class Runner:
     async def _loop(self, model: Any) -> Status:
         """Run the loop and return the status to leave with."""
         journal, rules = self._journal, self._rules
-        agent = self._blueprint.agent(model, instructions=journal.state.instructions)
+        agent = self._usable().agent(model, instructions=journal.state.instructions)
         guard = rules.guard(journal.cid, journal.state.workspace)
         recorder = Recorder(journal, guard)
-        condenser = rules.condenser
-        if isinstance(condenser, SummarizingCondenser) and condenser.model is None:
-            condenser = replace(condenser, model=model)
+        condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(
             journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
         )
@@ -102,9 +105,31 @@ class Runner:
             self._steps = loop.steps
             journal.listeners.remove(supervisor.watch)
 
+    async def condense(self) -> bool:
+        """Condense what the model sees now, by the conversation's condenser or else by its model."""
+        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        condenser = _with_model(self._rules.condenser, model)
+        if isinstance(condenser, NoCondenser):
+            condenser = SummarizingCondenser(model=model)
+        await self._journal.catch_up()
+        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+            return await condense(self._journal.leased(lease.generation), condenser, force=True)
+
+    def _usable(self) -> Blueprint:
+        """Return the blueprint with the tools that the workspace allows."""
+        spec = self._blueprint.spec
+        if not self._readonly or spec.workspace_access in ("none", "read"):
+            return self._blueprint
+        return replace(self._blueprint, spec=spec.model_copy(update={"workspace_access": "read"}))
+
+    @property
+    def _readonly(self) -> bool:
+        return self._journal.state.workspace_policy == "readonly"
+
     def _context(self) -> ToolContext:
         return ToolContext(
             workspace=self._journal.state.workspace,
+            readonly=self._readonly,
             executor=self._surroundings.executor,
             emit=self._journal.append,
             active_skills=lambda: self._journal.state.active_skills,
@@ -139,3 +164,10 @@ class Runner:
             usage=state.own,
             limit=state.limit,
         )
+
+
+def _with_model(condenser: Condenser, model: Any) -> Condenser:
+    """Return the condenser; one that summarizes and has no model of its own uses the conversation's."""
+    if isinstance(condenser, SummarizingCondenser) and condenser.model is None:
+        return replace(condenser, model=model)
+    return condenser

@@ -63,6 +63,7 @@ class State:
     Attributes:
         base: Events before this seq are shared with the source of the fork.
         head: How many events have been folded; the next one has this seq.
+        workspace_policy: `readonly` where its tools may only read the workspace, else how a fork came by it.
         calls: Tool calls of the latest model response by id, in its order.
         unanswered: Whether something was said or returned that the model has not answered.
         pausing: Whether someone asked the run to stop at its next step.
@@ -82,6 +83,7 @@ class State:
     tags: dict[str, str] = field(default_factory=dict[str, str])
     agent: JsonObject = field(default_factory=dict[str, Any])
     workspace: Path = Path()
+    workspace_policy: str = "shared"
     instructions: str = ""
     policies: JsonObject = field(default_factory=dict[str, Any])
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
@@ -160,6 +162,7 @@ class State:
         self.title = changes.get("title", self.title)
         self.tags = changes.get("tags", self.tags)
         self.workspace = Path(changes["workspace"]) if "workspace" in changes else self.workspace
+        self.workspace_policy = changes.get("workspace_policy", self.workspace_policy)
         self.agent = changes.get("agent", self.agent)
         self.instructions = changes.get("instructions", self.instructions)
 

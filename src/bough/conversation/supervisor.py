@@ -66,7 +66,7 @@ class Supervisor:
             return stop
         if stop := await self._circles():
             return stop
-        await self.condense()
+        await condense(self._journal, self._condenser)
         self._iterations += 1
         return None
 
@@ -108,22 +108,6 @@ class Supervisor:
         if events:
             await self._journal.append(*events)
 
-    async def condense(self, *, force: bool = False) -> bool:
-        """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
-        view = self._journal.view
-        size = Size(messages=len(view.shown), tokens=self._journal.state.request_tokens)
-        try:
-            condensed = await self._condenser.condense(view, size, force=force)
-        except BoughError as error:
-            await self._journal.append(
-                ErrorRaised(code=error.code, message=f"condensing failed: {error.message}", hint=error.hint)
-            )
-            return False
-        if condensed is None:
-            return False
-        await self._journal.append(condensed)
-        return True
-
     async def _over_limit(self, iterations: int) -> Stop:
         elapsed = self._clock.monotonic() - self._started
         reached = check(self._limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
@@ -159,6 +143,21 @@ class Supervisor:
         if call.carried and not call.approved and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review
+
+
+async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
+    """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
+    size = Size(messages=len(journal.view.shown), tokens=journal.state.request_tokens)
+    try:
+        condensed = await condenser.condense(journal.view, size, force=force)
+    except BoughError as error:
+        message = f"condensing failed: {error.message}"
+        await journal.append(ErrorRaised(code=error.code, message=message, hint=error.hint))
+        return False
+    if condensed is None:
+        return False
+    await journal.append(condensed)
+    return True
 
 
 def _asked(call: ToolCall, review: Review) -> JsonObject:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 from uuid import UUID
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -13,14 +14,17 @@ from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation.branch import ForkOverrides
+from bough.conversation.compare import Comparison
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.fork import Pending
+from bough.conversation.fork import Pending, Snap, Turn
 from bough.conversation.journal import Update
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules
 from bough.conversation.state import State
+from bough.conversation.workspace import WorkspacePolicy
 from bough.events.model import Event, Usage, UserMessage
-from bough.events.record import ConversationFilter, Page, Status, StoredEvent
+from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Policy
@@ -251,10 +255,16 @@ class Conversation:
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         reset_metrics: bool = True,
-        at: Cut | None = None,
+        at: Cut | Turn | None = None,
+        snap: Snap = "exact",
         pending: Pending = "close",
+        overrides: ForkOverrides | None = None,
         inherit_tags: bool = True,
+        workspace: WorkspacePolicy = "shared",
+        secrets: Literal["reference", "none"] = "reference",
         reason: str | None = None,
+        actor: str | None = None,
+        ephemeral: bool = False,
     ) -> Conversation:
         """Branch off and return the new conversation; see `AsyncConversation.fork`."""
         core = self._loop.call(
@@ -265,13 +275,37 @@ class Conversation:
             tags=tags,
             reset_metrics=reset_metrics,
             at=at,
+            snap=snap,
             pending=pending,
+            overrides=overrides,
             inherit_tags=inherit_tags,
+            workspace=workspace,
+            secrets=secrets,
             reason=reason,
+            actor=actor,
+            ephemeral=ephemeral,
         )
         new = type(self).__new__(type(self))
         new._adopt(core, self._loop)
         return new
+
+    def compare(self, other: Conversation) -> Comparison:
+        """Return what two conversations share and where they differ; see `AsyncConversation.compare`."""
+        return self._loop.call(self._core.compare, other._core)
+
+    def graft(
+        self, source: Conversation, *, start: int | None = None, stop: int | None = None, summary: str = ""
+    ) -> None:
+        """Tell this conversation what happened in another one; see `AsyncConversation.graft`."""
+        self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
+
+    def lineage(self) -> builtins.list[ConversationRecord]:
+        """Return the conversations this one descends from, itself last."""
+        return self._loop.call(self._core.lineage)
+
+    def condense(self) -> bool:
+        """Condense what the model sees now; see `AsyncConversation.condense`."""
+        return self._loop.call(self._core.condense)
 
     def append(self, *events: Event) -> None:
         """Append events as they are; see `AsyncConversation.append`."""

@@ -1,0 +1,190 @@
+"""The files of a fork: the source's own, or its own copy of them.
+
+A copy shows the files as they are when the fork is made, not as they were at the cut. Nothing is ever hard-linked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from bough.conversation.completion import completed
+from bough.errors import InvalidInput, LimitExceeded, Unavailable
+
+WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
+"""`shared`: the source's folder. `readonly`: the same, but the fork's tools only read it, and its scripts get a fresh
+folder each. `copy`: a copy. `worktree`: a git worktree with the present state of the files that git does not ignore."""
+
+MAX_COPIED_BYTES = 4 << 30
+MAX_COPIED_FILES = 200_000
+_FICLONE = 0x40049409
+
+
+@dataclass(frozen=True)
+class ForkedWorkspace:
+    """Where a fork works.
+
+    Attributes:
+        policy: What was really done.
+        made: The folder that was made for it, to be removed with it; None where it shares the source's.
+    """
+
+    path: Path
+    policy: WorkspacePolicy
+    made: Path | None = None
+
+    async def remove(self) -> None:
+        """Remove what was made for the fork. Nothing happens where nothing was."""
+        if self.made is not None:
+            await completed(asyncio.to_thread(_remove, self.made))
+
+
+async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -> ForkedWorkspace:
+    """Return the workspace of a fork, made in `place` where the policy asks for one of its own. O(files) then.
+
+    Raises:
+        InvalidInput: There is no such policy, or a worktree is asked for where there is no git repository.
+        LimitExceeded: There is too much to copy.
+        Unavailable: It could not be copied.
+    """
+    match policy:
+        case "shared" | "readonly":
+            return ForkedWorkspace(source, policy)
+        case "copy" | "worktree":
+            make = _copy if policy == "copy" else _worktree
+            try:
+                path = await completed(asyncio.to_thread(make, source, place))
+            except OSError as error:
+                raise Unavailable(
+                    f"the workspace could not be copied to {place}: {error.strerror}",
+                    hint="free some space, or fork with workspace=shared",
+                ) from error
+            return ForkedWorkspace(path, policy, place)
+        case _:
+            raise InvalidInput(f"{policy!r} is no way to fork a workspace", hint="shared, readonly, copy or worktree")
+
+
+def _copy(source: Path, place: Path) -> Path:
+    """Copy the tree under another name and rename it, so that a copy is whole or not there."""
+    if place.resolve().is_relative_to(source.resolve()):
+        raise InvalidInput(f"{place} lies in the workspace itself", hint="set BOUGH_HOME to a folder outside of it")
+    _measure(source)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        _copy_folder(source, temporary, source.resolve())
+        temporary.rename(place)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return place
+
+
+def _measure(source: Path) -> None:
+    size = count = 0
+    for folder, _, files in os.walk(source):
+        count += len(files)
+        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files)
+        if count > MAX_COPIED_FILES or size > MAX_COPIED_BYTES:
+            raise LimitExceeded(
+                f"the workspace is too big to be copied: more than {count} files or {size} bytes",
+                hint="fork with workspace=worktree or shared",
+            )
+
+
+def _copy_folder(source: Path, target: Path, root: Path) -> None:
+    for entry in os.scandir(source):
+        to = target / entry.name
+        if entry.is_symlink():
+            os.symlink(_retargeted(entry.path, root), to)
+        elif entry.is_dir(follow_symlinks=False):
+            to.mkdir()
+            _copy_folder(Path(entry.path), to, root)
+        elif entry.is_file(follow_symlinks=False) and entry.name != ".git":  # a `.git` file would share an index
+            _copy_file(entry.path, to)
+    shutil.copystat(source, target, follow_symlinks=False)
+
+
+def _retargeted(link: str, root: Path) -> str:
+    """Return where a copied link points: one that names a place in the workspace absolutely is made relative."""
+    aim = os.readlink(link)
+    if not os.path.isabs(aim) or not Path(os.path.normpath(aim)).is_relative_to(root):
+        return aim
+    return os.path.relpath(aim, os.path.realpath(os.path.dirname(link)))
+
+
+def _copy_file(source: str, target: Path) -> None:
+    """Copy a file, sharing its blocks until one of the two changes where the file system can."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(fd, "rb") as reader:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return
+        with target.open("xb") as writer:
+            if not _cloned(reader.fileno(), writer.fileno()):
+                shutil.copyfileobj(reader, writer, 1 << 20)
+    shutil.copystat(source, target, follow_symlinks=False)
+
+
+def _cloned(source: int, target: int) -> bool:
+    try:
+        from fcntl import ioctl
+
+        ioctl(target, _FICLONE, source)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _worktree(source: Path, place: Path) -> Path:
+    """Add a worktree at the present commit and bring the files in it to their present state."""
+    prefix = _git(source, "rev-parse", "--show-prefix")
+    head = _git(source, "rev-parse", "--verify", "HEAD")
+    top = Path(_git(source, "rev-parse", "--show-toplevel"))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bough-index-") as folder:
+        index = {"GIT_INDEX_FILE": f"{folder}/index"}
+        _git(top, "read-tree", head, env=index)
+        _git(top, "add", "--all", env=index)
+        tree = _git(top, "write-tree", env=index)
+    _git(top, "worktree", "add", "--detach", str(place), head)
+    try:
+        _git(place, "restore", f"--source={tree}", "--worktree", "--", ".")
+    except BaseException:
+        _remove(place)
+        raise
+    return place / prefix if prefix else place
+
+
+def _remove(made: Path) -> None:
+    if (made / ".git").is_file():
+        _git(made, "worktree", "remove", "--force", "--force", str(made))
+    else:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
+    """Run git without hooks and monitors, and return what it says.
+
+    Raises:
+        InvalidInput: It refuses.
+        Unavailable: There is no git.
+    """
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed program; the arguments are ours
+            [*command, *arguments], cwd=folder, env=clean | (env or {}), capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise Unavailable("git is not installed", hint="install it, or fork with workspace=copy") from error
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:300]
+        raise InvalidInput(f"no worktree can be made of {folder}: {said}", hint="fork with workspace=copy")
+    return done.stdout.strip()
