@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,14 @@ def of_text(skill: str, section: str) -> str:
         f"The skill {skill} has no script to run, and I cannot carry out instructions myself. "
         f"This is what its text says:\n\n{_bounded(section, _MAX_CHARS)}"
     )
+
+
+def of_file(skill: str, done: Done) -> str:
+    """Return a file of a skill as it was read, or why it could not be."""
+    if done.failed:
+        return f"{done.args.get('path')} of the skill {skill} could not be read: {_reason(done)}"
+    text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
+    return _bounded(text, _MAX_CHARS)
 
 
 def wants_inputs(skill: str, wanted: str) -> str:

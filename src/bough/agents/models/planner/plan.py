@@ -11,8 +11,8 @@ from bough.agents.models.planner import answer
 from bough.agents.models.planner.jobs import find_jobs
 from bough.agents.models.planner.prompt import Command, Prompt, read_command, read_prompt
 from bough.agents.models.planner.rank import Entry, best_of
-from bough.agents.models.planner.skill import Loaded, pick_script, pick_section, read_skill
-from bough.agents.models.planner.view import LOADERS, RUNNER, Done, Turn
+from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_skill
+from bough.agents.models.planner.view import LOADERS, READER, RUNNER, Done, Turn
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
@@ -126,6 +126,10 @@ def _use(turn: Turn, choice: Choice) -> Call | str:
         return loaded or Call(tool=_loader(turn), args={"skill_name": choice.skill})
     if loaded.wanted:
         return answer.wants_inputs(choice.skill, loaded.wanted)
+    if file := pick_file(loaded, turn.message):
+        read = _done(turn, READER, choice.skill)
+        args = {"skill_name": choice.skill, "path": file}
+        return answer.of_file(choice.skill, read) if read else Call(tool=READER, args=args)
     if not loaded.scripts:
         return answer.of_text(choice.skill, pick_section(loaded, choice.prompt, skill=choice.skill))
     return _run(replace(choice, script=pick_script(loaded, choice.prompt)))
@@ -142,18 +146,13 @@ def _loaded(turn: Turn, skill: str) -> Loaded | str | None:
         if done := _done(turn, loader, skill):
             return answer.not_loaded(skill, done) if done.failed else read_skill(done.result)
     active = next((active for active in turn.active if active.name == skill), None)
-    text = read_skill(active.text) if active else None
-    return text if text and (text.scripts or not _loader_there(turn)) else None
+    return read_skill(active.text) if active else None
 
 
 def _done(turn: Turn, tool: str, skill: str | None = None) -> Done | None:
     """Return this turn's last call of `tool`, for `skill` where one is given."""
     done = (done for done in reversed(turn.done) if done.tool == tool)
     return next((each for each in done if skill is None or each.args.get("skill_name") == skill), None)
-
-
-def _loader_there(turn: Turn) -> bool:
-    return any(loader in turn.tools for loader in LOADERS)
 
 
 def _loader(turn: Turn) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from html import unescape
 from pathlib import PurePosixPath
 
 from bough.agents.models.planner.prompt import Prompt, content_words
@@ -14,6 +15,8 @@ from bough.types import Json
 _SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
 _LISTING = re.compile(r"<(\w*resources\w*)\b[^>]*>.*?</\1>", re.DOTALL)
 _MARKUP = re.compile(r"^\s*</?\w*skill\w*\b[^>]*>\s*$", re.MULTILINE)
+_FILE = re.compile(r"<file>([^<]+)</file>")
+_SHOW = re.compile(r"\b(?:show|read|see|open|display|print|say|says)\b", re.IGNORECASE)
 _WANTED = re.compile(r"^.*\bask the user for these inputs\b.*:\n((?:- .+\n?)+)", re.MULTILINE)
 _HEADING = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 _RUNNABLE = frozenset({"", ".py", ".sh", ".bash", ".js", ".mjs"})
@@ -27,11 +30,13 @@ class Loaded:
         text: Its instructions.
         scripts: What it can run: those the instructions name, else all there are.
         wanted: Inputs it asks the user for, one a line; empty when it has what it needs.
+        files: Everything it lists that is no script.
     """
 
     text: str
     scripts: tuple[str, ...]
     wanted: str = ""
+    files: tuple[str, ...] = ()
 
 
 def read_skill(result: Json) -> Loaded:
@@ -39,10 +44,25 @@ def read_skill(result: Json) -> Loaded:
     whole = "\n".join(_strings(result))
     text = _LISTING.sub("", whole)
     named, there = _scripts(text), _scripts(whole)
-    listing = _scripts("\n".join(found[0] for found in _LISTING.finditer(whole)))
+    listed = "\n".join(found[0] for found in _LISTING.finditer(whole))
+    listing = _scripts(listed)
     scripts = [script for script in named if not listing or script in listing] or there
     wanted = _WANTED.search(text)
-    return Loaded(text=_MARKUP.sub("", text).strip(), scripts=tuple(scripts), wanted=wanted[1] if wanted else "")
+    files = (unescape(name) for name in _FILE.findall(listed))
+    return Loaded(
+        text=_MARKUP.sub("", text).strip(),
+        scripts=tuple(scripts),
+        wanted=wanted[1] if wanted else "",
+        files=tuple(file for file in files if file not in listing),
+    )
+
+
+def pick_file(loaded: Loaded, message: str) -> str:
+    """Return the listed file that the message asks to see, by its whole path; empty when it asks for none."""
+    if not _SHOW.search(message):
+        return ""
+    named = (file for file in loaded.files if re.search(rf"(?<![\w/.-]){re.escape(file)}(?![\w/-])", message))
+    return max(named, key=len, default="")
 
 
 def pick_script(loaded: Loaded, prompt: Prompt) -> str:

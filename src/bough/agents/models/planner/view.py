@@ -29,6 +29,7 @@ _ACTIVE = re.compile(r"<skill\s+(always=\"true\"\s+)?name=(\"[^\"]*\"|'[^']*').*
 _FEEDBACK = re.compile(r"<(?:pyai:)?(retry_feedback|validation_errors)>\n.*\n</(?:pyai:)?\1>\s*$", re.DOTALL)
 LOADERS = ("load_skill", "activate_skill")
 RUNNER = "run_skill_script"
+READER = "load_skill_resource"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +100,12 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     prompts = list(_user_texts(messages[start:]))
     entries = read_catalog(_standing_text(messages, parameters))
     calls = list(_calls(messages))
+    active = tuple(_active(list(_user_texts(messages[start : start + 1]))))
     return Turn(
         message="\n".join(filter(None, map(_own_words, prompts))),
-        active=tuple(_active(list(_user_texts(messages[start : start + 1])))),
+        active=active,
         entries=entries,
-        names=frozenset(entry.name for entry in entries) | _enumerated(parameters),
+        names=frozenset(each.name for each in (*entries, *active)) | _enumerated(parameters),
         tools=frozenset(tool.name for tool in parameters.declared_function_tools),
         done=tuple(done for at, done in calls if at > start),
         used=next((used for at, done in reversed(calls) if at < start and (used := _used(done))), None),
