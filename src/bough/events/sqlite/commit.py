@@ -28,7 +28,8 @@ class _Spoilt(Exception):
 class GroupCommit:
     """Runs requests durably, many to a transaction, and tells watchers afterwards. Source: `BatchWork`.
 
-    A request that fails never harms the others: the shared transaction is rolled back and each runs alone.
+    A request that fails never harms the others. Requests run without savepoints, which cost; when one fails after it
+    wrote, the transaction is rolled back and run again with them; when the disk is full, each request runs alone.
     """
 
     def __init__(self, path: Path, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
@@ -40,11 +41,12 @@ class GroupCommit:
 
     def commit(self, requests: Sequence[Request]) -> list[Outcome]:
         """Return an outcome for each request; those without an error are durable."""
-        try:
-            return self._together(requests)
-        except _Spoilt as spoilt:
-            if len(requests) == 1:
-                return [Outcome(error=self._meaning(spoilt.__cause__))]
+        for run in (self._run_one, self._run_apart):
+            try:
+                return self._together(requests, run)
+            except _Spoilt as spoilt:
+                if len(requests) == 1:
+                    return [Outcome(error=self._meaning(spoilt.__cause__))]
         return [outcome for request in requests for outcome in self.commit([request])]
 
     def idle_seconds(self) -> float | None:
@@ -60,7 +62,7 @@ class GroupCommit:
         self._log.db.close()
         self._turn.close()
 
-    def _together(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _together(self, requests: Sequence[Request], run: Callable[[Request], Outcome]) -> list[Outcome]:
         """Run requests in one transaction.
 
         Raises:
@@ -72,7 +74,7 @@ class GroupCommit:
                 self._log.db.execute("begin immediate")
             except sqlite3.Error as error:
                 return [Outcome(error=self._meaning(error)) for _ in requests]
-            outcomes = self._finish(requests)
+            outcomes = self._finish(requests, run)
         if self._log.scrubbed:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
@@ -81,10 +83,10 @@ class GroupCommit:
                 self._hub.publish(cid, batch_of(first, draft))
         return outcomes
 
-    def _finish(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _finish(self, requests: Sequence[Request], run: Callable[[Request], Outcome]) -> list[Outcome]:
         db = self._log.db
         try:
-            outcomes = [self._run_one(request) for request in requests]
+            outcomes = [run(request) for request in requests]
             db.execute("commit")
         except BaseException as error:
             if db.in_transaction:
@@ -103,6 +105,22 @@ class GroupCommit:
                 raise _Spoilt from error
             del self._log.news[news:]
             return Outcome(error=self._meaning(error))
+
+    def _run_apart(self, request: Request) -> Outcome:
+        """Run a request so that its failure takes back what it wrote, and that alone."""
+        news = len(self._log.news)
+        self._log.db.execute("savepoint request")
+        try:
+            return self._run_one(request)
+        except _Spoilt as spoilt:
+            if not self._log.db.in_transaction:
+                raise
+            self._log.db.execute("rollback to request")
+            del self._log.news[news:]
+            return Outcome(error=self._meaning(spoilt.__cause__))
+        finally:
+            if self._log.db.in_transaction:
+                self._log.db.execute("release request")
 
     def _meaning(self, error: BaseException | None) -> BaseException | None:
         return store_error(self._path, error) if isinstance(error, sqlite3.Error) else error

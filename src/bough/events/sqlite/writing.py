@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from bough.errors import CorruptLog
 from bough.events import faults
 from bough.events.draft import Draft, cleaned, dump, load
 from bough.events.lineage import owner_of
@@ -48,17 +49,27 @@ class SqliteWriting(SqliteReading, RelationalWriting):
 
     def append(self, cid: UUID, draft: Draft, generation: int | None, expected_head: int | None) -> int:
         """Append to a conversation and return its new head."""
+        if not draft.rows:
+            return self._judge(cid, generation, expected_head).head
+        advance = (len(draft.rows), self.now(), cid.bytes, generation, expected_head)
+        row = self.db.execute(self.sql["advance"], advance).fetchone()
+        if row is None:
+            self._judge(cid, generation, expected_head)
+            raise CorruptLog(f"conversation {cid} can be read but not found by its id", hint="run `bough doctor`")
+        number, head = row
+        self.insert_events(cid, number, head - len(draft.rows), draft)
+        if draft.changes:
+            self.apply(number, draft.changes)
+        return head
+
+    def _judge(self, cid: UUID, generation: int | None, expected_head: int | None) -> Row:
+        """Say why an append is refused, or return the conversation's row."""
         row = self.living(cid)
         if generation is not None and generation != row.generation:
             raise faults.fenced(cid, generation, row.generation)
         if expected_head is not None and expected_head != row.head:
             raise faults.moved_on(cid, expected_head, row.head)
-        head = row.head + len(draft.rows)
-        if draft.rows:
-            self.insert_events(cid, row.cid, row.head, draft)
-            self.db.execute(self.sql["advance"], (head, self.now(), row.cid))
-            self.apply(row.cid, draft.changes)
-        return head
+        return row
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""

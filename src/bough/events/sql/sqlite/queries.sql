@@ -14,8 +14,10 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
 
 -- name: advance
--- The head after an append; time never goes back.
-update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
+-- The head after an append, if it may be made; time never goes back.
+update conversation set head = head + ?1, updated = max(ifnull(updated, created), ?2)
+where id = ?3 and not deleted and (?4 is null or generation = ?4) and (?5 is null or head = ?5)
+returning cid, head;
 
 -- name: set_status
 update conversation set status = nullif(:status, 'idle') where cid = :cid;
