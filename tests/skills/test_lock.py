@@ -63,6 +63,7 @@ def test_the_digest_covers_names_and_contents(root: Path) -> None:
         '{"version": 1, "skills": [{"folder": "../x", "source": "", "files": {}}]}',
         '{"version": 1, "skills": [{"folder": "/x", "source": "", "files": {}}]}',
         '{"version": 1, "skills": [7]}',
+        "[" * 100_000,
     ],
 )
 def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:

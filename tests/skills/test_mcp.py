@@ -63,6 +63,7 @@ def test_what_cannot_be_started_is_refused_with_the_reason(servers: dict[str, An
 
 def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "SKILL.md").write_text("---\nname: x\ndescription: x\n---\nx\n")
-    (tmp_path / ".mcp.json").write_text("{")
-    with pytest.raises(InvalidInput, match="not JSON"):
-        mcp_servers(read_skill(tmp_path), {})
+    for text in ("{", "[" * 100_000):
+        (tmp_path / ".mcp.json").write_text(text)
+        with pytest.raises(InvalidInput, match="not JSON"):
+            mcp_servers(read_skill(tmp_path), {})

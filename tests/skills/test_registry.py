@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bough.errors import InvalidInput, NotFound, PermissionDenied
+from bough.errors import InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills import KeywordTrigger, Skill, SkillRegistry, TriggerIndex, TrustStore
 
 
@@ -140,6 +141,23 @@ def test_project_skills_with_code_wait_for_trust(tmp_path: Path) -> None:
     assert len(SkillRegistry.open(project, home=home)) == 1
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_broken_trust_file_trusts_nothing_and_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "trust.json").write_text(text)
+    with pytest.raises(StoreError, match="cannot be read"):
+        TrustStore(tmp_path).is_trusted(tmp_path / "project")
+    file = write_skill(tmp_path / "project" / ".agents" / "skills", "coded")
+    write_skill(tmp_path / "project" / ".agents" / "skills", "plain")
+    (file.parent / "run.sh").write_text("true")
+    registry = SkillRegistry.open(tmp_path / "project", home=tmp_path)
+    assert ([s.name for s in registry.list_all()], [s.name for s in registry.withheld]) == (["plain"], ["coded"])
+    with pytest.raises(StoreError):
+        TrustStore(tmp_path).trust(tmp_path / "project")
+    (file.parent / "run.sh").unlink()
+    (tmp_path / "trust.json").write_text('{"x": 7}')
+    assert TrustStore(tmp_path).is_trusted(tmp_path / "project")  # it carries no code
+
+
 def test_an_untrusted_project_hides_no_skill_of_the_person(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     theirs = write_skill(project / ".agents" / "skills", "deploy", "Theirs.")
@@ -208,9 +226,16 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
     home, root = tmp_path / "home", tmp_path / "roots"
     for number in range(20):
         write_skill(root, f"skill-{number}", extra="" if number % 2 else "triggers: [one, two]\n")
+    write_skill(root, "input", extra="inputs: {a: A}\ndisable-model-invocation: true\nkeywords: [k]\n")
+    write_skill(root, "paths", extra="globs: '*.py'\n")
+    write_skill(root, "odd", '"a \\x1f b"')
+    write_skill(root, "mended", "a: b")
+    (root / "refused").mkdir()
+    (root / "refused" / "SKILL.md").touch()
     first = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     second = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
-    assert second.list_all() == first.list_all()
+    assert second.list_all() == first.list_all() and len(first) == 24
+    assert second.diagnostics == first.diagnostics != []
 
     write_skill(root, "skill-3", "Changed, and longer than before.")
     third = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
@@ -218,7 +243,7 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b'{"version": 1, "files": 7}', b'{"version": 1, "files": {"x": [1]}}', b"\xff"]
+    "data", [b"", b"{", b'{"version": 2, "files": 7}', b'{"version": 1, "files": {}}', b"\xff", b"[" * 100_000]
 )
 def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
     home, root = tmp_path / "home", tmp_path / "roots"
@@ -226,5 +251,31 @@ def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     for file in (home / "cache").iterdir():
         file.write_bytes(data)
+
+    assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
+
+
+@pytest.mark.parametrize(
+    "rest", [[], [1], ["x"], ["x", "y", 7], ["x", "y", [[1]], []], ["x", "y", [], [1, 2]], [None, ""]]
+)
+def test_a_foreign_entry_of_the_index_is_read_from_its_file(tmp_path: Path, rest: list[Any]) -> None:
+    home, root = tmp_path / "home", tmp_path / "roots"
+    write_skill(root, "one")
+    SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
+    [file] = (home / "cache").iterdir()
+    content = json.loads(file.read_text())
+    content["files"] = {path: [entry[0], *rest] for path, entry in content["files"].items()}
+    file.write_text(json.dumps(content))
+
+    assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
+
+
+@pytest.mark.parametrize("entry", [7, "x", None, {}, []])
+def test_an_entry_of_another_shape_is_read_from_its_file(tmp_path: Path, entry: Any) -> None:
+    home, root = tmp_path / "home", tmp_path / "roots"
+    file = write_skill(root, "one")
+    SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
+    [index] = (home / "cache").iterdir()
+    index.write_text(json.dumps({"version": 2, "files": {str(file): entry}}))
 
     assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]

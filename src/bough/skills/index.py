@@ -85,9 +85,12 @@ def _load(file: Path) -> dict[str, list[Any]]:
     try:
         data: Any = json.loads(file.read_bytes())
         files: Any = data["files"] if data["version"] == _VERSION else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return cast("dict[str, list[Any]]", files) if isinstance(files, dict) else {}
+    if not isinstance(files, dict):
+        return {}
+    entries = cast("dict[str, Any]", files)
+    return {path: entry for path, entry in entries.items() if type(entry) is list and len(cast("list[Any]", entry)) > 2}
 
 
 def _encode(reading: HeadReading) -> list[Any]:
@@ -117,7 +120,9 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 
 def _decode(path: str, source: str, scope: Scope, entry: Sequence[Any]) -> HeadReading | None:
     try:
-        if len(entry) == 3:
+        if type(entry[2]) is not str:
+            return None
+        if len(entry) == 3 and type(entry[1]) is str:
             return HeadReading(SkillMetadata(entry[1], entry[2], path, source, scope), ())
         diagnostics = tuple([Diagnostic(*note, path=path) for note in entry[3]])
         if entry[1] is None:

@@ -225,7 +225,7 @@ def _fetch_site(address: str, stage: Path) -> str:
         data: Any = json.loads(_download(index))
         entries = cast("list[Any]", data["skills"])
         wanted = [_site_entry(each) for each in entries]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"{index} is no index of skills: {error!r}", hint="see the Agent Skills Discovery RFC"
         ) from error

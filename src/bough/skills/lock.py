@@ -95,7 +95,7 @@ def read_lock(file: Path) -> list[LockedSkill]:
         return [_entry(each) for each in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"there is no {file}", hint="write one with `bough skills lock`") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(
             f"{file} is no lock file: {error!r}", hint="write it again with `bough skills lock`"
         ) from error

@@ -59,7 +59,7 @@ def _from_file(skill: Skill) -> dict[str, Any]:
         return {}
     try:
         data: Any = json.loads(read_resource(skill.folder, ".mcp.json"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the .mcp.json of {skill.name!r} is not JSON: {error}", hint="mend the line") from error
     except BoughError as error:
         raise InvalidInput(f"the .mcp.json of {skill.name!r} cannot be used: {error.message}") from error

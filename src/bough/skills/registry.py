@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from bough.errors import InvalidInput, NotFound, PermissionDenied
+from bough.errors import InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.discover import Root, discover
 from bough.skills.fields import unsafe_name
 from bough.skills.index import SkillIndex
@@ -201,4 +201,9 @@ class SkillRegistry:
 
 
 def _may_run(skill: SkillMetadata, *, workspace: Path, trust: TrustStore) -> bool:
-    return not carries_code(skill.path) or trust.is_trusted_skill(workspace, skill.path)
+    if not carries_code(skill.path):
+        return True
+    try:
+        return trust.is_trusted_skill(workspace, skill.path)
+    except StoreError:  # a trust file that cannot be read trusts nothing; whoever trusts anew is told of it
+        return False

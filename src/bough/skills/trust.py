@@ -60,7 +60,7 @@ class TrustStore:
             data = json.loads(self.file.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"{self.file} cannot be read: {error}", hint="mend or remove it; then trust again"
             ) from error
