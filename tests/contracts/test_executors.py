@@ -11,11 +11,13 @@ import pytest
 from bough.execution import (
     CodeExecutionInput,
     CodeExecutionResult,
+    ContainerCodeExecutor,
     Isolation,
     LocalSandboxCodeExecutor,
     UnsafeLocalCodeExecutor,
 )
 from bough.execution.base import CodeExecutor
+from bough.testing.docker_engine import IMAGE
 from bough.testing.executor_contract import ExecutorContract
 
 
@@ -56,6 +58,15 @@ class TestStateful(ExecutorContract):
     @pytest.fixture
     async def executor(self) -> AsyncIterator[CodeExecutor]:
         executor = Stateful(stateful=True)
+        yield executor
+        await executor.aclose()
+
+
+@pytest.mark.slow
+class TestContainer(ExecutorContract):
+    @pytest.fixture
+    async def executor(self, container_engine: str) -> AsyncIterator[CodeExecutor]:
+        executor = ContainerCodeExecutor(IMAGE, docker_host=container_engine)
         yield executor
         await executor.aclose()
 

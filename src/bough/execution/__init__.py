@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Mount,
         Network,
     )
+    from bough.execution.container import ContainerCodeExecutor
     from bough.execution.local import LocalSandboxCodeExecutor
     from bough.execution.rung import RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor
@@ -22,6 +23,7 @@ __all__ = [
     "CodeExecutionInput",
     "CodeExecutionResult",
     "CodeExecutor",
+    "ContainerCodeExecutor",
     "ExecutionLimits",
     "File",
     "Isolation",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ContainerCodeExecutor": "container",
     "LocalSandboxCodeExecutor": "local",
     "RungReport": "rung",
     "UnsafeLocalCodeExecutor": "unsafe",

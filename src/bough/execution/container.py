@@ -1,0 +1,292 @@
+"""Running code in containers of a local engine (Docker, or Podman by its socket): one container a run, without network.
+
+The container gets a read-only root, no capability, no new privileges, bounds on memory, processes and files, an
+unprivileged user, and the same system-call filter as every other sandbox. Its first process is bough's own; it holds
+the run's descriptors, which the host hands over by a socket, so the engine never sees what a program prints.
+Source: seed 003 (`ContainerCodeExecutor`).
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportMissingTypeStubs=false
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import Any, Final
+
+from bough.errors import ExecutorError, SandboxUnavailable, Unavailable
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.bubblewrap import configuration
+from bough.execution.cgroup import LateGroup
+from bough.execution.child import Child, Launch
+from bough.execution.identity import Identity, free_uid
+from bough.execution.outcome import result_of, timed_out_at_once
+from bough.execution.process import finished, prepare
+from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
+from bough.execution.rung import INSIDE
+from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
+from bough.execution.shelf import Shelf
+from bough.execution.watch import watch
+from bough.execution.workspace import Workspace
+
+_INSIDE: Final = "/run/bough/inside"
+_LETTERBOX: Final = "/run/bough/letterbox"
+_START_SECONDS: Final = 60.0
+
+
+class ContainerCodeExecutor:
+    """Runs code in a fresh container each time.
+
+    The engine has to run on this machine: workspaces are shown to it by path, and descriptors are passed by a socket.
+    When the engine fails, the executor is unhealthy, and refuses at once until `reinitialize`.
+
+    Args:
+        image: Name or digest of an image with `python3`; resolved once, and then pinned by its id.
+        docker_host: Where the engine listens, for example `unix:///run/docker.sock`; None: as the environment says.
+        default_timeout_seconds: For requests that name none; the start of the container does not count.
+    """
+
+    name = "container"
+    stateful = False
+    isolation = Isolation.CONTAINER
+
+    def __init__(self, image: str, *, docker_host: str | None = None, default_timeout_seconds: float = 30.0) -> None:
+        self.default_timeout_seconds = default_timeout_seconds
+        self._image = image
+        self._docker_host = docker_host
+        self._shelf = Shelf(groups=False)
+        self._engine: Any = None
+        self._image_id = ""
+        self._filter = b""
+        self._failure: str | None = None
+        self._closed = False
+        self._connecting = asyncio.Lock()
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Run `request` in a container of its own. Safe for concurrent use; cancelling ends the container.
+
+        Raises:
+            InvalidInput: Something in the request is refused; nothing was run.
+            SandboxUnavailable: The engine, the image or libseccomp is missing; nothing was run.
+            Unavailable: It is closed, or the engine failed before.
+            ExecutorError: The program, or the container, could not be started.
+        """
+        if self._closed:
+            raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
+        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        if self._failure is not None:
+            raise Unavailable(
+                f"The container engine failed: {self._failure}", hint="Mend it, then call reinitialize()."
+            )
+        await self._connect()
+        if checked.timeout_seconds == 0:
+            return timed_out_at_once(checked, isolation=self.isolation)
+        return await self._run(checked)
+
+    async def healthy(self) -> bool:
+        """Whether the engine answers and has the image."""
+        if self._closed or self._failure is not None:
+            return False
+        try:
+            await self._connect()
+            return bool(await asyncio.to_thread(self._engine.ping))
+        except (SandboxUnavailable, OSError, *_engine_errors()):
+            return False
+
+    async def reinitialize(self) -> None:
+        """Forget what failed and connect anew at the next run."""
+        await self.aclose()
+        self._failure = None
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Let go of the engine and remove the executor's folder; closing twice is fine."""
+        self._closed = True
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(self._shelf.close)
+
+    async def _connect(self) -> None:
+        async with self._connecting:
+            if self._engine is None:
+                self._engine, self._image_id, self._filter = await asyncio.to_thread(self._connected)
+
+    def _connected(self) -> tuple[Any, str, bytes]:
+        try:
+            import docker
+            from docker import errors
+        except ImportError as error:
+            raise SandboxUnavailable("The docker SDK is not installed.", hint="pip install 'bough[docker]'") from error
+        try:
+            program = filter_program()
+        except (ImportError, RuntimeError) as error:
+            raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
+        try:
+            engine: Any = docker.DockerClient(self._docker_host) if self._docker_host else docker.from_env()
+            return engine, str(engine.images.get(self._image).id), program
+        except errors.ImageNotFound as error:
+            raise SandboxUnavailable(
+                f"The engine has no image {self._image}.", hint=f"docker pull {self._image}"
+            ) from error
+        except (errors.DockerException, OSError) as error:
+            raise SandboxUnavailable(
+                f"No container engine answers: {error}", hint="apt-get install docker.io"
+            ) from error
+
+    async def _run(self, checked: Plan) -> CodeExecutionResult:
+        workspace = await prepare(checked, self._shelf, _identity(checked))
+        container: Any = None
+        try:
+            with _listener(workspace) as listener:
+                container = await finished(self._start, checked, workspace)
+                connection = await self._answered(listener, container)
+            with connection:
+                child = ContainerChild(self._launch(checked, workspace), connection, container)
+                ended = await child.run(
+                    timeout_seconds=checked.timeout_seconds,
+                    watch=lambda it: watch(it, checked, workspace, group=_NoGroup(lambda: None)),
+                )
+            collected = await finished(workspace.collect, checked)
+        finally:
+            await finished(_remove, container)
+            await finished(workspace.remove)
+        return result_of(checked, ended, collected, isolation=self.isolation)
+
+    def _start(self, checked: Plan, workspace: Workspace) -> Any:
+        """Create and start the container. Blocks."""
+        try:
+            container = self._engine.containers.create(self._image_id, **_options(checked, workspace))
+            container.start()
+        except (OSError, *_engine_errors()) as error:
+            self._failure = str(error)
+            raise ExecutorError(f"The container could not be started: {error}", hint="Look at the engine.") from error
+        return container
+
+    async def _answered(self, listener: socket.socket, container: Any) -> socket.socket:
+        """Return the connection to the container's first process."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                connection, _ = await loop.sock_accept(listener)
+        except TimeoutError as error:
+            raise ExecutorError("The container did not come up.", hint=f"Does {self._image} have python3?") from error
+        return connection
+
+    def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
+        conf = configuration(checked, Identity())
+        return Launch(
+            argv=(),
+            configuration={**conf, "filter": self._filter},
+            stdin=checked.request.stdin,
+            limits=checked.request.limits,
+            env={},
+            kill_after_seconds=0.1,
+        )
+
+
+class ContainerChild(Child):
+    """A run whose first process waits in a container; it ends when that process is gone."""
+
+    def __init__(self, launch: Launch, connection: socket.socket, container: Any) -> None:
+        super().__init__(launch)
+        self._connection = connection
+        self._container = container
+
+    @property
+    def pid(self) -> int:
+        """No process of this machine that could be looked below; the engine bounds what there is."""
+        return 0
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, stdin, stdout, stderr, status = fds
+        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        try:
+            rights = array.array("i", [conf, source, stdout, stderr, status])
+            self._connection.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            os.close(source)
+
+    def _kill(self) -> None:
+        if not self._exited.done():
+            self._loop.run_in_executor(None, _remove, self._container)
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+
+class _NoGroup(LateGroup):
+    """The engine has the run in a control group of its own."""
+
+    @property
+    def entered(self) -> bool:
+        return True
+
+
+def _identity(checked: Plan) -> Identity:
+    """Return whom the container runs as: the owner of the workspace, or a user that nobody else is."""
+    if checked.workspace is not None:
+        state = os.stat(checked.workspace)
+        return Identity(state.st_uid, state.st_gid)
+    if os.geteuid() != 0:
+        return Identity(os.geteuid(), os.getegid())
+    uid = free_uid()
+    return Identity(uid, uid)
+
+
+def _listener(workspace: Workspace) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    path = os.path.join(workspace.letterbox, "socket")
+    listener.bind(path)
+    os.chmod(path, 0o666)  # noqa: S103 - the container's user connects; nobody else can pass the folder's random name
+    listener.listen(1)
+    listener.setblocking(False)
+    return listener
+
+
+def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
+    limits = checked.request.limits
+    identity = workspace.identity
+    volumes = [f"{INSIDE}:{_INSIDE}:ro", f"{workspace.letterbox}:{_LETTERBOX}:ro", f"{workspace.code}:{CODE_FOLDER}:ro"]
+    volumes.append(f"{workspace.work}:{WORK}:rw")
+    volumes += [f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in checked.mounts]
+    return {
+        "entrypoint": ["python3", "-I", "-S", "-X", "utf8", f"{_INSIDE}/contained.py", f"{_LETTERBOX}/socket"],
+        "command": [],
+        "environment": {},
+        "user": f"{identity.uid}:{identity.gid}",
+        "network_mode": "none",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "ipc_mode": "private",
+        "hostname": "sandbox",
+        "working_dir": "/",
+        "pids_limit": limits.processes + 4,
+        "mem_limit": limits.memory_bytes + (32 << 20),
+        "memswap_limit": limits.memory_bytes + (32 << 20),
+        "shm_size": limits.tmp_bytes,
+        "tmpfs": {"/tmp": f"size={limits.tmp_bytes},mode=1777,exec"},  # noqa: S108
+        "volumes": volumes,
+        "auto_remove": True,
+        "labels": {"bough": "run"},
+        "log_config": {"type": "none", "config": {}},
+    }
+
+
+def _remove(container: Any) -> None:
+    """Remove the container, running or not; one that is gone already is fine. Blocks."""
+    if container is not None:
+        with suppress(*_engine_errors()):
+            container.remove(force=True)
+
+
+def _engine_errors() -> tuple[type[Exception], ...]:
+    import requests
+    from docker import errors
+
+    return (errors.DockerException, requests.exceptions.RequestException)

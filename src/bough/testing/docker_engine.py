@@ -1,0 +1,108 @@
+"""A real container engine for tests: the one that DOCKER_HOST names, or one of its own; and a small image."""
+
+# pyright: reportUnknownMemberType=false
+# ruff: noqa: S603, S607 - the commands are fixed
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+IMAGE: Final = "bough-test:latest"
+START_SECONDS: Final = 30.0
+
+_PROGRAMS = ("/bin/sh", "/bin/bash", "/bin/cat", "/bin/ls", "/bin/grep", "/usr/bin/env", "/usr/bin/id")
+_LEFT_OUT = {"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "__pycache__", "dist-packages", "site-packages"}
+
+
+def missing() -> str:
+    """Return why there can be no engine here; empty when there can."""
+    if os.environ.get("DOCKER_HOST"):
+        return ""
+    if os.geteuid() != 0:
+        return "only root can start a container engine"
+    return "" if shutil.which("dockerd") else "dockerd is not installed (apt-get install docker.io)"
+
+
+@contextmanager
+def engine(folder: Path) -> Generator[str]:
+    """Start an engine that keeps everything in `folder`, or take the one there is; yield where it listens."""
+    given = os.environ.get("DOCKER_HOST")
+    if given:
+        yield given
+        return
+    host = f"unix://{folder}/engine.sock"
+    command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-p", f"{folder}/pid"]
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, "-H", host, "--iptables=false", "--ip6tables=false", "--bridge=none"], stdout=log, stderr=log
+        )
+    try:
+        _wait_until_ready(process, folder / "log")
+        yield host
+    finally:
+        process.terminate()
+        process.wait(START_SECONDS)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Follow the engine's log until it says that it listens."""
+    with subprocess.Popen(["tail", "-f", "-n", "+1", str(log)], stdout=subprocess.PIPE) as tail:
+        try:
+            if tail.stdout is None:
+                raise AssertionError("a pipe was asked for")
+            for line in tail.stdout:
+                if b"API listen on" in line:
+                    return
+                if process.poll() is not None:
+                    break
+        finally:
+            tail.kill()
+    raise RuntimeError(f"the engine did not come up: {log.read_text()[-1000:]}")
+
+
+def make_image(host: str, *, name: str = IMAGE) -> str:
+    """Import a small root file system, copied from this machine: its own Python, a shell, a few programs."""
+    import docker
+
+    client = docker.DockerClient(host)
+    try:
+        repository, _, tag = name.partition(":")
+        client.api.import_image_from_data(root_file_system(), repository=repository, tag=tag)
+    finally:
+        client.close()
+    return name
+
+
+def root_file_system() -> bytes:
+    """Return a tar archive with what the machine's own Python and a shell need of this machine."""
+    buffer = io.BytesIO()
+    library = Path("/usr/lib") / os.path.basename(os.path.realpath("/usr/bin/python3"))
+    wanted: set[str] = set()
+    for program in (*_PROGRAMS, "/usr/bin/python3", *map(str, (library / "lib-dynload").glob("*.so"))):
+        wanted |= {program, *_libraries(program)}
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
+        for folder in ("tmp", "work", "proc", "sys", "dev", "etc", "run"):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        for path in sorted(wanted):
+            tar.add(path, arcname=path[1:])
+        tar.add(library, arcname=str(library)[1:], filter=_wanted)
+    return buffer.getvalue()
+
+
+def _libraries(program: str) -> set[str]:
+    """Return the shared libraries that a program is linked with."""
+    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return {word for word in told.split() if word.startswith("/")}
+
+
+def _wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if _LEFT_OUT & set(entry.name.split("/")) or "lib-dynload" in entry.name else entry
