@@ -45,7 +45,9 @@ def argv_of(args: Any = None) -> tuple[str, ...]:
         case list() | tuple():
             words = [_word(item) for item in cast("list[Any]", args)]
         case _:
-            raise BadArguments(f"`args` is of type {type(args).__name__}", "INVALID_ARGS_TYPE")
+            raise BadArguments(
+                f"`args` is of type {type(args).__name__}; give a list, an object or a text", "INVALID_ARGS_TYPE"
+            )
     return _checked(words)
 
 
