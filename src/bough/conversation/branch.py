@@ -14,6 +14,7 @@ from uuid import UUID
 
 from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
+from bough.conversation.activation import standing_events
 from bough.conversation.fork import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.journal import Journal
 from bough.conversation.rules import Rules
@@ -273,7 +274,8 @@ class _Plan:
             workspace=self.workspace,
             reset_metrics=self.request.reset_metrics,
         )
-        return [forked, *self.cut.closing, StateChanged(changes=changes)]
+        always = standing_events(self.blueprint.standing) if "instructions" in changes else []
+        return [forked, *self.cut.closing, StateChanged(changes=changes), *always]
 
 
 def _wider(what: str) -> InvalidInput:

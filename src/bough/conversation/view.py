@@ -139,11 +139,22 @@ class View:
         if True not in inside:
             return
         first, last = inside.index(True), len(inside) - inside[::-1].index(True)
+        first, last = self._whole_calls(first, last)
+        if first == last:
+            return
         kept = [part for seq, part in self._skills.values() if event.start <= seq < event.stop and part.content]
         summary = UserPromptPart(event.summary, timestamp=event.ts)
         request = ModelRequest(parts=[*kept, summary], timestamp=event.ts)
         self.version += 1
         self.shown[first:last] = [Shown(message=request, start=event.start, stop=event.stop)]
+
+    def _whole_calls(self, first: int, last: int) -> tuple[int, int]:
+        """Return the stretch without what it has of calls whose other part, call or result, lies outside of it."""
+        while first < last and self.shown[first].continues_calls:
+            first += 1
+        while first < last and isinstance(end := self.shown[last - 1].message, ModelResponse) and end.tool_calls:
+            last -= 1
+        return first, last
 
 
 def _joined(messages: list[ModelMessage]) -> list[ModelMessage]:
