@@ -114,7 +114,7 @@ async def read_bundle(
     if len(events) != (ranges[-1][2] if ranges else 0):
         raise InvalidInput(
             "the bundle has gaps: it was salvaged from a damaged store",
-            hint="read it with `bough conv show --bundle`; it cannot be continued",
+            hint="it can be read, one line of JSON an event, but not continued",
         )
     plan = _Plan(store, record, ancestors, events)
     await store.restore(await plan.pieces(ranges))
