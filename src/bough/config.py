@@ -94,7 +94,7 @@ def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
 
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"{path} is not valid YAML: {error}", hint="mend the line it names") from error
     if data is None:
         return {}
