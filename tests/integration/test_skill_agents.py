@@ -159,6 +159,20 @@ def result_of(received: Received) -> Any:
     return json.loads(received.body["messages"][-1]["content"])
 
 
+async def test_an_answer_with_the_missing_input_goes_on_with_the_task(start: Start, kit: Path, work: Path) -> None:
+    conversation = await start(AgentSpec(model="offline", skill_roots=(kit,)))
+    await say(conversation, "mend the bug with branch=dev")
+    await say(conversation, "hello there")
+    assert not (work / "mended.txt").exists()
+    await say(conversation, "issue=42")
+    assert (work / "mended.txt").exists()
+    last = (await events(conversation, "SkillActivated"))[-1]
+    assert last.inputs == {"branch": "dev", "issue": "42"}
+    assert "Mend 42 on dev" in last.rendered
+    await say(conversation, "issue=43")
+    assert (await events(conversation, "SkillActivated"))[-1] == last, "nothing is asked for any more"
+
+
 async def test_a_model_behind_a_server_activates_reads_runs_and_gets_a_file_back(
     start: Start, kit: Path, work: Path
 ) -> None:

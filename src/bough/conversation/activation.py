@@ -10,6 +10,7 @@ from bough.conversation.state import State
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
 from bough.skills.activation import activate_matches
+from bough.skills.inputs import missing_inputs, parse_pairs
 
 
 def standing_events(found: Standing) -> list[Event]:
@@ -23,10 +24,11 @@ def standing_events(found: Standing) -> list[Event]:
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
     """Return what a user's message activates: what it asks for, and always-active skills that are new or have changed.
 
+    A task that asked for inputs goes on with those that the message gives as `name=value`.
     A keyword brings a text once; when it comes again, only what the skill lets be called holds anew. What is over a
     bound, or cannot be read, is told. Reads the files of the skills concerned.
     """
-    matches = triggers.match(text)
+    matches = _with_answer(triggers.match(text), text, state, registry)
     known = [match for match in matches if _is_known(match, state, registry)]
     room = max(0, MAX_ACTIVE - len(state.active_skills))
     fresh = [match for match in matches if match not in known]
@@ -46,6 +48,17 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
         for match, each in done.activations
     ]
     return [*texts, *_again(known, state, registry), *not_activated(left_out), *_updates(state, registry)]
+
+
+def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
+    """Return the matches, with the task that asked for inputs and is given some of them now (`name=value`)."""
+    if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
+        return matches
+    name, given = state.task
+    inputs = registry.metadata(name).inputs
+    missing = missing_inputs(inputs, given)
+    found = parse_pairs(text, [each for each in inputs if each.name in missing])
+    return [*matches, TriggerMatch(name, "task", ", ".join(found), given | found)] if found else matches
 
 
 def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> bool:

@@ -72,6 +72,7 @@ class State:
         limit: The bound that ended the latest run, where one did.
         own: Usage since the fork; `inherited`: usage before it.
         active_skills: Content hash by name, of every skill whose text is in the log.
+        task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
     """
@@ -95,6 +96,7 @@ class State:
     own: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
+    task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
     _last_message: int = -1
@@ -142,6 +144,8 @@ class State:
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
                 self.active_skills = self.active_skills | {event.name: event.content_hash}
+                if event.trigger in ("task", "slash"):
+                    self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:
                     self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
             case Condensed() if event.usage is not None:
