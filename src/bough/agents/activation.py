@@ -110,12 +110,12 @@ def activated(
 ) -> SkillActivated:
     """Return the event that records an activation.
 
-    Its text is empty where the conversation has it already; a task's text comes anew, for its inputs may differ.
+    Its text is empty where the conversation has it already; that of a task, or with inputs, always comes anew.
 
     Args:
         known: Hash of the skill's text that is in the conversation; None where none is.
     """
-    again = trigger not in ("task", "slash") and known == activation.content_hash
+    again = not inputs and trigger not in ("task", "slash") and known == activation.content_hash
     return SkillActivated(
         name=activation.name,
         content_hash=activation.content_hash,

@@ -167,9 +167,10 @@ class SkillToolset(AbstractToolset[Any]):
         found = await asyncio.to_thread(self._activated, skill_name, inputs, deps)
         if isinstance(found, dict):
             return found
-        skill, activation = found
+        skill, values, activation = found
         known = deps.active_skills().get(skill.name)
-        await deps.emit(activated(activation, trigger="tool", known=known, allowed_tools=skill.allowed_tools))
+        allowed = skill.allowed_tools
+        await deps.emit(activated(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed))
         return update_of(activation, known)
 
     async def load_skill_resource(self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:
@@ -223,7 +224,9 @@ class SkillToolset(AbstractToolset[Any]):
             target.write_bytes(file.content)
         return folder
 
-    def _activated(self, name: Json, inputs: Json, deps: ToolContext) -> tuple[Skill, Activation] | JsonObject:
+    def _activated(
+        self, name: Json, inputs: Json, deps: ToolContext
+    ) -> tuple[Skill, dict[str, str], Activation] | JsonObject:
         skill = self._find(name, deps)
         if not isinstance(skill, Skill):
             return skill
@@ -231,7 +234,7 @@ class SkillToolset(AbstractToolset[Any]):
             return _refusal("INVALID_ARGS_TYPE", "inputs is an object: the value of each input by its name")
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
-            return skill, activate(skill, values)
+            return skill, values, activate(skill, values)
         except BoughError as error:
             return _error("INVALID_INPUT_ARGS", error)
 
