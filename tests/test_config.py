@@ -1,0 +1,89 @@
+"""Settings: who wins, what a project may say, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.config import PROJECT_KEYS, Settings
+from bough.errors import InvalidInput
+
+
+def load(tmp_path: Path, *, env: dict[str, str] | None = None, **given: Any) -> Settings:
+    (tmp_path / "cwd").mkdir(exist_ok=True)
+    return Settings.load(given.pop("home", tmp_path / "home"), cwd=tmp_path / "cwd", env=env or {}, **given)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_defaults_lie_in_the_home_folder(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    assert settings.store == f"sqlite:///{tmp_path / 'home' / 'bough.db'}"
+    assert (settings.executor, settings.policy, settings.model) == ("sandbox", "allow", None)
+
+
+def test_arguments_win_over_environment_over_project_over_home(tmp_path: Path) -> None:
+    write(tmp_path / "home" / "bough.yaml", "model: home\n")
+    assert load(tmp_path).model == "home"
+    write(tmp_path / "cwd" / "bough.yaml", "model: project\n")
+    assert load(tmp_path).model == "project"
+    assert load(tmp_path, env={"BOUGH_MODEL": "env"}).model == "env"
+    assert load(tmp_path, env={"BOUGH_MODEL": "env"}, model="argument").model == "argument"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["executor: unsafe", "policy: allow", "store: 'memory:'", "base_url: http://x", "skill_roots: [x]", "home: /x"],
+)
+def test_a_project_widens_nothing(tmp_path: Path, line: str) -> None:
+    write(tmp_path / "cwd" / "bough.yaml", line)
+    with pytest.raises(InvalidInput, match="may not set"):
+        load(tmp_path)
+    assert line.partition(":")[0] not in PROJECT_KEYS
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("modle: x", "unknown key `modle`"),
+        ("- a\n- b", "must hold"),
+        ("model: [", "not valid YAML"),
+        ("[" * 5000, "not valid YAML"),
+        ("model: 3", "must be text"),
+        ("timeout_seconds: soon", "number of seconds"),
+        ("timeout_seconds: -1", "number of seconds"),
+        ("timeout_seconds: .inf", "number of seconds"),
+        ("executor: bare", "is 'bare'"),
+        ("skill_roots: 3", "list of paths"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, text: str, said: str) -> None:
+    write(tmp_path / "home" / "bough.yaml", text)
+    with pytest.raises(InvalidInput, match=said):
+        load(tmp_path)
+
+
+def test_the_nearest_key_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "home" / "bough.yaml", "modle: x")
+    with pytest.raises(InvalidInput) as error:
+        load(tmp_path)
+    assert "`model`" in error.value.hint
+
+
+def test_skill_roots_from_the_environment_are_a_path_list(tmp_path: Path) -> None:
+    settings = load(tmp_path, env={"BOUGH_SKILL_ROOTS": f"{tmp_path}/a:{tmp_path}/b", "BOUGH_TIMEOUT_SECONDS": "0"})
+    assert settings.skill_roots == (tmp_path / "a", tmp_path / "b")
+    assert settings.timeout_seconds == 0
+
+
+def test_an_empty_file_is_no_mistake_and_bytes_are_one(tmp_path: Path) -> None:
+    write(tmp_path / "home" / "bough.yaml", "")
+    load(tmp_path)
+    (tmp_path / "home" / "bough.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        load(tmp_path)
