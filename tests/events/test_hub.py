@@ -19,14 +19,14 @@ EVENTS = 30
 async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> None:
     record = await sqlite.create()
     questions = 0
-    ask = sqlite._readers._ask
+    answer = sqlite._readers._answer
 
-    def counting(question: object) -> object:
+    def counting(log: object, ask: object) -> object:
         nonlocal questions
         questions += 1
-        return ask(question)
+        return answer(log, ask)
 
-    sqlite._readers._ask = counting
+    sqlite._readers._answer = counting
     tails = [asyncio.create_task(first(sqlite, record.id, EVENTS)) for _ in range(READERS)]
     while len(sqlite._hub._watchers.get(record.id, ())) < READERS or questions < 2 * READERS:
         await asyncio.sleep(0)  # every reader has begun

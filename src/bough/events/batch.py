@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -141,7 +141,7 @@ class Batch(Generic[Request]):
         requests = [request for delivery in deliveries for request in delivery.requests]
         outcomes = iter(self._commit(requests) if requests else ())
         for delivery in deliveries:
-            _deliver(delivery.loop, _settle, delivery.futures, [next(outcomes) for _ in delivery.futures])
+            deliver(delivery.loop, delivery.futures, [next(outcomes) for _ in delivery.futures])
         self._work.look()
 
     def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -151,9 +151,12 @@ class Batch(Generic[Request]):
             return [Outcome(error=error) for _ in requests]
 
 
-def _deliver(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
+def deliver(
+    loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Outcome]
+) -> None:
+    """Hand outcomes to those who wait for them in an event loop. Callable from any thread."""
     try:
-        loop.call_soon_threadsafe(call, *arguments)
+        loop.call_soon_threadsafe(_settle, futures, outcomes)
     except RuntimeError:
         if not loop.is_closed():
             raise  # in a closed loop nobody waits any more; what was done stays done

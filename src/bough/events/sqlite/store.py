@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import sqlite3
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
@@ -24,7 +20,8 @@ from bough.events.lineage import Range
 from bough.events.queries import queries
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
 from bough.events.sqlite.commit import GroupCommit, Request
-from bough.events.sqlite.connection import connect, open_file, store_error
+from bough.events.sqlite.connection import open_file
+from bough.events.sqlite.readers import Readers
 from bough.events.sqlite.reading import SqliteReading
 from bough.events.sqlite.writing import SqliteWriting
 from bough.events.store import Cut, DeleteMode
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from bough.events.model import Event
 
 T = TypeVar("T")
-
-_READERS = 4
 
 
 class SqliteEventStore(BaseEventStore):
@@ -54,8 +49,9 @@ class SqliteEventStore(BaseEventStore):
         work = GroupCommit(path, self._sql, self._hub, clock)
         self._writer: Batch[Request] = Batch(f"bough-writer {path.name}", self.url, work)
         self._hub.on_first = self._writer.wake
-        self._readers = _Readers(path, self._sql)
+        self._readers = Readers(path, self._sql)
         weakref.finalize(self, self._writer.stop)
+        weakref.finalize(self, self._readers.stop)
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:
@@ -196,8 +192,9 @@ class SqliteEventStore(BaseEventStore):
         self._hub.close()
         self._writer.flush()
         self._writer.stop()
+        self._readers.stop()
         await asyncio.to_thread(self._writer.join)
-        self._readers.close()
+        await asyncio.to_thread(self._readers.join)
 
     async def _write(self, request: Callable[[SqliteWriting], T]) -> T:
         if self._closed:
@@ -216,35 +213,3 @@ class SqliteEventStore(BaseEventStore):
         except CorruptLog:
             await self.get(cid)
             raise
-
-
-class _Readers:
-    """A few connections and the threads that use them."""
-
-    def __init__(self, path: Path, sql: dict[str, str]) -> None:
-        self._path = path
-        self._sql = sql
-        self._idle: deque[SqliteReading] = deque()
-        self._threads = ThreadPoolExecutor(_READERS, f"bough-reader {path.name}")
-
-    async def ask(self, question: Callable[[SqliteReading], T]) -> T:
-        """Return the answer to a question, asked in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(self._ask, question))
-
-    def close(self) -> None:
-        """End the threads and close the connections. Waits for questions being answered."""
-        self._threads.shutdown()
-        while self._idle:
-            self._idle.pop().db.close()
-
-    def _ask(self, question: Callable[[SqliteReading], T]) -> T:
-        try:
-            log = self._idle.pop()
-        except IndexError:
-            log = SqliteReading(connect(self._path, read_only=True), self._sql)
-        try:
-            return question(log)
-        except sqlite3.Error as error:
-            raise store_error(self._path, error) from error
-        finally:
-            self._idle.append(log)

@@ -1,0 +1,96 @@
+"""A few threads with a connection each, which answer questions about the log."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+from bough.events import faults
+from bough.events.batch import Outcome, deliver
+from bough.events.sqlite.connection import connect, store_error
+from bough.events.sqlite.reading import SqliteReading
+
+T = TypeVar("T")
+
+_MOST_THREADS = 4
+
+Ask = Callable[[SqliteReading], Any]
+
+
+class _Question(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    ask: Ask
+
+
+class Readers:
+    """Answers questions in threads of its own, so that no event loop waits for the disk.
+
+    Leaner than an executor: a question costs one wake-up there and one back. Threads are daemons and start when all
+    others are busy.
+    """
+
+    def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
+        self._path = path
+        self._sql = sql
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[_Question | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._open_questions = 0
+
+    async def ask(self, ask: Callable[[SqliteReading], T]) -> T:
+        """Return the answer to a question, asked in a thread."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            self._open_questions += 1
+            if len(self._threads) < min(self._open_questions, _MOST_THREADS):
+                self._start()
+        self._queue.put(_Question(loop, future, ask))
+        return await future
+
+    def stop(self) -> None:
+        """Ask the threads to end when everything asked before is answered."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait for the threads' end; what was asked too late is refused. Blocks."""
+        for thread in self._threads:
+            thread.join()
+        while not self._queue.empty():
+            question = self._queue.get()
+            if question is not None:
+                closed = Outcome(error=faults.closed(f"sqlite:///{self._path}"))
+                deliver(question.loop, [question.future], [closed])
+
+    def _start(self) -> None:
+        name = f"bough-reader {self._path.name}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        log: SqliteReading | None = None
+        while (question := self._queue.get()) is not None:
+            try:
+                log = log or SqliteReading(connect(self._path, read_only=True), self._sql)
+                outcome = Outcome(self._answer(log, question.ask))
+            except sqlite3.Error as error:
+                outcome = Outcome(error=store_error(self._path, error))
+            except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to go on
+                outcome = Outcome(error=error)
+            with self._lock:
+                self._open_questions -= 1
+            deliver(question.loop, [question.future], [outcome])
+            del question, outcome  # so that nothing is kept alive while the thread waits
+        if log is not None:
+            log.db.close()
+
+    def _answer(self, log: SqliteReading, ask: Ask) -> Any:
+        return ask(log)
