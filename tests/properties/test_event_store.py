@@ -172,6 +172,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert answer[0] == "ok"
         if pick % 3 == 0:
             assert self.same(lambda store: store.fork(cid, at=at, id=id, lineage={"n": n})) == answer
+        elif pick % 3 == 1:
+            assert self.same(lambda store: store.fork(cid, at=at, id=id)) == ("error", "conflict")
         self.tree.logs[id] = shared + ids(events)
         self.tree.sources[id] = cid
 
