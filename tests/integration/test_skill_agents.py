@@ -321,6 +321,30 @@ async def test_a_rule_that_changes_is_sent_again_and_says_so_and_a_fork_at_an_ol
     await fork.aclose()
 
 
+async def test_a_fork_of_the_first_event_alone_is_told_once(start: Start, work: Path) -> None:
+    write(work, {"AGENTS.md": "Use tabs.\n"})
+    conversation = await start(scripted("one", "two", discover_skills=True))
+    fork = await conversation.fork(at=1)
+    await say(fork, "begin")
+    await say(fork, "go on")
+    assert prompts(asked(fork)[1]) == ["begin", "go on"]
+    assert asked(fork)[1].instructions.count("Use tabs.") == 1
+    assert await activations(fork) == [("AGENTS.md", "always", False)]
+    await fork.aclose()
+
+
+async def test_a_rule_that_comes_later_is_told_too(start: Start, work: Path, store: EventStore) -> None:
+    conversation = await start(scripted("one", "two", discover_skills=True))
+    await say(conversation, "begin")
+    write(work, {"AGENTS.md": "Use tabs.\n"})
+    again = await AsyncConversation.open(
+        conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
+    )
+    await say(again, "go on")
+    assert prompts(asked(again)[-1])[-1] == '<skill always="true" name="AGENTS.md">\nUse tabs.\n</skill>'
+    await again.aclose()
+
+
 async def test_rules_are_not_condensed_away(start: Start, work: Path) -> None:
     write(work, {"AGENTS.md": "Use tabs.\n"})
     steps = [f"answer {n}" for n in range(12)]

@@ -84,7 +84,9 @@ class SkillToolset(AbstractToolset[Any]):
         self.output_folder = output_folder
         self.standing = standing(self.registry)
         self._offered = self.registry.catalogued()
-        self._with_files = [skill.name for skill in self.registry.list_all() if is_skill_file(skill.path.name)]
+        self._with_files = [
+            skill.name for skill in self.registry.list_all() if is_skill_file(skill.file.rpartition("/")[2])
+        ]
         self.catalog = render_catalog(self._offered, budget_tokens=catalog_tokens)
         self._functions: FunctionToolset[Any] = FunctionToolset(self._tools())
 

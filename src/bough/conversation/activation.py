@@ -85,7 +85,15 @@ def _again(known: list[TriggerMatch], state: State, registry: SkillRegistry) -> 
 
 
 def _updates(state: State, registry: SkillRegistry) -> list[Event]:
-    """Return the texts of always-active skills that are not, or no longer, what the conversation holds."""
-    active = state.active_skills
-    now = [each for each in standing(registry).activations if active.get(each.name) != each.content_hash]
-    return [activated(each, trigger="always", known=active.get(each.name)) for each in now]
+    """Return always-active skills that are not, or no longer, what the conversation holds.
+
+    A fork may be cut between the instructions and the records of what they hold: then the records come without text.
+    """
+    events: list[Event] = []
+    for each in standing(registry).activations:
+        known = state.active_skills.get(each.name)
+        if known is None and each.rendered in state.instructions:
+            events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))
+        elif known != each.content_hash:
+            events.append(activated(each, trigger="always", known=known))
+    return events
