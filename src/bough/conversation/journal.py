@@ -51,6 +51,7 @@ class Journal:
         self.generation: int | None = None
         self.listeners: list[Callable[[Update], None]] = []
         self._lock = asyncio.Lock()
+        self._noted: list[Event] = []
 
     async def catch_up(self) -> None:
         """Fold what is in the log and not yet here. O(new events)."""
@@ -66,7 +67,12 @@ class Journal:
             Conflict: The lease was lost, or the head is not `expected_head`.
             StoreError: The store could not write.
         """
-        await completed(self._append(self._masked(events), expected_head))
+        noted, self._noted = self._noted, []
+        await completed(self._append(self._masked((*noted, *events)), expected_head))
+
+    def note(self, *events: Event) -> None:
+        """Have events appended before the next ones that are, with them. For records that nothing depends on."""
+        self._noted += events
 
     def leased(self, generation: int) -> Journal:
         """Return this journal as its runner uses it: what it appends is refused once another has taken over.
@@ -74,7 +80,7 @@ class Journal:
         State, view and listeners are the same ones.
         """
         new = copy.copy(self)
-        new.generation, new._streams = generation, {}
+        new.generation, new._streams, new._noted = generation, {}, []
         return new
 
     async def cut(self, at: int) -> Journal:

@@ -1,7 +1,8 @@
 """One run: step after step until the model has answered everything, or something says stop.
 
-Before every request the log is asked anew: the request is what the view shows, never what PydanticAI remembers. A
-resumed run is therefore nothing special, and a message that arrives in the middle is seen at the next step.
+Every request is what the view shows of the log, never what PydanticAI remembers: a resumed run is therefore nothing
+special. What others append in the middle (messages, a wish to pause) is found by the run's own next append, of which
+each step has several, and so is seen at the next step.
 """
 
 from __future__ import annotations
@@ -142,7 +143,6 @@ class Loop:
             )
         if feedback:
             await self._journal.append(UserMessage.text(feedback, sender=REMINDER))
-        await self._journal.catch_up()
 
     def _next_request(self) -> ModelRequest:
         if (request := self._journal.view.tail()) is None:

@@ -109,8 +109,11 @@ class Recorder(AbstractCapability[ToolContext]):
         )
         outcome = await self._outcome(call, args, handler)
         await self._journal.append(outcome)
-        if said := await self._after(call, args, outcome):
-            await self._journal.append(*said)
+        events = await self._after(call, args, outcome)
+        if any(isinstance(event, UserMessage) for event in events):
+            await self._journal.append(*events)  # the model is to hear of it
+        else:
+            self._journal.note(*events)
         return _answer(outcome)
 
     async def _outcome(

@@ -90,10 +90,13 @@ class Supervisor:
                 events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
             elif review.decision == "confirm":
                 waiting[call.id] = _asked(call, review)
+        refused = bool(waiting) or any(isinstance(event, ToolRejected) for event in events)
         if waiting:
             events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
-        if events:
+        if refused:
             await self._journal.append(*events)
+        else:
+            self._journal.note(*events)  # written with the calls, before any of them runs
         return "waiting_for_confirmation" if waiting else None
 
     async def at_end(self) -> None:
