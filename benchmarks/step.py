@@ -1,4 +1,4 @@
-"""One agent step with everything on, against the same agent in bare PydanticAI plus a durable append."""
+"""One agent step with everything on, against the same agent in bare PydanticAI plus one, or three, durable appends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from pydantic_ai.usage import UsageLimits
 
 from bough import AgentSpec, AsyncConversation, Settings, open_store
 from bough.events.model import PauseRequested
+from bough.guard import ConfirmRisky, Hook, HookInput, HookKind, HookSet
 from harness import Figure, in_turns_async, seconds_async
+
+APPENDS = 3
+"""What the order of writing costs at least: the response, the call before it runs, its result."""
 
 
 def model(steps: int) -> FunctionModel:
@@ -39,6 +43,16 @@ def model(steps: int) -> FunctionModel:
     return FunctionModel(call, stream_function=stream)
 
 
+def allow(_: HookInput) -> None:
+    """A hook that has nothing against it."""
+
+
+RULES: Any = {"confirmation_policy": ConfirmRisky(confirm_unknown=False)}
+RULES["hooks"] = HookSet(
+    (Hook(kind=HookKind.PRE_TOOL_USE, function=allow), Hook(kind=HookKind.POST_TOOL_USE, function=allow))
+)
+
+
 def double(n: int) -> int:
     """Double a number."""
     return 2 * n
@@ -54,24 +68,31 @@ async def measure(steps: int) -> None:
 
         async def ours() -> None:
             spec = AgentSpec(model=model(steps), tools=(double,), skills=(), system_prompt="Be brief.")
-            conversation = await AsyncConversation.create(spec, workspace=folder, store=store, settings=settings)
+            conversation = await AsyncConversation.create(
+                spec, workspace=folder, store=store, settings=settings, **RULES
+            )
             await conversation.send_message("go")
-            await conversation.run()
+            if (await conversation.run()).status != "finished":
+                raise RuntimeError("the run did not come to its end")
 
-        async def floor() -> None:
+        async def floor(appends: int) -> None:
             async def drain(_: Any, events: Any) -> None:
                 async for _event in events:
                     pass
 
             await bare.run("go", usage_limits=UsageLimits(request_limit=None), event_stream_handler=drain)
-            for _ in range(steps):
+            for _ in range(steps * appends):
                 await store.append(scratch.id, [PauseRequested()])
 
-        values, floors = await in_turns_async(lambda: seconds_async(ours), lambda: seconds_async(floor), rounds=5)
-        to_ms = 1000 / steps
-        Figure.of(
-            f"agent step of {steps}", [v * to_ms for v in values], [f * to_ms for f in floors], unit="ms"
-        ).report()
+        for appends in (1, APPENDS):
+            values, floors = await in_turns_async(
+                lambda: seconds_async(ours),
+                lambda appends=appends: seconds_async(lambda: floor(appends)),
+                rounds=5,
+            )
+            each = 1000 / steps
+            name = f"agent step of {steps}, against {appends} append{'s' if appends > 1 else ''}"
+            Figure.of(name, [v * each for v in values], [f * each for f in floors], unit="ms").report()
         await store.aclose()
 
 
