@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import sqlite3
 import tempfile
@@ -29,7 +30,9 @@ async def main() -> None:
         first = bounds(db, log)
         await compare_async("load 10000 events, raw", lambda: load(store, log), lambda: select(db, first, 0, LOG))
         events = [stored async for stored in store.read(log)]
-        compare("load 10000 events, typed", lambda: typed(events), lambda: [stored.raw for stored in events])
+        compare(
+            "load 10000 events, typed", lambda: typed(events), lambda: [json.loads(stored.raw) for stored in events]
+        )
         long_first = bounds(db, long)
         for what, question, place in (
             ("tail 50 of 100000", lambda: store.tail(long, 50), LONG - 50),
