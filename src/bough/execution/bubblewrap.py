@@ -19,6 +19,7 @@ from bough.execution.base import Isolation
 from bough.execution.child import CONF, STATUS, Launch, readable
 from bough.execution.identity import Identity, free_uid, identity_for, uncounted
 from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
+from bough.execution.proxy import PORT
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.rung import INSIDE, RungReport
 from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
@@ -53,6 +54,7 @@ class BubblewrapRung:
     _interpreter: Interpreter = field(default_factory=find_interpreter)
     _options: tuple[str, ...] = ()
     _filter: bytes = b""
+    _network_filter: bytes = b""
     _init: bytes = b""
 
     async def probe(self) -> RungReport:
@@ -65,6 +67,7 @@ class BubblewrapRung:
             return self._lacks("The program bwrap is not in PATH.", "apt-get install bubblewrap")
         try:
             self._filter = filter_program()
+            self._network_filter = filter_program(network=True)
         except (ImportError, RuntimeError):
             return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         self._bwrap = bwrap
@@ -106,7 +109,8 @@ class BubblewrapRung:
         """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` once it is started."""
         identity = workspace.identity
         _check_countable(identity, workspace)
-        filter_fd = readable(self._filter, "bough-filter")
+        online = bool(plan.request.network.domains)
+        filter_fd = readable(self._network_filter if online else self._filter, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
         init_fd = readable(self._init, "bough-init")
         argv = [
@@ -119,7 +123,7 @@ class BubblewrapRung:
         ]
         return Launch(
             argv=argv,
-            configuration=configuration(plan, identity),
+            configuration={**configuration(plan, identity), "proxy_port": PORT if online else 0},
             stdin=plan.request.stdin,
             limits=plan.request.limits,
             env={},

@@ -67,6 +67,7 @@ class Launch:
         configuration: What the first process reads, as plain values.
         kill_after_seconds: The first process ends its tree when the status socket is closed; this much later what was
             started is killed as well.
+        on_listener: Called with the socket that listens inside the sandbox, when the first process hands one over.
         pass_fds: Descriptors that the first process inherits; `Child` owns and closes them.
     """
 
@@ -77,6 +78,7 @@ class Launch:
     env: Mapping[str, str]
     pass_fds: tuple[int, ...] = ()
     kill_after_seconds: float = GRACE_SECONDS
+    on_listener: Callable[[socket.socket], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +213,7 @@ class Child:
 
     def _read_report(self) -> None:
         try:
-            data = self._status.recv(4096)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
@@ -220,6 +222,17 @@ class Child:
             self._hang_up()
         else:
             self._report += data
+
+    def _receive(self) -> bytes:
+        """Return what the first process says; a descriptor that comes with it is one that was waited for, or closed."""
+        data, fds, _, _ = socket.recv_fds(self._status, 4096, 4)
+        for fd in fds:
+            sock = socket.socket(fileno=fd)
+            if self._launch.on_listener is None:
+                sock.close()
+            else:
+                self._launch.on_listener(sock)
+        return data
 
     def _hang_up(self) -> None:
         if self._status.fileno() >= 0:

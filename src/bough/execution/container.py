@@ -16,7 +16,7 @@ import socket
 from contextlib import suppress
 from typing import Any, Final
 
-from bough.errors import ExecutorError, SandboxUnavailable, Unavailable
+from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.bubblewrap import configuration
 from bough.execution.cgroup import LateGroup
@@ -79,6 +79,10 @@ class ContainerCodeExecutor:
         if self._failure is not None:
             raise Unavailable(
                 f"The container engine failed: {self._failure}", hint="Mend it, then call reinitialize()."
+            )
+        if checked.rules:
+            raise InvalidInput(
+                "Containers have no network.", hint="Use a LocalSandboxCodeExecutor for network by domains."
             )
         await self._connect()
         if checked.timeout_seconds == 0:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,7 +80,8 @@ class LandlockRung:
         it stays uid 0 and gives up every capability; Landlock then is all that keeps it from root's other files.
         """
         wanted = identity_for(plan.workspace)
-        sources = [plan.workspace or "/", *(mount.source for mount in plan.mounts)]
+        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "x")
+        sources = [temporary, plan.workspace or "/", *(mount.source for mount in plan.mounts)]
         return wanted if all(_others_reach(source) for source in sources) else Identity()
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:

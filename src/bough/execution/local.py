@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bough.errors import SandboxUnavailable, Unavailable
+from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.bubblewrap import BubblewrapRung
 from bough.execution.landlock import LandlockRung
@@ -76,6 +76,8 @@ class LocalSandboxCodeExecutor:
         rung = await self._rung()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=rung.isolation)
+        if checked.rules:
+            return await self._run_online(checked, rung)
         if request.execution_id is not None and self._sessions is not None:
             return await self._sessions.run(checked)
         if self._warm is None or request.execution_id is None:
@@ -98,6 +100,16 @@ class LocalSandboxCodeExecutor:
         self._warm.expect(checked)
         await self._warm.settle()
         return self._warm.has(checked)
+
+    async def _run_online(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
+        """Run with a network of named domains, which needs a network namespace, and is never warm nor stateful."""
+        if not isinstance(rung, BubblewrapRung):
+            raise SandboxUnavailable(
+                "Network by domains needs bubblewrap.", hint="apt-get install bubblewrap, or ask for no network."
+            )
+        if self._sessions is not None and checked.request.execution_id is not None:
+            raise InvalidInput("A stateful run has no network.", hint="Run it without an execution_id.")
+        return await self._run_cold(checked, rung)
 
     async def _run_cold(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
         return await run_process(

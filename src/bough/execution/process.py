@@ -12,6 +12,7 @@ from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child, Launch
 from bough.execution.identity import Identity
 from bough.execution.outcome import result_of
+from bough.execution.proxy import AllowListProxy
 from bough.execution.request import Plan
 from bough.execution.shelf import Shelf
 from bough.execution.watch import watch
@@ -35,14 +36,16 @@ async def run_process(
     """
     workspace = await prepare(plan, shelf, identity)
     group = LateGroup(lambda: shelf.new_group(plan.request.limits))
+    proxy = AllowListProxy(plan.rules)
     try:
-        child = Child(in_group(launch(plan, workspace), workspace))
-        ended = await child.run(
+        launched = replace(in_group(launch(plan, workspace), workspace), on_listener=proxy.serve)
+        ended = await Child(launched).run(
             timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=group)
         )
         memory_ran_out = (workspace.group or group).memory_kills > 0
         collected = await finished(workspace.collect, plan)
     finally:
+        await proxy.close()
         await finished(_clean, group, workspace)
     return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
 

@@ -15,6 +15,7 @@ from typing import Final
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.files import split_name
+from bough.execution.proxy import PORT, Rule
 
 WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"
@@ -60,6 +61,7 @@ class Plan:
         path0: What comes first in `sys.path`.
         cwd: The folder to start in, as seen inside.
         code_file: Name and content of the file that carries `code`, if it does.
+        rules: What of the network may be reached; none: nothing.
     """
 
     request: CodeExecutionInput
@@ -72,6 +74,7 @@ class Plan:
     code_file: tuple[str, bytes] | None
     workspace: str | None
     mounts: tuple[Mount, ...]
+    rules: tuple[Rule, ...]
 
 
 def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
@@ -94,6 +97,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         code_file=code_file,
         workspace=None if request.workspace is None else _folder(request.workspace, "workspace"),
         mounts=tuple(_mount(mount, request) for mount in request.mounts),
+        rules=tuple(Rule.parse(domain) for domain in request.network.domains),
     )
 
 
@@ -215,6 +219,9 @@ def _env(request: CodeExecutionInput) -> dict[str, str]:
             )
         _check_text(value, "environment value")
     base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+    if request.network.domains:
+        proxy = f"http://127.0.0.1:{PORT}"
+        base |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "http_proxy": proxy, "https_proxy": proxy}
     return {**base, **request.env}
 
 

@@ -12,7 +12,7 @@ Whether a process is really gone is judged by the kernel: it holds a lock on a f
 host takes that lock or fails to. Nothing here sleeps to wait for anything.
 """
 
-# ruff: noqa: S101, S103, S108, D102, ASYNC230, ASYNC240 - tests: their names say what they do
+# ruff: noqa: S103, S108, D102, ASYNC230, ASYNC240 - tests: their names say what they do
 from __future__ import annotations
 
 import asyncio

@@ -248,6 +248,19 @@ def run(conf, status_fd):
     return become_main(conf)
 
 
+def hand_over_listener(port, status_fd):
+    """Listen on the loopback of this namespace, and let the host answer what connects."""
+    import array
+    import socket
+
+    with socket.socket() as listener, socket.socket(fileno=os.dup(status_fd)) as status:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(64)
+        rights = array.array("i", [listener.fileno()])
+        status.sendmsg([b"l\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+
 def start():
     """Read the configuration, give up what is left of rights, and run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -262,6 +275,8 @@ def start():
     if conf["unreachable"]:
         call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     os.write(status_fd, b"r\n")
+    if conf.get("proxy_port"):
+        hand_over_listener(conf["proxy_port"], status_fd)
     return run(conf, status_fd)
 
 
