@@ -10,8 +10,18 @@ from __future__ import annotations
 import asyncio
 import resource
 import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
-from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
+from bough.execution import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+    ContainerCodeExecutor,
+    LocalSandboxCodeExecutor,
+)
+from bough.execution.base import CodeExecutor
+from bough.testing.docker_engine import engine, make_image, missing
 from harness import Figure, compare_async, in_turns_async, seconds_async
 
 PYTHON = "/usr/bin/python3"
@@ -37,7 +47,7 @@ async def bare() -> None:
     )
 
 
-async def ok(executor: LocalSandboxCodeExecutor, code: str, **request: object) -> CodeExecutionResult:
+async def ok(executor: CodeExecutor, code: str, **request: object) -> CodeExecutionResult:
     """Run code that has to end well."""
     result = await executor.execute(CodeExecutionInput(code=code, **request))  # type: ignore[arg-type]
     if not result.ok:
@@ -52,11 +62,31 @@ async def overshoot(executor: LocalSandboxCodeExecutor, code: str) -> float:
     return taken - TIMEOUT_SECONDS
 
 
+async def in_container() -> None:
+    """Print the figure of a container run, where an engine can be had."""
+    if lacking := missing():
+        print(f"# no container figure: {lacking}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, engine(Path(folder)) as host:
+        executor = ContainerCodeExecutor(make_image(host), docker_host=host)
+        await compare_async("execution: container", lambda: ok(executor, "print(1)"), bare, rounds=5)
+        await executor.aclose()
+
+
 async def main() -> None:
     """Print the figures."""
     executor = LocalSandboxCodeExecutor()
     await ok(executor, "print(1)")
     await compare_async("execution: cold", lambda: ok(executor, "print(1)"), bare, rounds=ROUNDS)
+
+    repeat = {"execution_id": "benchmark"}
+    if not await executor.warm_up(CodeExecutionInput(code="print(1)", **repeat)):
+        raise RuntimeError("no warm sandbox here")
+    await compare_async("execution: warm", lambda: ok(executor, "print(1)", **repeat), bare, rounds=ROUNDS)
+    stateful = LocalSandboxCodeExecutor(stateful=True)
+    await compare_async("execution: stateful", lambda: ok(stateful, "print(1)", **repeat), bare, rounds=ROUNDS)
+    await stateful.aclose()
+    await in_container()
 
     async def many() -> None:
         await asyncio.gather(*(ok(executor, "print(1)") for _ in range(50)))
