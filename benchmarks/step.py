@@ -14,7 +14,8 @@ from pydantic_ai.usage import UsageLimits
 
 from bough import AgentSpec, AsyncConversation, Settings, open_store
 from bough.events.model import PauseRequested
-from bough.guard import ConfirmRisky, Hook, HookInput, HookKind, HookSet
+from bough.guard import ConfirmRisky, Hook, HookKind, HookSet
+from bough.types import JsonObject
 from harness import Figure, in_turns_async, seconds_async
 
 APPENDS = 3
@@ -43,7 +44,7 @@ def model(steps: int) -> FunctionModel:
     return FunctionModel(call, stream_function=stream)
 
 
-def allow(_: HookInput) -> None:
+async def allow(_: JsonObject) -> None:
     """A hook that has nothing against it."""
 
 

@@ -6,10 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
+from pathlib import Path
 from typing import Any
 
 from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
+from bough.config import Settings
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.setup import recorded_spec
 from bough.conversation.view import response_of
@@ -18,6 +20,7 @@ from bough.events import open_store
 from bough.events.codec import as_json
 from bough.events.model import ModelResponded, UserMessage
 from bough.events.record import StoredEvent
+from bough.execution.base import CodeExecutor
 from bough.types import JsonObject
 
 COMPARED = frozenset(
@@ -102,29 +105,49 @@ async def replay(
         model: Asked instead of the record.
     """
     record = [stored async for stored in recorded.store.read(recorded.id, 0, until)]
-    responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
-    spec = agent or _spec(recorded)
-    spec = spec.model_copy(update={"model": model or ReplayModel(responses)})
-    store = await open_store("memory:")
-    error: BoughError | None = None
-    again = await AsyncConversation.create(
-        spec,
+    return await rerun(
+        record,
+        agent or _spec(recorded),
         workspace=recorded.workspace,
-        store=store,
         executor=recorded.executor,
         settings=recorded.settings,
-        title="replay",
+        model=model,
     )
+
+
+async def rerun(
+    record: Sequence[StoredEvent],
+    agent: AgentSpec,
+    *,
+    workspace: Path,
+    executor: CodeExecutor | None = None,
+    settings: Settings | None = None,
+    model: str | None = None,
+) -> ReplayReport:
+    """Run what `record` says with `agent`, in a log of its own, in memory, and return what differs.
+
+    Args:
+        model: Asked instead of the record.
+    """
+    responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
+    spec = agent.model_copy(update={"model": model or ReplayModel(responses)})
+    store = await open_store("memory:")
+    error: BoughError | None = None
     try:
-        for message in _turns(record):
-            await again.send_message(message)
-            await again.run()
-    except BoughError as caught:
-        error = caught
-    replayed = [stored async for stored in again.events]
-    output = again.state.output
-    await again.aclose()
-    await store.aclose()
+        again = await AsyncConversation.create(
+            spec, workspace=workspace, store=store, executor=executor, settings=settings, title="replay"
+        )
+        async with again:
+            try:
+                for message in _turns(record):
+                    await again.send_message(message)
+                    await again.run()
+            except BoughError as caught:
+                error = caught
+            replayed = [stored async for stored in again.events]
+            output = again.state.output
+    finally:
+        await store.aclose()
     before, after = _comparable(record), _comparable(replayed)
     return ReplayReport(events=len(before), differences=tuple(_differences(before, after)), output=output, error=error)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.testing.openai_server import Answer, Failure, Hang, OpenAIServer, Received, ServerCall
     from bough.testing.postgres import postgres_server
+    from bough.testing.replay import assert_replays
     from bough.testing.scripted import Asked, ScriptedModel, tool_call
     from bough.testing.store import EventStoreContract
 
@@ -21,6 +22,7 @@ __all__ = [
     "Received",
     "ScriptedModel",
     "ServerCall",
+    "assert_replays",
     "postgres_server",
     "tool_call",
 ]
@@ -28,6 +30,7 @@ __all__ = [
 _HOMES = {
     "bough.testing.openai_server": ("Answer", "Failure", "Hang", "OpenAIServer", "Received", "ServerCall"),
     "bough.testing.postgres": ("postgres_server",),
+    "bough.testing.replay": ("assert_replays",),
     "bough.testing.scripted": ("Asked", "ScriptedModel", "tool_call"),
     "bough.testing.store": ("EventStoreContract",),
 }

@@ -1,0 +1,89 @@
+"""A recorded conversation as a regression test, in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+    from bough.conversation.replay import ReplayReport
+    from bough.events.store import EventStore
+    from bough.execution.base import CodeExecutor
+
+
+async def assert_replays(
+    recorded: EventStore | str | Path,
+    agent: AgentSpec,
+    *,
+    id: UUID | str = "-",
+    workspace: str | Path = ".",
+    until: int | None = None,
+    executor: CodeExecutor | None = None,
+) -> ReplayReport:
+    """Run a recorded conversation again, with `agent`'s tools and without a model, and fail where it differs.
+
+    ```python
+    async def test_the_report_still_comes_out():
+        await assert_replays("tests/recorded/report.bough", agent=my_agent, workspace=tmp_path)
+    ```
+
+    Args:
+        recorded: A bundle (`bough conv export`), a store, or the URL of one.
+        agent: Its tools, skills and rules are what is tested; its model is not asked.
+        id: Which conversation of a store; of a bundle it is the one that was exported.
+        workspace: Where tools and scripts work; the recorded folder is not touched.
+        until: Events before this seq are replayed; None takes all.
+
+    Returns:
+        What the replay came to.
+
+    Raises:
+        AssertionError: It went another way; the message shows where.
+        NotFound: There is no such conversation or file.
+    """
+    from bough.conversation.replay import rerun
+
+    async with _opened(recorded, id) as (store, cid):
+        record = [stored async for stored in store.read(cid, 0, until)]
+    report = await rerun(record, agent, workspace=Path(workspace), executor=executor)
+    if not report.same:
+        shown = "\n".join(difference.render() for difference in report.differences[:3])
+        raise AssertionError(f"conversation {cid} replays differently: {report.error or ''}\n{shown}")
+    return report
+
+
+@contextlib.asynccontextmanager
+async def _opened(recorded: EventStore | str | Path, id: UUID | str) -> AsyncGenerator[tuple[EventStore, UUID]]:
+    """Open a bundle or a store, and find the conversation in it."""
+    from bough.events import open_store
+
+    if not isinstance(recorded, str | Path):
+        yield recorded, id if isinstance(id, UUID) else await recorded.resolve(id)  # noqa: ASYNC240 - a store's
+        return
+    is_url = isinstance(recorded, str) and ("://" in recorded or recorded == "memory:")
+    store = await open_store(str(recorded) if is_url else "memory:")
+    try:
+        if is_url:
+            yield store, id if isinstance(id, UUID) else await store.resolve(id)
+            return
+        bundle = io.BytesIO(await asyncio.to_thread(_read, Path(recorded)))
+        yield store, (await store.import_(bundle)).id
+    finally:
+        await store.aclose()
+
+
+def _read(bundle: Path) -> bytes:
+    from bough.errors import NotFound
+
+    try:
+        return bundle.read_bytes()
+    except OSError as error:
+        raise NotFound(
+            f"there is no bundle {bundle}: {error.strerror}", hint="`bough conv export` makes one"
+        ) from error
