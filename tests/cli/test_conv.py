@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -75,8 +76,8 @@ def test_a_wrong_name_or_option_is_told(
 
 def test_several_that_match_are_named(cli: Any, forked: tuple[str, str]) -> None:
     root, fork = forked
-    common = root[:8]  # ids made within a minute begin alike
-    assert fork.startswith(common)
+    common = os.path.commonprefix([root, fork])  # ids made within a minute begin alike
+    assert len(common) >= 4
     error = json.loads(cli("conv", "show", common, "--json").stdout)["error"]
     assert set(error["details"]["matches"]) == {root, fork}
     assert root.replace("-", "")[-8:] in error["hint"]

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from bough import __version__
-from bough.cli.commands import chat, conv, doctor, run, skills
+from bough.cli import options
 from bough.cli.group import Noun
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
+
+_VERBS: Mapping[str, str] = {
+    "run": "run",
+    "chat": "chat",
+    "resume": "run",
+    "fork": "run",
+    "approve": "decide",
+    "reject": "decide",
+    "replay": "replay",
+    "exec": "execute",
+    "doctor": "doctor",
+}
+"""Command to its module; the function has the command's name, with `_` after it where Python needs that."""
+
+_NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "conv": (
+        "Conversations: what there is, and what to do with it.",
+        {
+            **dict.fromkeys(("list", "show", "tree", "tail"), "conv"),
+            "diff": "conv_diff",
+            **dict.fromkeys(("export", "import"), "conv_file"),
+            **dict.fromkeys(("tag", "delete"), "conv_change"),
+        },
+    ),
+    "skills": (
+        "Skills: what applies here, what is wrong with it.",
+        {
+            **dict.fromkeys(("list", "show"), "skills"),
+            "check": "skills_check",
+            "match": "skills",
+            "run": "skills_run",
+            **dict.fromkeys(("new", "add", "lock"), "skills_change"),
+            "trust": "skills",
+        },
+    ),
+}
+"""Noun to its help and its verbs; verb to module, as above."""
 
 
 def build() -> typer.Typer:
@@ -20,26 +59,28 @@ def build() -> typer.Typer:
         context_settings=_CONTEXT, pretty_exceptions_enable=False,
     )  # fmt: skip
     app.callback()(_root)
-    for name, command in (
-        ("run", run.run),
-        ("chat", chat.chat),
-        ("resume", run.resume),
-        ("fork", run.fork),
-    ):
-        app.command(name)(command)
-    app.add_typer(_noun("conv", "Conversations: list, show, tree, tail.", conv, ("list", "show", "tree", "tail")))
-    app.add_typer(
-        _noun("skills", "Skills: list, show, check, match, trust.", skills, ("list", "show", "check", "match", "trust"))
-    )
-    app.command("doctor")(doctor.doctor)
+    for name, module in _VERBS.items():
+        app.command(name, context_settings=_settings(name))(_function(module, name))
+    for noun, (help, verbs) in _NOUNS.items():
+        app.add_typer(_noun(noun, help, verbs))
     return app
 
 
-def _noun(name: str, help: str, module: Any, verbs: tuple[str, ...]) -> typer.Typer:
+def _noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
     noun = typer.Typer(name=name, help=help, cls=Noun, rich_markup_mode=None, context_settings=_CONTEXT)
-    for verb in verbs:
-        noun.command(verb)(getattr(module, f"{verb}_" if verb == "list" else verb))
+    for verb, module in verbs.items():
+        noun.command(verb, context_settings=_settings(f"{name} {verb}"))(_function(module, verb))
     return noun
+
+
+def _function(module: str, name: str) -> Any:
+    commands = import_module(f"bough.cli.commands.{module}")
+    return getattr(commands, name, None) or getattr(commands, f"{name}_")
+
+
+def _settings(name: str) -> dict[str, Any]:
+    """What comes after a script is the script's, options too."""
+    return {"allow_interspersed_args": False} if name in ("exec", "skills run") else {}
 
 
 def _show_version(wanted: bool) -> None:
@@ -49,8 +90,14 @@ def _show_version(wanted: bool) -> None:
 
 
 def _root(
+    context: typer.Context,
+    home: options.Home = None,
+    store: options.Store = None,
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """An agent runtime whose conversations fork like git branches, with skills as folders and a real sandbox."""
+    given = {name: value for name, value in (("home", home), ("store", store)) if value is not None}
+    nouns = {noun: dict.fromkeys(verbs, given) for noun, (_, verbs) in _NOUNS.items()}
+    context.default_map = dict.fromkeys(_VERBS, given) | nouns

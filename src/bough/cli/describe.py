@@ -23,7 +23,7 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     Args:
         full: All of its text; otherwise its first lines, fewer of a tool's result.
     """
-    word, summary, text = _WORDS.get(event["kind"], _other)(event)
+    word, summary, text = said(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
     bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
@@ -31,6 +31,11 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     yield from paragraph("\n".join(shown), indent=INDENT)
     if len(shown) < len(lines):
         yield line((f"{'':{INDENT}}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
+
+
+def said(event: JsonObject) -> Said:
+    """Return what an event says: a word for its kind, the summary, the text below it."""
+    return _WORDS.get(event["kind"], _other)(event)
 
 
 def arguments(values: Json) -> str:
@@ -90,8 +95,8 @@ def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
 
 def _started(event: JsonObject) -> Said:
     agent = event.get("agent", {})
-    said = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
-    return "started", [(said, "dim")], ""
+    told = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
+    return "started", [(told, "dim")], ""
 
 
 def _forked(event: JsonObject) -> Said:
@@ -163,12 +168,12 @@ def _script(event: JsonObject) -> Said:
 
 def _changed(event: JsonObject) -> Said:
     changes = {key: value for key, value in event["changes"].items() if key not in ("agent", "instructions")}
-    said = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
+    told = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
     agent = event["changes"].get("agent")
     if agent:
-        said = ", ".join(filter(None, [f"model {agent.get('model')}", said]))
+        told = ", ".join(filter(None, [f"model {agent.get('model')}", told]))
     reason = f" ({event['reason']})" if event.get("reason") else ""
-    return "changed", [(one_line(said) + reason, "dim")], ""
+    return "changed", [(one_line(told) + reason, "dim")], ""
 
 
 def _plain(value: Json) -> str:

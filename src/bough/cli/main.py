@@ -28,7 +28,8 @@ def run(argv: Sequence[str]) -> int:
 
         print(f"bough {__version__}")
         return 0
-    argv = [_without_dash(word) for word in argv]
+    own = list(argv).index("exec") if "exec" in argv else len(argv)  # what follows belongs to a script
+    argv = [*map(_without_dash, argv[:own]), *argv[own:]]
     os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # stderr is for bough's own progress
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]

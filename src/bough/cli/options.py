@@ -48,6 +48,35 @@ Timeout: TypeAlias = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time of the whole run.")
 ]
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer at its end, not as it comes.")]
+Policy: TypeAlias = Annotated[
+    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls wait for your yes.")
+]
+MaxTurns: TypeAlias = Annotated[
+    int | None, typer.Option("--max-turns", metavar="N", min=0, help="Stop after N steps of one run.")
+]
+MaxTokens: TypeAlias = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Stop when N tokens are used, in and out.")
+]
+MaxCost: TypeAlias = Annotated[
+    float | None, typer.Option("--max-cost-usd", metavar="USD", min=0, help="Stop when that much is spent.")
+]
+Secret: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME[=VAR]", help="A secret for scripts, from the environment; repeatable."),
+]
+Agent: TypeAlias = Annotated[
+    Path | None, typer.Option("--agent", metavar="FILE", help="An agent described in YAML or JSON.")
+]
+Skill: TypeAlias = Annotated[
+    str | None, typer.Option("--skill", metavar="NAME", help="Use this skill, as /NAME in the prompt does.")
+]
+Network: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="DOMAIN", help="A domain it may reach; may be repeated. Default: none."),
+]
+Env: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable it sees; may be repeated.")
+]
 Title: TypeAlias = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the conversation.")]
 Tags: TypeAlias = Annotated[
     list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; may be repeated.")
@@ -83,6 +112,21 @@ def settings_of(
         skill_roots=skill_roots or None,
         timeout_seconds=script_timeout,
     )
+
+
+def env_of(pairs: list[str] | None) -> dict[str, str]:
+    """Return `NAME=VALUE` pairs as a mapping.
+
+    Raises:
+        InvalidInput: One has no name or no `=`.
+    """
+    values: dict[str, str] = {}
+    for pair in pairs or ():
+        name, separator, value = pair.partition("=")
+        if not name or not separator:
+            raise InvalidInput(f"--env {pair!r} is no variable", hint="write NAME=VALUE")
+        values[name] = value
+    return values
 
 
 def tags_of(pairs: list[str] | None) -> dict[str, str]:

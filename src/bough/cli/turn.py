@@ -7,16 +7,17 @@ import time
 from contextlib import ExitStack, aclosing
 from typing import TYPE_CHECKING, cast
 
-from bough.cli import describe
+from bough.cli import confirm, describe
 from bough.cli.render import Renderer
 from bough.cli.render.base import SCHEMA_VERSION
+from bough.cli.rules import LIMITS
 from bough.cli.text import Line, Style, line, one_line
-from bough.errors import BoughError, SandboxUnavailable
+from bough.errors import BoughError, LimitExceeded, SandboxUnavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from bough.conversation import AsyncConversation, Update
 
@@ -42,6 +43,9 @@ class Turn:
         self._steps = 0
         self._last_failure = ""
         self._can_run = True
+        self._asks = not json and confirm.can_ask()
+        self._stopped: JsonObject = {}
+        self._warnings: list[str] = []
         self._spinner = ExitStack()
 
     async def heading(self) -> None:
@@ -60,19 +64,32 @@ class Turn:
             )
         )
 
+    def warn_all(self, texts: Iterable[str]) -> None:
+        """Say what a person should know, and keep it for the result that programs read."""
+        for text in texts:
+            self._warnings.append(text)
+            self._renderer.note(line(("warning: ", "warn"), text, hang=9))
+
     async def run(self, *, timeout_seconds: float | None = None, show_from: int | None = None) -> int:
         """Run to the end and return the exit code.
 
         Args:
-            timeout_seconds: Wall time of the whole run; it is interrupted then and can be resumed.
+            timeout_seconds: Wall time of the whole run, the time to answer questions left out; it is interrupted
+                then and can be resumed.
             show_from: Show recorded events from this seq first: the message that was just sent.
         """
-        started = time.monotonic()
+        seconds = 0.0
         try:
             with self._spinner:
                 await self._show_recorded(show_from)
-                async with asyncio.timeout(timeout_seconds):
-                    await self._watch()
+            while True:
+                started = time.monotonic()
+                with self._spinner:
+                    async with asyncio.timeout(None if timeout_seconds is None else timeout_seconds - seconds):
+                        await self._watch()
+                seconds += time.monotonic() - started
+                if not await self._answered():
+                    return self._finished(seconds)
         except TimeoutError:
             return self._failed(_timed_out(timeout_seconds, self._conversation.short_id))
         except BoughError as error:
@@ -80,7 +97,14 @@ class Turn:
         except asyncio.CancelledError:
             self._interrupted()
             raise
-        return self._finished(time.monotonic() - started)
+
+    async def _answered(self) -> bool:
+        """Ask about calls that wait, and say whether the run goes on."""
+        if not self._asks or self._conversation.status != "waiting_for_confirmation":
+            return False
+        self._end_streamed_line()
+        self._streamed = ""
+        return await confirm.ask(self._conversation, self._renderer)
 
     async def _show_recorded(self, start: int | None) -> None:
         if start is None:
@@ -108,6 +132,8 @@ class Turn:
         self._renderer.record({"type": "event", "event": event})
         if stored.kind == "UserMessage":
             self._asked_at = stored.seq
+        if stored.kind in ("LimitReached", "StuckDetected"):
+            self._stopped = event
         if stored.kind == "ModelResponded":
             self._steps += 1
             self._end_response(event)
@@ -151,7 +177,7 @@ class Turn:
         output = self._conversation.state.output if self._steps else ""
         if output and self._streamed != output:
             self._renderer.text(output.rstrip("\n") + "\n")
-        error = self._no_sandbox()
+        error = self._why_ended()
         self._record(output, error=error)
         self._renderer.note(self._summary(seconds))
         if error is None:
@@ -159,6 +185,21 @@ class Turn:
         if not self._json:
             self._renderer.error(error)
         return error.exit_code
+
+    def _why_ended(self) -> BoughError | None:
+        """Return what kept the run from its end, where something did."""
+        conversation = self._conversation
+        if conversation.status == "waiting_for_confirmation":
+            return confirm.unanswered(conversation)
+        if conversation.state.limit is not None:
+            return _limit_reached(self._stopped, conversation.short_id)
+        if conversation.status == "stuck":
+            return BoughError(
+                f"the agent repeats itself: {self._stopped.get('pattern', 'in a circle')}",
+                hint=f'`bough fork {self._again} "…"` tries again in other words',
+                code="internal",
+            )
+        return self._no_sandbox()
 
     def _summary(self, seconds: float) -> Line:
         usage = self._conversation.usage
@@ -214,12 +255,15 @@ class Turn:
             "output": output,
             "steps": self._steps,
             "usage": conversation.usage.model_dump(),
+            "limit": conversation.state.limit,
+            "waiting": conversation.state.waiting,
+            "warnings": self._warnings,
             "next": [f"bough fork {self._again}"],
         }
         self._renderer.record(result if error is None else result | {"error": {"hint": "", **error.as_dict()}})
 
 
-_ENDS = {"finished": "done"}
+_ENDS = {"finished": "done", "waiting_for_confirmation": "waiting for your yes"}
 _TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
 
 
@@ -232,6 +276,17 @@ def _goes_on(event: JsonObject) -> str | None:
             return "thinking"
         case _:
             return None
+
+
+def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
+    limit = event.get("limit", "")
+    value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
+    again = f"`bough resume {name}`" if limit in ("iterations", "wall_seconds") else f"`bough fork {name}`"
+    return LimitExceeded(
+        f"a limit ended the run: {value} of {bound} {LIMITS.get(limit, limit)}",
+        hint=f"{again} goes on, counted from 0",
+        details={key: event.get(key) for key in ("limit", "value", "bound")},
+    )
 
 
 def _timed_out(seconds: float | None, name: str) -> BoughError:

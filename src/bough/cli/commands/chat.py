@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from bough.cli import options
+from bough.cli.agent_file import agent_of
 from bough.cli.keys import escape_pressed
+from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, renderer_for
+from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turn import Turn, started_note
@@ -42,7 +45,13 @@ def chat(
     base_url: options.BaseUrl = None,
     skills: options.SkillRoots = None,
     workspace: options.Workspace = Path(),
+    agent: options.Agent = None,
     executor: options.Executor = None,
+    policy: options.Policy = None,
+    max_turns: options.MaxTurns = None,
+    max_tokens: options.MaxTokens = None,
+    max_cost_usd: options.MaxCost = None,
+    secret: options.Secret = None,
     script_timeout: options.ScriptTimeout = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -58,8 +67,11 @@ def chat(
         script_timeout=script_timeout,
         cwd=workspace,
     )
+    rules = RuleOptions(
+        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
+    )
     with asyncio.Runner() as runner:
-        chatting = runner.run(_begin(id, settings, workspace, model))
+        chatting = runner.run(_begin(id, settings, rules, workspace=workspace, agent=agent, model=model))
         try:
             chatting.loop(runner)
         finally:
@@ -67,30 +79,37 @@ def chat(
     return 0
 
 
-async def _begin(id: str | None, settings: Settings, workspace: Path, model: str | None) -> Chat:
+async def _begin(
+    id: str | None, settings: Settings, rules: RuleOptions, *, workspace: Path, agent: Path | None, model: str | None
+) -> Chat:
     from bough.conversation import AsyncConversation
 
     renderer = renderer_for(json=False)
     if id is None:
-        conversation = await AsyncConversation.create(workspace=workspace, settings=settings)
-        if note := started_note(settings.model is not None, conversation.agent.model_name):
+        conversation = await AsyncConversation.create(
+            agent_of(agent, settings), workspace=workspace, settings=settings, **rules.given(settings)
+        )
+        if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)
     else:
         target = Target.parse(id)
         if target.at is not None:
             raise InvalidInput("a conversation goes on at its end", hint=f"`bough fork {id}` branches off there")
-        conversation = await AsyncConversation.open(target.name, settings=settings)
+        if agent is not None:
+            raise InvalidInput("a conversation keeps its agent", hint="leave --agent out, or start a new one")
+        conversation = await opened_conversation(target.name, settings, rules)
         if model is not None:
             await conversation.set_model(model)
-    return Chat(conversation, renderer)
+    return Chat(conversation, renderer, rules)
 
 
 class Chat:
     """The loop of asking, doing and showing."""
 
-    def __init__(self, conversation: AsyncConversation, renderer: Renderer) -> None:
+    def __init__(self, conversation: AsyncConversation, renderer: Renderer, rules: RuleOptions) -> None:
         self._conversation = conversation
         self._renderer = renderer
+        self._rules = rules
         self._opened = [conversation]
         self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "/fork": self._fork,
@@ -108,7 +127,7 @@ class Chat:
     def loop(self, runner: asyncio.Runner) -> None:
         """Ask and answer until the end of input, `/quit`, or Ctrl+C twice."""
         _edit_lines()
-        runner.run(self._turn().heading())
+        runner.run(self._greet())
         self._note("/help lists the commands")
         interrupted = False
         while True:
@@ -128,6 +147,13 @@ class Chat:
                 self._note("Ctrl+C once more quits")
             except BoughError as error:
                 self._renderer.error(error)
+
+    async def _greet(self) -> None:
+        conversation, turn = self._conversation, self._turn()
+        turn.warn_all(self._rules.kept(conversation.state.policies))
+        home, model = conversation.settings.home, conversation.agent.model_name
+        turn.warn_all(self._rules.warnings(home, conversation.workspace, model))
+        await turn.heading()
 
     def _turn(self) -> Turn:
         return Turn(self._conversation, self._renderer, command="chat", json=False, stream=sys.stdout.isatty())

@@ -96,7 +96,10 @@ def tail(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | None:
-    """Show the last events of a conversation; with --follow, those that come too (with --json, one a line)."""
+    """Show the last events of a conversation.
+
+    With --follow, those that come too; with --json, one a line.
+    """
     target = Target.parse(id)
     settings = options.settings_of(home, store)
     if follow:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
 from bough.cli.turn import Turn, started_note
@@ -18,6 +21,7 @@ from bough.config import Settings
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
     from bough.conversation import AsyncConversation
 
 Prompt = Annotated[
@@ -34,7 +38,14 @@ def run(
     base_url: options.BaseUrl = None,
     skills: options.SkillRoots = None,
     workspace: options.Workspace = Path(),
+    agent: options.Agent = None,
+    skill: options.Skill = None,
     executor: options.Executor = None,
+    policy: options.Policy = None,
+    max_turns: options.MaxTurns = None,
+    max_tokens: options.MaxTokens = None,
+    max_cost_usd: options.MaxCost = None,
+    secret: options.Secret = None,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     title: options.Title = None,
@@ -57,18 +68,26 @@ def run(
         script_timeout=script_timeout,
         cwd=workspace,
     )
+    rules = RuleOptions(
+        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
+    )
     renderer = renderer_for(json=json)
 
     async def main() -> int:
         from bough.conversation import AsyncConversation
 
-        conversation = await AsyncConversation.create(workspace=workspace, title=title, tags=tags, settings=settings)
+        spec = agent_of(agent, settings)
+        message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
+        conversation = await AsyncConversation.create(
+            spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings)
+        )
         async with conversation:
-            if note := started_note(settings.model is not None, conversation.agent.model_name):
+            if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
                 renderer.note(note)
-            turn = Turn(conversation, renderer, command="run", json=json, stream=_streams(no_stream))
+            turn = Turn(conversation, renderer, command="run", json=json, stream=streams(no_stream))
+            turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
-            await conversation.send_message(text)
+            await conversation.send_message(message)
             return await turn.run(timeout_seconds=timeout, show_from=0)
 
     return asyncio.run(main())
@@ -78,6 +97,11 @@ def resume(
     id: options.Conversation = "-",
     prompt: Message = None,
     model: options.Model = None,
+    policy: options.Policy = None,
+    max_turns: options.MaxTurns = None,
+    max_tokens: options.MaxTokens = None,
+    max_cost_usd: options.MaxCost = None,
+    secret: options.Secret = None,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     no_stream: options.NoStream = False,
@@ -92,19 +116,23 @@ def resume(
             "a conversation goes on at its end", hint=f"`bough fork {id}` branches off there, and the fork goes on"
         )
     settings = options.settings_of(home, store, script_timeout=script_timeout)
+    rules = RuleOptions(
+        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
+    )
     renderer = renderer_for(json=json)
 
     async def main() -> int:
-        async with await _open(target.name, settings) as conversation:
+        async with await opened_conversation(target.name, settings, rules) as conversation:
             if model is not None:
                 await conversation.set_model(model)
-            return await _go_on(
+            return await go_on(
                 conversation,
                 renderer,
+                rules,
                 prompt,
                 command="resume",
                 json=json,
-                stream=_streams(no_stream),
+                stream=streams(no_stream),
                 timeout_seconds=timeout,
             )
 
@@ -121,6 +149,11 @@ def fork(
         str, typer.Option("--pending", metavar="close|drop", help="What becomes of calls that are open at the cut.")
     ] = "close",
     model: options.Model = None,
+    policy: options.Policy = None,
+    max_turns: options.MaxTurns = None,
+    max_tokens: options.MaxTokens = None,
+    max_cost_usd: options.MaxCost = None,
+    secret: options.Secret = None,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     no_stream: options.NoStream = False,
@@ -132,10 +165,13 @@ def fork(
     target = Target.parse(id)
     tags = options.tags_of(tag)
     settings = options.settings_of(home, store, script_timeout=script_timeout)
+    rules = RuleOptions(
+        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
+    )
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
-        async with await _open(target.name, settings) as source:
+        async with await opened_conversation(target.name, settings, rules) as source:
             name = title if title is not None or prompt is None else one_line(prompt, 60)
             agent = None if model is None else source.agent.model_copy(update={"model": model})
             branch = await source.fork(
@@ -144,28 +180,24 @@ def fork(
             async with branch:
                 if prompt is None:
                     return await _forked(source, branch)
-                return await _go_on(
+                return await go_on(
                     branch,
                     renderer,
+                    rules,
                     prompt,
                     command="fork",
                     json=json,
-                    stream=_streams(no_stream),
+                    stream=streams(no_stream),
                     timeout_seconds=timeout,
                 )
 
     return asyncio.run(main())
 
 
-async def _open(name: str, settings: Settings) -> AsyncConversation:
-    from bough.conversation import AsyncConversation
-
-    return await AsyncConversation.open(name, settings=settings)
-
-
-async def _go_on(
+async def go_on(
     conversation: AsyncConversation,
     renderer: Renderer,
+    rules: RuleOptions,
     prompt: str | None,
     *,
     command: str,
@@ -173,7 +205,10 @@ async def _go_on(
     stream: bool,
     timeout_seconds: float | None,
 ) -> int:
+    """Run a conversation that exists, after a message where there is one, and return the exit code."""
     turn = Turn(conversation, renderer, command=command, json=json, stream=stream)
+    turn.warn_all(rules.kept(conversation.state.policies))
+    turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()
     start = conversation.state.head
     if prompt is not None:
@@ -208,6 +243,20 @@ def _pending(choice: str) -> Literal["close", "drop"]:
     raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")
 
 
+def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, settings: Settings) -> str:
+    """Return the message that uses a skill.
+
+    Raises:
+        NotFound: The agent has no such skill here.
+    """
+    from bough.agents.build import registry_of
+    from bough.conversation.setup import workspace_folder
+
+    folder = workspace_folder(workspace)
+    skill = registry_of(agent, workspace=folder, home=settings.home, roots=settings.skill_roots).get(name)
+    return f"/{skill.name} {text}"
+
+
 def _prompt(prompt: str | None, file: Path | None) -> str:
     """Return the prompt from the argument, the file or stdin.
 
@@ -231,5 +280,6 @@ def _read(file: Path | None) -> str:
         raise InvalidInput(f"the prompt cannot be read: {error}", hint="give a text file in UTF-8") from error
 
 
-def _streams(no_stream: bool) -> bool:
+def streams(no_stream: bool) -> bool:
+    """Whether the answer is shown as it comes."""
     return not no_stream and sys.stdout.isatty()

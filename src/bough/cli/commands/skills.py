@@ -16,7 +16,7 @@ from bough.errors import InvalidInput
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.skills import CheckedSkill, Diagnostic, Skill, SkillMetadata, SkillRegistry, TriggerMatch
+    from bough.skills import Diagnostic, Skill, SkillMetadata, SkillRegistry, TriggerMatch
 
 _SEVERITY: dict[str, Style] = {"error": "bad", "warning": "warn", "info": "dim"}
 
@@ -29,7 +29,7 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List the skills that apply in a working folder."""
-    registry = _registry(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     found = registry.list_all()
     return Report(
         command="skills list",
@@ -52,7 +52,7 @@ def show(
     json: options.Json = False,
 ) -> Report:
     """Show a skill: its instructions, its files, where it comes from."""
-    skill = _registry(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
+    skill = registry_of(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
     return Report(
         command="skills show",
         data=skill_json(skill.summary())
@@ -67,28 +67,6 @@ def show(
     )
 
 
-def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill, or one of skills.")] = Path(),
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Every skill below DIR.")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict/--lenient", help="Hold to the specification, or load what can be understood.")
-    ] = False,
-    home: options.Home = None,
-    store: options.Store = None,
-    json: options.Json = False,
-) -> Report:
-    """Check skills and say how to mend them; exit code 1 when one has an error."""
-    from bough.skills.check import check as check_skills
-
-    checked = check_skills(directory, recursive=recursive, mode="strict" if strict else "lenient")
-    return Report(
-        command="skills check",
-        data={"skills": [skill.as_dict() for skill in checked]},
-        blocks=list(_findings(checked)),
-        exit_code=1 if any(skill.has_errors or not skill.loaded for skill in checked) else 0,
-    )
-
-
 def match(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A message.")],
     workspace: options.Workspace = Path(),
@@ -97,10 +75,13 @@ def match(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Say which skills a message would activate, and which are nearest to it."""
+    """Say which skills a message would activate.
+
+    And which are nearest to it.
+    """
     from bough.skills import TriggerIndex
 
-    registry = _registry(workspace, options.settings_of(home, store, skill_roots=skills))
+    registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
     return Report(
@@ -122,17 +103,20 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust the code that this project's skills carry, as it is now; any change asks again."""
+    """Trust the code that this project's skills carry.
+
+    As it is now: any change asks again.
+    """
     from bough.skills import TrustStore
     from bough.skills.trust import code_skills
 
     trusted = TrustStore(options.settings_of(home, store).home)
-    folder = _folder(workspace)
+    folder = folder_of(workspace)
     if revoke:
         return _revoked(trusted.revoke(folder))
     found = sorted(code_skills(folder))
     if found and not dry_run:
-        _ask(found, yes=yes or json)
+        _ask(found, yes=yes, json=json)
         trusted.trust(folder)
     done = "would be trusted" if dry_run else "trusted"
     blocks = [line((file, "id"), f"  {done}") for file in found]
@@ -159,7 +143,7 @@ def _revoked(was_there: bool) -> Report:
     return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(said)])
 
 
-def _ask(files: list[str], *, yes: bool) -> None:
+def _ask(files: list[str], *, yes: bool, json: bool) -> None:
     """Ask whether to trust these skills.
 
     Raises:
@@ -169,7 +153,7 @@ def _ask(files: list[str], *, yes: bool) -> None:
 
     if yes:
         return
-    if not sys.stdin.isatty():
+    if json or not sys.stdin.isatty():
         raise InvalidInput("nobody is there to be asked", hint="look at the skills, then give --yes")
     for file in files:
         typer.echo(f"  {file}", err=True)
@@ -177,17 +161,23 @@ def _ask(files: list[str], *, yes: bool) -> None:
         raise InvalidInput("nothing was trusted", hint="they stay out until you say yes")
 
 
-def _folder(workspace: Path) -> Path:
+def folder_of(workspace: Path) -> Path:
+    """Return the working folder.
+
+    Raises:
+        InvalidInput: It is none.
+    """
     folder = workspace.expanduser().absolute()
     if not folder.is_dir():
         raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
     return folder
 
 
-def _registry(workspace: Path, settings: Settings) -> SkillRegistry:
+def registry_of(workspace: Path, settings: Settings) -> SkillRegistry:
+    """Return the skills that apply in a working folder."""
     from bough.skills import SkillRegistry
 
-    return SkillRegistry.open(_folder(workspace), home=settings.home, roots=settings.skill_roots)
+    return SkillRegistry.open(folder_of(workspace), home=settings.home, roots=settings.skill_roots)
 
 
 def _match_json(match: TriggerMatch) -> JsonObject:
@@ -215,7 +205,7 @@ def _listing(registry: SkillRegistry) -> Iterator[Block]:
         yield line((f"{skill.name}: not used, it carries code and this project is not trusted", "warn"))
     for each in registry.diagnostics:
         if each.code != "untrusted":
-            yield from _diagnostic(each, with_path=True)
+            yield from diagnostic_lines(each, with_path=True)
 
 
 def _row(skill: SkillMetadata) -> tuple[Span, ...]:
@@ -229,22 +219,19 @@ def _sheet(skill: Skill) -> Iterator[Line]:
     for name in skill.resources.all:
         yield line(("  file  ", "dim"), name)
     for each in skill.diagnostics:
-        yield from _diagnostic(each)
+        yield from diagnostic_lines(each)
     yield line()
     yield from paragraph(skill.content)
 
 
-def _findings(checked: list[CheckedSkill]) -> Iterator[Line]:
-    for skill in checked:
-        good = skill.loaded and not skill.has_errors
-        yield line(("ok   " if good else "bad  ", "good" if good else "bad"), (skill.name, "strong"), f"  {skill.path}")
-        for each in skill.diagnostics:
-            yield from _diagnostic(each)
-    bad = sum(skill.has_errors or not skill.loaded for skill in checked)
-    yield line((f"{len(checked)} checked, {bad} with errors", "dim"))
+def diagnostic_lines(found: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
+    """Yield what was noticed and how to mend it.
 
-
-def _diagnostic(found: Diagnostic, *, with_path: bool = False) -> Iterator[Line]:
+    Args:
+        with_path: Name the file it is about.
+        file: Name it only where it is another one than this.
+    """
+    with_path = with_path or (file is not None and str(found.path) not in ("", file))
     place = f"line {found.line}: " if found.line else ""
     where = f"{found.path}: " if with_path and found.path else ""
     said = f"  {where}{place}{found.message}"

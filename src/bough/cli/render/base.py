@@ -51,6 +51,10 @@ class Renderer(Protocol):
         """Show progress."""
         ...
 
+    def prompt(self, text: str) -> None:
+        """Ask for a line, which is typed after it."""
+        ...
+
     def result(self, line: Line) -> None:
         """Show one line of a result that comes bit by bit."""
         ...

@@ -42,6 +42,9 @@ class JsonRenderer:
     def note(self, line: Line) -> None:
         """Nothing: a program reads this."""
 
+    def prompt(self, text: str) -> None:
+        """Nothing: nobody is asked."""
+
     def result(self, line: Line) -> None:
         """Nothing: the data is in the envelope."""
 

@@ -39,6 +39,11 @@ class PlainRenderer:
         """Write a line to stderr."""
         self._write(self._err, line)
 
+    def prompt(self, text: str) -> None:
+        """Write to stderr, and stay on the line."""
+        self._err.write(text)
+        self._err.flush()
+
     def result(self, line: Line) -> None:
         """Write a line to stdout."""
         self._write(self._out, line)

@@ -1,0 +1,151 @@
+"""`bough exec`: a file, or a piece of code, in the sandbox by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from bough.cli import options
+from bough.cli.ran import exit_code_of, ran_json, ran_notes, write_streams
+from bough.cli.render import Report, renderer_for
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.execution.base import CodeExecutionInput, CodeExecutionResult
+
+Language: TypeAlias = Literal["python", "bash", "sh", "node"]
+_LANGUAGES: Mapping[str, Language] = {"python": "python", "bash": "bash", "sh": "sh", "node": "node"}
+_ENDINGS: Mapping[str, Language] = {
+    ".py": "python",
+    ".sh": "sh",
+    ".bash": "bash",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+}
+
+
+def exec_(
+    file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A script.")] = None,
+    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    code: Annotated[str | None, typer.Option("--code", "-c", metavar="CODE", help="Run this instead.")] = None,
+    language: Annotated[
+        str | None,
+        typer.Option("--language", metavar="python|bash|sh|node", help="Default: by FILE's ending or #! line."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
+    ] = None,
+    network: options.Network = None,
+    memory: Annotated[int | None, typer.Option("--memory", metavar="MB", min=1, help="Default: 512.")] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option("--workspace", "-C", metavar="DIR", help="Work in this folder. Default: a fresh, empty one."),
+    ] = None,
+    env: options.Env = None,
+    stdin: Annotated[
+        Path | None, typer.Option("--stdin", metavar="FILE", help="What it reads from stdin; - is bough's own.")
+    ] = None,
+    executor: options.Executor = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Run a script in the sandbox. Its exit code is bough's; 124 after a timeout, 6 where no sandbox works.
+
+    Options of bough go before FILE; everything after it is the script's.
+    """
+    argv = (*(() if file is None or code is None else (file,)), *(args or ()))  # with -c there is no FILE
+    request = _program(Path(file) if file is not None and code is None else None, code, language)
+    request = replace(
+        request,
+        argv=argv,
+        timeout_seconds=timeout,
+        env=options.env_of(env),
+        stdin=b"" if stdin is None else _stdin(stdin),
+    )
+    request = _bounded(request, network=network, memory=memory, workspace=workspace)
+    settings = options.settings_of(home, store, executor=executor)
+    ran = asyncio.run(_executed(settings.executor, request))
+    if json:
+        return Report(command="exec", data=ran_json(ran), exit_code=exit_code_of(ran))
+    write_streams(ran)
+    renderer = renderer_for(json=False)
+    for note in ran_notes(ran):
+        renderer.note(note)
+    return exit_code_of(ran)
+
+
+def _program(file: Path | None, code: str | None, language: str | None) -> CodeExecutionInput:
+    """Return what is to be run. The script's text goes in and nothing else of its folder.
+
+    Raises:
+        InvalidInput: There is neither, the file is no text, or nobody knows its language.
+    """
+    from bough.execution.base import CodeExecutionInput
+
+    if language is not None and language not in _LANGUAGES:
+        raise InvalidInput(f"the language {language!r} is not known", hint=f"choose one of: {', '.join(_LANGUAGES)}")
+    chosen = None if language is None else _LANGUAGES[language]
+    if file is None:
+        if code is None:
+            raise InvalidInput("there is nothing to run", hint="bough exec FILE, or bough exec -c CODE")
+        return CodeExecutionInput(code=code, language=chosen or "python")
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}", hint="give a script that is text in UTF-8") from error
+    chosen = chosen or _ENDINGS.get(file.suffix.lower())
+    if chosen is not None:
+        return CodeExecutionInput(code=text, language=chosen)
+    if not text.startswith("#!"):
+        raise InvalidInput(f"nobody knows how to run {file}", hint=f"--language {'|'.join(_LANGUAGES)}")
+    return CodeExecutionInput(code=text, command=_interpreter(text))
+
+
+def _interpreter(text: str) -> tuple[str, ...]:
+    words = text[2:].split("\n", 1)[0].split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [word for word in words[1:] if word != "-S"]
+    if not words:
+        raise InvalidInput("the first line of the script names no interpreter", hint="--language says what it is")
+    return tuple(words)
+
+
+def _bounded(
+    request: CodeExecutionInput, *, network: list[str] | None, memory: int | None, workspace: Path | None
+) -> CodeExecutionInput:
+    from bough.execution.base import ExecutionLimits, Network
+
+    limits = ExecutionLimits() if memory is None else ExecutionLimits(memory_bytes=memory << 20)
+    request = replace(request, limits=limits, network=Network(domains=tuple(network or ())))
+    if workspace is None:
+        return request
+    from bough.skills.scripts import guarded_mounts
+
+    folder = workspace.expanduser().absolute()
+    return replace(request, workspace=str(folder), mounts=tuple(guarded_mounts(folder)))
+
+
+def _stdin(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a file, or -") from error
+
+
+async def _executed(name: str, request: CodeExecutionInput) -> CodeExecutionResult:
+    from bough.execution.named import executor_named
+
+    executor = executor_named(name)
+    try:
+        return await executor.execute(request)
+    finally:
+        await executor.aclose()

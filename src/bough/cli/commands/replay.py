@@ -1,0 +1,103 @@
+"""`bough replay`: does a recorded conversation still go the same way?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import load_agent
+from bough.cli.opening import opened_conversation
+from bough.cli.render import Report
+from bough.cli.rules import RuleOptions
+from bough.cli.target import Target
+from bough.cli.text import Line, Style, line
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+    from bough.conversation.replay import Difference, ReplayReport
+
+_STYLES: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
+
+
+def replay(
+    id: options.Conversation = "-",
+    until: Annotated[
+        int | None, typer.Option("--until", metavar="SEQ", min=0, help="Only the events before this one.")
+    ] = None,
+    agent: options.Agent = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    script_timeout: options.ScriptTimeout = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Run a conversation again and show what differs.
+
+    The recorded responses stand for the model. Tools and scripts really run, in the same workspace. Exit code 0 when
+    nothing differs, 1 when something does.
+    """
+    target = Target.parse(id)
+    if until is not None and target.at is not None:
+        raise InvalidInput("the end is given twice", hint="write ID@SEQ or --until SEQ")
+    settings = options.settings_of(home, store, base_url=base_url, script_timeout=script_timeout)
+    spec = None if agent is None else load_agent(agent, base_url=base_url)
+    stop = until if until is not None else target.at
+    name, report = asyncio.run(_replayed(settings, target.name, stop, spec, model))
+    return Report(
+        command="replay",
+        data=_data(name, report),
+        blocks=list(_sheet(report)),
+        next=() if report.same else (f"bough conv show {name} --full",),
+        exit_code=0 if report.same else 1,
+    )
+
+
+async def _replayed(
+    settings: Settings, name: str, until: int | None, agent: AgentSpec | None, model: str | None
+) -> tuple[str, ReplayReport]:
+    from bough.conversation.replay import replay
+
+    async with await opened_conversation(name, settings, RuleOptions()) as conversation:
+        if until is not None and until > conversation.state.head:
+            head = conversation.state.head
+            raise InvalidInput(
+                f"{conversation.short_id} has {head} events, not {until}", hint=f"give a number from 0 to {head}"
+            )
+        return conversation.short_id, await replay(conversation, until=until, agent=agent, model=model)
+
+
+def _data(name: str, report: ReplayReport) -> JsonObject:
+    return {
+        "conversation": name,
+        "same": report.same,
+        "events": report.events,
+        "differences": [_difference_json(each) for each in report.differences],
+        "output": report.output,
+        "error": None if report.error is None else report.error.as_dict(),
+    }
+
+
+def _difference_json(each: Difference) -> JsonObject:
+    return {"seq": each.seq, "recorded": each.recorded, "replayed": each.replayed}
+
+
+def _sheet(report: ReplayReport) -> Iterator[Line]:
+    for each in report.differences:
+        kind = (each.recorded or each.replayed or {}).get("kind", "")
+        yield line((f"event {each.seq}  {kind}", "strong"))
+        for shown in each.render().splitlines():
+            yield line((shown, _STYLES.get(shown[:1], "")))
+    if report.error is not None:
+        yield line(("the replay ended early: ", "bad"), report.error.message, hang=2)
+    if report.same:
+        yield line(("same  ", "good"), f"{report.events} events compared")
+    else:
+        yield line(("different  ", "bad"), f"{len(report.differences)} of {report.events} events")

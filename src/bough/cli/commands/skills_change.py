@@ -1,0 +1,148 @@
+"""`bough skills new`, `bough skills add`, `bough skills lock`: skills come in, and stay what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills import diagnostic_lines, folder_of
+from bough.cli.render import Report
+from bough.cli.text import Line, line
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.skills import Diagnostic
+    from bough.skills.install import Installed
+
+PROJECT_SKILLS = Path(".agents") / "skills"
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and hyphens.")],
+    description: Annotated[
+        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does, and when to use it.")
+    ] = None,
+    script: Annotated[bool, typer.Option("--script", help="With a script to begin with.")] = False,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Where. Default: .agents/skills of the project.")
+    ] = None,
+    workspace: options.Workspace = Path(),
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Start a skill: a folder with a SKILL.md.
+
+    It holds to the specification from the first moment.
+    """
+    from bough.skills.new import new_skill
+
+    if description is None:
+        raise InvalidInput(
+            "a skill needs a description: it is all that a model sees of it first",
+            hint='--description "what it does, and when to use it"',
+        )
+    place = root if root is not None else folder_of(workspace) / PROJECT_SKILLS
+    file = new_skill(place, name, description=description, script=script)
+    return Report(
+        command="skills new",
+        data={"name": name, "path": str(file)},
+        blocks=[line((name, "id"), f"  {file}")],
+        next=(f"bough skills check {file.parent}",),
+    )
+
+
+def add(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder, an archive, GIT_URL@COMMIT, or a site's address.")
+    ],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this skill; may be repeated.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace one that is there already.")] = False,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Where to. Default: `installed` in bough's home.")
+    ] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Take in skills from elsewhere, and lock them.
+
+    Says what is suspicious in them. Nothing of them is run.
+    """
+    from bough.skills.install import install
+    from bough.skills.scan import Scanner
+
+    settings = options.settings_of(home, store)
+    installed = install(source, root or settings.home / "installed", names=only or (), replace=replace)
+    scanner = Scanner()
+    found = [(each, (*each.diagnostics, *scanner.scan_folder(each.folder))) for each in installed]
+    return Report(
+        command="skills add",
+        data={"skills": [_installed_json(each, notes) for each, notes in found]},
+        blocks=[shown for each, notes in found for shown in _installed(each, notes)],
+        next=(f"bough skills show {installed[0].name}",),
+    )
+
+
+def lock(
+    root: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 when a byte differs.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Write down what installed skills are, or compare.
+
+    `skills.lock` holds the digest of every file; --verify compares with it.
+    """
+    from bough.skills.lock import NAME, lock_all, verify_lock, write_lock
+
+    folder = root or options.settings_of(home, store).home / "installed"
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder of skills", hint="give one, or add a skill first")
+    if verify:
+        return _verified(folder, verify_lock(folder))
+    locked = lock_all(folder)
+    write_lock(folder / NAME, locked)
+    return Report(
+        command="skills lock",
+        data={
+            "file": str(folder / NAME),
+            "skills": [{"folder": each.folder, "source": each.source, "digest": each.digest} for each in locked],
+        },
+        blocks=[line((each.folder, "id"), (f"  {each.digest[:16]}", "dim"), f"  {each.source}") for each in locked],
+    )
+
+
+def _verified(folder: Path, faults: list[Diagnostic]) -> Report:
+    blocks = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
+    return Report(
+        command="skills lock",
+        data={"folder": str(folder), "diagnostics": [each.as_dict() for each in faults]},
+        blocks=blocks or [line(("ok  ", "good"), f"{folder} is as it was locked")],
+        exit_code=1 if faults else 0,
+    )
+
+
+def _installed_json(each: Installed, notes: tuple[Diagnostic, ...]) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "path": str(each.folder),
+        "source": each.lock.source,
+        "digest": each.lock.digest,
+        "diagnostics": [note.as_dict() for note in notes],
+    }
+
+
+def _installed(each: Installed, notes: tuple[Diagnostic, ...]) -> Iterator[Line]:
+    yield line((each.name, "id"), f"  {each.folder}")
+    for note in notes:
+        yield from diagnostic_lines(note, with_path=True)

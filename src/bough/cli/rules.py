@@ -1,0 +1,113 @@
+"""What the options of a run say about the rules of a conversation: policy, limits, hooks, secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.config import Settings
+from bough.errors import InvalidInput, Unavailable
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.conversation.rules import GivenRules
+    from bough.guard import Limits, Secrets
+
+LIMITS: Mapping[str, str] = {
+    "requests": "requests",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "total_tokens": "tokens",
+    "cost_usd": "USD",
+    "wall_seconds": "s",
+    "iterations": "turns",
+}
+"""What the bounds of a run are counted in, for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """The rules as they were typed; None was not said.
+
+    Attributes:
+        secrets: `NAME`, or `NAME=VARIABLE` where the variable is called otherwise.
+    """
+
+    policy: str | None = None
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    secrets: Sequence[str] = ()
+
+    def given(self, settings: Settings) -> GivenRules:
+        """Return the rules for a conversation that is started or opened, the user's own hooks among them.
+
+        Raises:
+            InvalidInput: A value, or the file of hooks in the home folder, is not right.
+        """
+        from bough.guard import HookSet, policy_named
+
+        return {
+            "confirmation_policy": policy_named(self.policy or settings.policy),
+            "hooks": HookSet.load(settings.home / "hooks.json"),
+            "limits": self._limits(),
+            "secrets": _secrets(self.secrets),
+        }
+
+    def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
+        """Yield what a person should know before the run: hooks that are not asked, a cost nobody can count."""
+        from bough.guard import find_hooks
+
+        yield from find_hooks(home=home, project=workspace, trusted=False).notes
+        if self.max_cost_usd is not None and model is not None and not _has_price(model):
+            yield f"the prices of {model} are not known: --max-cost-usd cannot stop it, --max-tokens can"
+
+    def kept(self, recorded: JsonObject) -> Iterator[str]:
+        """Yield what was asked for in vain: the recorded rules of a conversation are never widened."""
+        from bough.guard import limits_from_json, policy_from_json, policy_named
+        from bough.guard.policy import allows_change
+
+        old = policy_from_json(recorded["policy"]) if "policy" in recorded else None
+        if self.policy and old is not None and not allows_change(old, policy_named(self.policy)):
+            yield f"--policy {self.policy}: the conversation asks more often, and goes on doing so"
+        bounds = limits_from_json(recorded.get("limits") or {}).to_json()
+        for name, wanted in self._limits().to_json().items():
+            if name in bounds and wanted > bounds[name]:
+                yield f"the conversation has a limit of {bounds[name]} {LIMITS[name]}, and keeps it"
+
+    def _limits(self) -> Limits:
+        from bough.guard import Limits
+
+        return Limits(iterations=self.max_turns, total_tokens=self.max_tokens, cost_usd=self.max_cost_usd)
+
+
+def _has_price(model: str) -> bool:
+    """Whether what a model costs is known; the offline planner costs nothing."""
+    from genai_prices import Usage, calc_price
+
+    if model == "offline":
+        return True
+    try:
+        calc_price(Usage(input_tokens=1, output_tokens=1), model.partition(":")[2])
+    except LookupError:
+        return False
+    return True
+
+
+def _secrets(named: Sequence[str]) -> Secrets:
+    """Return secrets that are read from the environment when a script needs them.
+
+    Raises:
+        InvalidInput: One has no value now, is too short to be masked, or has a name that cannot be.
+    """
+    from bough.guard import EnvSecret, Secrets
+
+    pairs = [each.partition("=") for each in named]
+    secrets = Secrets({name: EnvSecret(variable or name) for name, _, variable in pairs})
+    try:
+        secrets.values()
+    except Unavailable as error:
+        raise InvalidInput(f"--secret: {error.message}", hint=error.hint) from error
+    return secrets

@@ -1,0 +1,102 @@
+"""A conversation as a document: Markdown, or one HTML file that needs nothing else and runs nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from bough.cli.describe import said
+from bough.cli.target import short
+from bough.cli.text import Span
+from bough.events.record import ConversationRecord
+from bough.types import JsonObject
+
+_SPOKEN = ("user", "model")
+_CSS = """
+:root { color-scheme: light dark; --line: #8885; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { font-size: 1rem; margin: 0; } h2 a { color: inherit; opacity: .6; text-decoration: none; }
+article { border-left: 3px solid var(--line); padding: .25rem 0 .25rem 1rem; margin: 1rem 0; }
+.user { border-color: #2a7; } .model { border-color: #27a; } .failed, .error, .rejected { border-color: #b33; }
+.summary { font-weight: normal; opacity: .8; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding: .5rem; background: var(--soft); }
+.user pre, .model pre { background: none; padding: 0; font: inherit; }
+"""
+
+
+def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
+    """Yield the document piece by piece: what was said as it is, what tools said in fences."""
+    yield f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n"
+    for event in events:
+        word, summary, text = said(event)
+        yield f"\n## {event['seq']} {word}\n"
+        if word == "user":
+            yield f"\n{_joined(summary)}{chr(10) + text if text else ''}\n"
+            continue
+        yield f"\n{_code(_joined(summary))}\n" if _joined(summary) else ""
+        yield f"\n{text}\n" if text and word in _SPOKEN else f"\n{_fenced(text)}\n" if text else ""
+
+
+def as_html(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
+    """Yield the document piece by piece. Every text is escaped, and a policy in it lets nothing be loaded or run."""
+    title = escape(_one_line(record.title or "untitled"))
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    yield (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
+        f"<body><header><h1>{title}</h1><p>{escape(_about(record))}</p></header><main>\n"
+    )
+    for event in events:
+        yield _article(event)
+    yield "</main></body></html>\n"
+
+
+def _article(event: JsonObject) -> str:
+    word, summary, text = said(event)
+    seq, told = event["seq"], _joined(summary)
+    if word == "user":
+        text, told = "\n".join(filter(None, (told, text))), ""
+    body = f"<pre>{escape(text)}</pre>" if text else ""
+    return (
+        f'<article class="{escape(word)}" id="e{seq}"><h2><a href="#e{seq}">{seq}</a> {escape(word)} '
+        f'<span class="summary">{escape(told)}</span></h2>{body}</article>\n'
+    )
+
+
+def _about(record: ConversationRecord) -> str:
+    parts = [
+        f"conversation {record.id}",
+        f"agent {record.config.get('agent', '?')}",
+        f"model {record.config.get('model', '?')}",
+        f"{record.head} events",
+        record.status,
+    ]
+    if record.forked_from is not None:
+        parts.append(f"fork of {short(record.forked_from)}@{record.forked_at}")
+    return " · ".join(parts)
+
+
+def _joined(summary: Sequence[Span]) -> str:
+    return "".join(text for text, _ in summary).strip()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _code(text: str) -> str:
+    ticks = "`" * (_longest(text) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{_one_line(text)}{pad}{ticks}"
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, _longest(text) + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _longest(text: str) -> int:
+    """Return how many backticks follow one another in `text` at most."""
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
