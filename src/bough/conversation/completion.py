@@ -29,3 +29,9 @@ async def completed(work: Coroutine[Any, Any, T]) -> T:
         task.exception()  # looked at, so that nobody is told of it twice
         raise cancelled
     return task.result()
+
+
+def is_cancelled() -> bool:
+    """Whether the running task was asked to stop; a cancellation that it meets otherwise is somebody else's."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

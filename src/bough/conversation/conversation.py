@@ -18,29 +18,26 @@ from bough.conversation import aside
 from bough.conversation.activation import standing_events
 from bough.conversation.branch import ForkOverrides, ForkRequest, Source
 from bough.conversation.compare import Comparison, compare, grafted
+from bough.conversation.completion import is_cancelled
 from bough.conversation.decisions import Decisions
 from bough.conversation.fork import Pending, Snap, Turn
 from bough.conversation.journal import Journal, Update
 from bough.conversation.message import checked as message_event
-from bough.conversation.message import events_of
+from bough.conversation.message import events_of, said
+from bough.conversation.opening import Beginning, page_of, reopened
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.runner import Runner
 from bough.conversation.setup import (
     agent_changes,
     blueprint_of,
-    recorded_spec,
     resolved_model,
-    settled_spec,
-    workspace_folder,
 )
 from bough.conversation.state import State
 from bough.conversation.surroundings import Surroundings
 from bough.conversation.workspace import ForkedWorkspace, WorkspacePolicy
 from bough.errors import Conflict, PermissionDenied
-from bough.events import open_store
 from bough.events.model import (
-    ConversationStarted,
     Event,
     PauseRequested,
     StateChanged,
@@ -50,10 +47,9 @@ from bough.events.model import (
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.guard import HookVerdict, Policy
+from bough.guard import Policy
 from bough.skills import SkillRegistry
 from bough.skills.triggers import TriggerIndex
-from bough.types import new_id
 
 
 class AsyncConversation:
@@ -112,36 +108,9 @@ class AsyncConversation:
         """
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
-        folder = workspace_folder(workspace)
-        spec = settled_spec(agent, settings)
-        blueprint = blueprint_of(spec, folder, settings)
-        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
-        cid = id or new_id()
-        started = ConversationStarted(
-            agent=spec.snapshot(),
-            workspace=str(folder),
-            instructions=blueprint.instructions,
-            policies={"executor": surroundings.executor.name, **rules.to_json()},
-            title=title,
-            tags=dict(tags or {}),
-        )
-        new = ConversationRecord(
-            id=cid,
-            root=cid,
-            title=title,
-            tags=dict(tags or {}),
-            config={"agent": spec.name, "model": spec.model_name, "workspace": str(folder)},
-            created=started.ts,
-            updated=started.ts,
-        )
-        async with surroundings.kept_on_success():
-            greeting = await rules.guard(cid, folder).on_start()
-            record = await surroundings.store.create(
-                new, events=[started, *standing_events(blueprint.standing), *_said(greeting)]
-            )
-            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
-            await journal.catch_up()
-            return cls(journal, record, blueprint, surroundings=surroundings, rules=rules)
+        new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
+        opened = await new.started(store, executor, settings, rules)
+        return opened.handed_to(cls)
 
     @classmethod
     async def open(
@@ -169,21 +138,8 @@ class AsyncConversation:
             InvalidInput: The recorded agent cannot be rebuilt from its record alone.
         """
         settings = settings or Settings.load()
-        surroundings = await Surroundings.of(settings, store, executor, settings.executor)
-        async with surroundings.kept_on_success():
-            cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
-            record = await surroundings.store.get(cid)
-            asked = Rules.given(settings, **given)
-            journal = Journal(surroundings.store, cid, secrets=asked.secrets)
-            await journal.catch_up()
-            rules = Rules.resumed(journal.state.policies, asked)
-            spec = agent or recorded_spec(journal.state)
-            surroundings.narrow(str(journal.state.policies.get("executor", "")), given=executor or spec.executor)
-            blueprint = blueprint_of(spec, workspace_folder(journal.state.workspace), settings)
-            conversation = cls(journal, record, blueprint, surroundings=surroundings, rules=rules)
-            if agent is not None and agent.snapshot() != journal.state.agent:
-                await conversation._replace_agent(blueprint)
-            return conversation
+        opened = await reopened(id, store, agent, executor, settings, Rules.given(settings, **given))
+        return opened.handed_to(cls)
 
     @classmethod
     async def list(
@@ -196,15 +152,7 @@ class AsyncConversation:
         settings: Settings | None = None,
     ) -> Page:
         """Return a page of the store's conversations, most recently updated first."""
-        settings = settings or Settings.load()
-        opened = (
-            store if store is not None and not isinstance(store, str) else await open_store(store or settings.store)
-        )
-        try:
-            return await opened.list(filter, cursor, limit)
-        finally:
-            if opened is not store:
-                await opened.aclose()
+        return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
     # What it is.
 
@@ -297,7 +245,7 @@ class AsyncConversation:
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        await self._journal.append(*events_of(checked, self.state, self._triggers, self.skills), *_said(verdict))
+        await self._journal.append(*events_of(checked, self.state, self._triggers, self.skills), *said(verdict))
 
     async def run(self) -> RunResult:
         """Run until the model has answered everything, and return how it ended.
@@ -316,7 +264,7 @@ class AsyncConversation:
         try:
             return await self._run
         except asyncio.CancelledError:
-            if not self._interrupting or _is_cancelled():
+            if not self._interrupting or is_cancelled():
                 raise
             return self._runner().result(self.state.head)
         finally:
@@ -548,15 +496,3 @@ class AsyncConversation:
 
     def _runner(self) -> Runner:
         return Runner(self._journal, self._blueprint, self._surroundings, self._rules)
-
-
-def _said(verdict: HookVerdict) -> list[Event]:
-    """Return what hooks said as events: their record, and a message for the model where they have one."""
-    context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
-    return [*verdict.events, *context]
-
-
-def _is_cancelled() -> bool:
-    """Whether whoever runs this was asked to stop."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -11,6 +11,7 @@ from bough.conversation.setup import title_of
 from bough.conversation.state import State
 from bough.errors import InvalidInput
 from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
+from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
 from bough.skills.triggers import TriggerIndex
 
@@ -66,3 +67,9 @@ def events_of(message: UserMessage, state: State, triggers: TriggerIndex, regist
     if state.title is None and (title := title_of(message.plain)):
         events.append(StateChanged(changes={"title": title}))
     return events
+
+
+def said(verdict: HookVerdict) -> list[Event]:
+    """Return what hooks said as events: their record, and a message for the model where they have one."""
+    context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
+    return [*verdict.events, *context]

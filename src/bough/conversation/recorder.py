@@ -32,6 +32,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
+from bough.conversation.completion import is_cancelled
 from bough.conversation.journal import Delta, Journal
 from bough.conversation.outcome import MAX_RESULT_BYTES, clean, recorded, restored, shortened
 from bough.conversation.response import usage_of, with_distinct_calls
@@ -124,7 +125,7 @@ class Recorder(AbstractCapability[ToolContext]):
         try:
             result = recorded(await handler(args))
         except asyncio.CancelledError as error:
-            if not _is_cancelled():  # the tool's own affair: it awaited something that was cancelled
+            if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
             with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
                 await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
@@ -212,11 +213,6 @@ def _answer(outcome: ToolOutcome) -> Any:
 def _arguments(args: dict[str, Any]) -> JsonObject:
     value: Any = recorded(args)
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _delta(event: AgentStreamEvent) -> Delta | None:
