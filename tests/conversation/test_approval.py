@@ -239,3 +239,17 @@ async def test_hooks_are_not_lost_by_opening_again(start: Any, scripted: Any, st
         conversation.id, store=store, agent=conversation.agent, settings=settings, hooks=hooks
     )
     assert again._rules.hooks == hooks
+
+
+async def test_hooks_are_asked_once_a_call_and_recorded_before_it_runs(start: Any, scripted: Any, tool: Tool) -> None:
+    async def allow(_: Any) -> None:
+        return None
+
+    hooks = HookSet(
+        (Hook(kind=HookKind.PRE_TOOL_USE, function=allow), Hook(kind=HookKind.POST_TOOL_USE, function=allow))
+    )
+    source = await start(scripted(tool_call("act", name="a"), "done", tools=(tool.act,)), hooks=hooks)
+    await source.send_message("go")
+    await source.run()
+    kinds = [stored.kind async for stored in source.events if stored.kind.startswith(("Hook", "Tool"))]
+    assert kinds == ["HookRan", "ToolCalled", "ToolReturned", "HookRan"], "none is lost at the end of the run"
