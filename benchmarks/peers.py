@@ -1,0 +1,220 @@
+"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills. Run only when asked for.
+
+Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
+bough, which is the `floor` of the figure: the `ratio` says how many times longer the peer takes. No model is called. A
+peer that cannot be installed here, or that lacks the operation, is said in one line, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from uuid import UUID
+
+from bough.events import SqliteEventStore
+from bough.events.model import UserMessage
+from bough.skills.discover import Root, discover
+from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
+
+SIZES = (1_000, 10_000)
+SKILLS = 1_000
+FORKS = 20
+"""How many forks bough makes a round: one is too short to be timed alone."""
+TEXT = "x" * 200
+CHILD = Path(__file__).parent / "peer" / "child.py"
+
+
+class Lacking(Exception):
+    """A peer that cannot be measured here, and why."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A peer to be installed.
+
+    Attributes:
+        python: The oldest minor version of Python 3 that its current release runs on.
+        forks: The operations of `peer/child.py` that come nearest to a fork, and what each is.
+        skills: Whether it has a public loader of skill folders.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    python: int
+    forks: tuple[tuple[str, str], ...]
+    skills: bool = False
+
+
+PEERS = (
+    Peer("openhands", ("openhands-sdk",), 12, (("fork", "Conversation.fork"),), skills=True),
+    Peer(
+        "langgraph",
+        ("langgraph", "langgraph-checkpoint-sqlite"),
+        11,
+        (("fork", "update_state, one message"), ("copy", "update_state as __copy__")),
+    ),
+    Peer("openai-agents", ("openai-agents",), 11, (("fork", "create_branch_from_turn"),)),
+)
+
+
+class Child:
+    """A peer's process, asked over its input and output."""
+
+    def __init__(self, asked: IO[str], answered: IO[str]) -> None:
+        self.asked, self.answered = asked, answered
+        self.versions = str(self.answer()["versions"])
+
+    def ask(self, operation: str, argument: int | str) -> float:
+        """Return the seconds that the operation took in the peer; 0 where it is not timed."""
+        # A process that has ended says so by its missing answer.
+        with suppress(BrokenPipeError):
+            print(json.dumps([operation, argument]), file=self.asked, flush=True)
+        return float(self.answer()["seconds"] or 0)
+
+    def answer(self) -> dict[str, str]:
+        """Return the next answer, or raise `Lacking` with what the peer said."""
+        line = self.answered.readline()
+        answer = json.loads(line) if line else {"lacks": "its process ended"}
+        if "lacks" in answer:
+            raise Lacking(answer["lacks"])
+        return answer
+
+
+def interpreter(oldest: int) -> str:
+    """Return a Python that is new enough: this one when it is, else the first on the path that runs."""
+    if sys.version_info >= (3, oldest):
+        return sys.executable
+    for minor in range(oldest, oldest + 3):
+        found = shutil.which(f"python3.{minor}")
+        if found and subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
+            return found
+    raise Lacking(f"it needs Python 3.{oldest} or newer, and the path has none that runs")
+
+
+def install(peer: Peer, folder: Path) -> Path:
+    """Return the interpreter of a new virtual environment with the peer's current release."""
+    uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if uv is None:
+        raise Lacking("there is no uv to install it with; `make setup` brings it")
+    python = folder / "venv" / "bin" / "python"
+    for command in (
+        [uv, "venv", "--quiet", "--python", interpreter(peer.python), folder / "venv"],
+        [uv, "pip", "install", "--quiet", "--python", python, *peer.packages],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Lacking((done.stderr.strip().splitlines() or ["it cannot be installed"])[-1])
+    return python
+
+
+@contextmanager
+def running(peer: Peer, folder: Path) -> Generator[Child]:
+    """Install the peer, start its process, and end it."""
+    note(f"installing {' '.join(peer.packages)}")
+    (folder / "data").mkdir(parents=True)
+    # -P: the benchmarks' own file names must not stand in for the peer's modules.
+    command = [install(peer, folder), "-P", CHILD, peer.name, folder / "data"]
+    home = os.environ | {"HOME": str(folder)}
+    with (
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=home
+        ) as process,
+    ):
+        if process.stdin is None or process.stdout is None:
+            raise Lacking("its process has no pipes")
+        try:
+            yield Child(process.stdin, process.stdout)
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()
+
+
+async def filled(store: SqliteEventStore, size: int) -> UUID:
+    record = await store.create()
+    for _ in range(0, size, 1000):
+        await store.append(record.id, [UserMessage.text(TEXT) for _ in range(1000)])
+    return record.id
+
+
+async def fork(store: SqliteEventStore, cid: UUID) -> float:
+    """Return the seconds that one durable fork takes."""
+
+    async def some() -> None:
+        for _ in range(FORKS):
+            await store.fork(cid)
+
+    return await seconds_async(some) / FORKS
+
+
+async def beside(name: str, child: Child, request: tuple[str, int | str], own: Callable[[], Awaitable[float]]) -> None:
+    """Print the figure of a peer's operation with bough's own as its floor, in milliseconds."""
+
+    async def theirs() -> float:
+        return child.ask(*request)
+
+    try:
+        values, floors = await in_turns_async(theirs, own, rounds=MIN_ROUNDS)
+    except Lacking as why:
+        note(f"{name} is left out: {why}")
+    else:
+        Figure.of(name, [value * 1e3 for value in values], [floor * 1e3 for floor in floors], unit="ms").report()
+
+
+def write_skills(root: Path) -> None:
+    """Write folders that every loader takes without complaint, so that each reads the same."""
+    for number in range(SKILLS):
+        folder = root / f"report-{number}"
+        folder.mkdir(parents=True)
+        head = f"---\nname: report-{number}\ndescription: Write report {number}. Use when a report is asked for.\n---\n"
+        (folder / "SKILL.md").write_text(head + "## Step\n\nRead the table and write what it says.\n\n" * 20)
+
+
+async def find(root: Path) -> float:
+    """Return the seconds that bough takes to find the skills, without an index."""
+    found: list[int] = []
+    taken = seconds(lambda: found.append(len(discover(Root(root)).skills)))
+    if found != [SKILLS]:
+        raise AssertionError(f"{found} of {SKILLS} skills were found")
+    return taken
+
+
+async def measure(peer: Peer, child: Child, sources: dict[int, UUID], store: SqliteEventStore, skills: Path) -> None:
+    for size, cid in sources.items():
+        child.ask("prepare", size)
+        for operation, what in peer.forks:
+            name = f"fork of {size} events, {child.versions}, {what}"
+            await beside(name, child, (operation, size), lambda cid=cid: fork(store, cid))
+    if peer.skills:
+        name = f"discover {SKILLS} skills, {child.versions}"
+        await beside(name, child, ("skills", str(skills)), lambda: find(skills))
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        folder = Path(name)
+        write_skills(folder / "skills")
+        store = await SqliteEventStore.open(folder / "log.db")
+        sources = {size: await filled(store, size) for size in SIZES}
+        for peer in PEERS:
+            try:
+                with running(peer, folder / peer.name) as child:
+                    await measure(peer, child, sources, store, folder / "skills")
+            except Lacking as why:
+                note(f"{peer.name} is left out: {why}")
+        await store.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
