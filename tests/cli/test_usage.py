@@ -9,23 +9,33 @@ from typing import Any
 
 import pytest
 
+CONV = ("list", "show", "tree", "tail", "diff", "export", "import", "tag", "delete")
+SKILLS = ("list", "show", "check", "match", "run", "new", "add", "lock", "trust")
 COMMANDS = [
-    ["run"],
-    ["resume"],
-    ["fork"],
-    *(["conv", verb] for verb in ("list", "show", "tree", "tail")),
-    *(["skills", verb] for verb in ("list", "show", "check", "match", "trust")),
-    ["doctor"],
+    *([verb] for verb in ("run", "resume", "fork", "approve", "reject", "replay", "exec", "doctor")),
+    *(["conv", verb] for verb in CONV),
+    *(["skills", verb] for verb in SKILLS),
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_takes_home_store_and_json_and_fits_80_columns(cli: Any, command: list[str]) -> None:
-    done = cli(*command, "--help", COLUMNS="80", TERMINAL_WIDTH="80")
-    assert done.returncode == 0
-    for option in ("--home", "--store", "--json"):
-        assert option in done.stdout
+def test_every_command_takes_home_store_and_json_and_fits_80_columns(cli: Any) -> None:
+    code = (
+        "import json, sys; from bough.cli.main import run\n"
+        "for command in json.loads(sys.argv[1]): assert run([*command, '--help']) == 0; print('=====')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps([[], ["conv"], ["skills"], *COMMANDS])],
+        env=cli.env(COLUMNS="80", TERMINAL_WIDTH="80"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done
+    nouns, pages = 3, done.stdout.split("=====\n")[:-1]
+    for command, page in zip(COMMANDS, pages[nouns:], strict=True):
+        assert f"Usage: bough {' '.join(command)}" in page
+        assert all(option in page for option in ("--home", "--store", "--json")), command
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert not [line for line in "".join(pages[:nouns]).splitlines() if line[:1] == " " and line.endswith("...")]
 
 
 @pytest.mark.parametrize("args", [["nope"], ["conv", "nope"], ["run", "--nope"], ["fork"]])

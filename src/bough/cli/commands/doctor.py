@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, TypeAlias
+from uuid import UUID
 
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Line, Style, line
 from bough.config import Settings
-from bough.errors import BoughError
+from bough.errors import BoughError, CorruptLog
 from bough.execution.base import Isolation
+from bough.types import JsonObject
 
 State: TypeAlias = Literal["ok", "missing", "broken"]
 
@@ -64,7 +66,7 @@ async def _all(settings: Settings) -> list[Check]:
     return [
         *await _executors(),
         *_models(settings, os.environ),
-        await _store(settings),
+        *await _store(settings),
         *_versions(),
     ]
 
@@ -111,18 +113,32 @@ def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
 
 
-async def _store(settings: Settings) -> Check:
-    """Open the store and look at every row of it."""
+async def _store(settings: Settings) -> list[Check]:
+    """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable."""
     try:
         async with options.opened(settings) as store:
             found = await store.check()
+            found.require()
+    except CorruptLog as error:
+        findings: list[JsonObject] = error.details.get("findings") or []
+        checks = [Check("store", settings.store, "broken", error.message, error.hint, essential=True)]
+        return [*checks, *(_damage(finding) for finding in findings)]
     except BoughError as error:
-        return Check("store", settings.store, "broken", error.message, error.hint, essential=True)
-    if found.findings:
-        said = "; ".join(finding.problem for finding in found.findings[:3])
-        return Check("store", settings.store, "broken", said, "keep a copy of it before anything else", essential=True)
+        return [Check("store", settings.store, "broken", error.message, error.hint, essential=True)]
     counts = f"{found.conversations} conversations, {found.events} events, all in order"
-    return Check("store", settings.store, "ok", counts, essential=True)
+    return [Check("store", settings.store, "ok", counts, essential=True)]
+
+
+def _damage(finding: JsonObject) -> Check:
+    """Return what is wrong with one conversation, what of it can be read, and how to save that."""
+    cid = finding.get("conversation")
+    readable: list[list[int]] = finding.get("readable") or []
+    if cid is None:
+        return Check("store", "database", "broken", finding["problem"], essential=True)
+    name = UUID(cid).hex[-8:]
+    parts = ", ".join(f"{lo} to {hi - 1}" for lo, hi in readable)
+    said = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'none of its own'}"
+    return Check("store", name, "broken", said, f"bough conv export {name} --salvage -o {name}.jsonl", essential=True)
 
 
 def _versions() -> Iterator[Check]:

@@ -1,0 +1,132 @@
+"""Rules of a run: policy and approvals, limits, hooks, secrets, agents from files; with a model that calls tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.testing.openai_server import Answer, OpenAIServer, ServerCall
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+def writes(*names: str) -> Answer:
+    return Answer(calls=tuple(ServerCall(tool="write_file", arguments={"path": n, "content": "x"}) for n in names))
+
+
+def with_model(cli: Any, server: OpenAIServer) -> Any:
+    return type(cli)(cli.folder, {**cli.environment, "BOUGH_MODEL": "openai:test", "BOUGH_BASE_URL": server.url})
+
+
+def test_calls_wait_are_approved_one_by_one_and_refused_with_a_reason(cli: Any, workspace: Path) -> None:
+    with OpenAIServer([writes("a.txt", "b.txt"), "all said"]) as server:
+        asking = with_model(cli, server)
+        *_, result = asking.lines("run", "write", "--policy", "ask")
+        assert (result["status"], result["error"]["code"]) == ("waiting_for_confirmation", "permission_denied")
+        first, second = result["waiting"]
+        name = result["conversation"]
+        assert result["waiting"][first]["arguments"] == {"path": "a.txt", "content": "x"}
+        still = asking("resume", name)
+        assert still.returncode == 4
+        assert f"bough approve {name.replace('-', '')[-8:]}" in still.stderr
+        assert asking.data("approve", name, "--call", first, "--no-run")["waiting"].keys() == {second}
+        assert asking("approve", name, "--call", "nope").returncode == 7
+        done = asking("reject", name, "--reason", "not that one")
+    assert (done.returncode, done.stdout) == (0, "all said\n")
+    assert (workspace / "a.txt").read_text() == "x"
+    assert not (workspace / "b.txt").exists()
+    assert "not that one" in json.dumps(server.received[1].body)
+
+
+def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, workspace: Path) -> None:
+    long = "y" * 300
+    call = ServerCall(tool="write_file", arguments={"path": "c.txt", "content": long})
+    with OpenAIServer([Answer(calls=(call,)), writes("d.txt"), "ready"]) as server:
+        typed = [("why not: ", b"y\r"), ("why not: ", b"use another name\r")]
+        code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=typed, columns=400)
+    assert code == 0
+    assert long in ESCAPES.sub("", screen)
+    assert (workspace / "c.txt").read_text() == long
+    assert not (workspace / "d.txt").exists()
+    assert "use another name" in json.dumps(server.received[2].body)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--max-turns", "1"], "1 of 1 turns"), (["--max-tokens", "5"], "of 5 tokens")],
+)
+def test_a_limit_ends_the_run_with_5(cli: Any, options: list[str], says: str) -> None:
+    with OpenAIServer([writes("e.txt"), "never"]) as server:
+        done = with_model(cli, server)("run", "write", *options)
+        assert done.returncode == 5
+        assert says in done.stderr
+        assert len(server.received) == 1
+
+
+def test_a_cost_bound_without_known_prices_is_warned_about_and_a_project_s_hooks_are_not_asked(
+    cli: Any, workspace: Path, bough_home: Path
+) -> None:
+    (workspace / ".claude").mkdir()
+    (workspace / ".claude" / "settings.json").write_text('{"hooks": {}}')
+    bough_home.mkdir(parents=True)
+    deny = {"type": "command", "command": "echo no writing >&2; exit 2"}
+    hooks = {"hooks": {"PreToolUse": [{"matcher": "write_file", "hooks": [deny]}]}}
+    (bough_home / "hooks.json").write_text(json.dumps(hooks))
+    with OpenAIServer([writes("f.txt"), "ok", "again"]) as server:
+        asked = with_model(cli, server)
+        done = asked("run", "write", "--max-cost-usd", "1")
+        assert done.returncode == 0
+        assert "prices of openai:test are not known" in done.stderr
+        assert "was not read" in done.stderr
+        assert "no writing" in done.stderr
+        assert not (workspace / "f.txt").exists()
+        (bough_home / "hooks.json").unlink()
+        gone = asked("resume", "-", "more")
+    assert gone.returncode == 2
+    assert "put them back into" in gone.stderr
+
+
+def test_an_agent_file_sets_prompt_and_tools_and_a_skill_may_be_named(cli: Any, workspace: Path) -> None:
+    (workspace / "agent.yaml").write_text("name: scribe\nsystem_prompt: Write in Latin.\nworkspace_access: read\n")
+    with OpenAIServer(["salve"]) as server:
+        done = with_model(cli, server)("run", "hi", "--agent", "agent.yaml", "--skill", "word-count")
+    assert done.stdout == "salve\n"
+    assert "agent scribe" in done.stderr
+    body = json.dumps(server.received[0].body)
+    assert "Write in Latin." in body
+    tools = {tool["function"]["name"] for tool in server.received[0].body["tools"]}
+    assert "read_file" in tools
+    assert "write_file" not in tools
+    assert "/word-count hi" in body
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["--policy", "maybe"], 2, "no policy is called"),
+        (["--skill", "word-cuont"], 3, "word-count"),
+        (["--agent", "gone.yaml"], 2, "cannot be read"),
+        (["--agent", "bad.yaml"], 2, "did you mean `system_prompt`"),
+        (["--secret", "NOT_SET_HERE"], 2, "NOT_SET_HERE is not set"),
+    ],
+)
+def test_wrong_rules_leave_no_conversation(cli: Any, workspace: Path, args: list[str], code: int, says: str) -> None:
+    (workspace / "bad.yaml").write_text("system_promt: x\ntools: [os.system]\n")
+    done = cli("run", "x", *args)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert cli("conv").stdout == "no conversations yet\n"
+
+
+def test_a_secret_is_named_in_the_log_and_its_value_nowhere(cli: Any, bough_home: Path) -> None:
+    value = "s3cr3t-value-of-mine"
+    done = cli("run", f"bake a cake {value}", "--secret", "TOKEN=MY_TOKEN", MY_TOKEN=value)
+    assert done.returncode == 0
+    assert value not in done.stdout + done.stderr
+    assert all(value.encode() not in file.read_bytes() for file in bough_home.rglob("*") if file.is_file())
+    assert "TOKEN" in json.dumps(cli.data("conv", "show")["events"])
