@@ -21,6 +21,7 @@ from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolat
 from bough.execution.bubblewrap import configuration
 from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child, Launch
+from bough.execution.ending import ended_whole
 from bough.execution.identity import Identity, free_uid
 from bough.execution.outcome import result_of, timed_out_at_once
 from bough.execution.process import finished, prepare
@@ -87,7 +88,7 @@ class ContainerCodeExecutor:
         await self._connect()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
-        return await self._run(checked)
+        return await ended_whole(self._run(checked))
 
     async def healthy(self) -> bool:
         """Whether the engine answers and has the image."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.bubblewrap import BubblewrapRung
+from bough.execution.ending import ended_whole
 from bough.execution.landlock import LandlockRung
 from bough.execution.outcome import timed_out_at_once
 from bough.execution.process import run_process
@@ -73,14 +74,18 @@ class LocalSandboxCodeExecutor:
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        return await ended_whole(self._run(checked))
+
+    async def _run(self, checked: Plan) -> CodeExecutionResult:
         rung = await self._rung()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=rung.isolation)
         if checked.rules:
             return await self._run_online(checked, rung)
-        if request.execution_id is not None and self._sessions is not None:
+        execution_id = checked.request.execution_id
+        if execution_id is not None and self._sessions is not None:
             return await self._sessions.run(checked)
-        if self._warm is None or request.execution_id is None:
+        if self._warm is None or execution_id is None:
             return await self._run_cold(checked, rung)
         result = await self._warm.run(checked)
         if result is None:

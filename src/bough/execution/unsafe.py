@@ -15,6 +15,7 @@ from bough.errors import InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
 from bough.execution.bubblewrap import configuration, limits_of
 from bough.execution.child import CONF, STATUS, Launch
+from bough.execution.ending import ended_whole
 from bough.execution.identity import Identity
 from bough.execution.outcome import timed_out_at_once
 from bough.execution.process import run_process
@@ -53,8 +54,8 @@ class UnsafeLocalCodeExecutor:
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
-        return await run_process(
-            checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity()
+        return await ended_whole(
+            run_process(checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity())
         )
 
     async def healthy(self) -> bool:

@@ -91,9 +91,18 @@ class Workspace:
             raise _unprepared(error) from error
 
     def collect(self, plan: Plan) -> Collected:
-        """Return what is new or changed in `/work`. Blocks; O(entries)."""
-        with opened(self.work) as root:
-            return collect(root, self.before, limits=plan.request.limits, globs=plan.request.output_globs)
+        """Return what is new or changed in `/work`. Blocks; O(entries).
+
+        Raises:
+            ExecutorError: The folder is gone.
+        """
+        try:
+            with opened(self.work) as root:
+                return collect(root, self.before, limits=plan.request.limits, globs=plan.request.output_globs)
+        except OSError as error:
+            raise ExecutorError(
+                f"The workspace went away during the run: {error.strerror}.", hint="Leave it until the run is over."
+            ) from error
 
     def remove(self) -> None:
         """Remove the run's own folder and control group; a person's workspace stays. Blocks."""

@@ -23,6 +23,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from bough.errors import ExecutorError, InvalidInput
@@ -282,6 +284,19 @@ class ExecutorContract:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        assert lock_is_free(workspace)
+
+    async def test_a_cancel_scope_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
+        """It cancels in every turn of the event loop, cleaning up included."""
+        os.mkfifo(workspace / "up")
+        os.chmod(workspace / "up", 0o666)
+        code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: self.run(executor, code, workspace=str(workspace)))
+                assert await anyio.to_thread.run_sync(up.read, 1) == b"x"
+                assert not lock_is_free(workspace)
+                group.cancel_scope.cancel()
         assert lock_is_free(workspace)
 
     # much
