@@ -1,0 +1,230 @@
+"""The files of a workspace folder under the names that a sandbox gives them: `/work/a` is `a` in the folder.
+
+Whatever runs in the sandbox may turn any name into a link at any time. Links are therefore followed here, by the
+sandbox's names and never by the host's, and what they lead to is opened one name after another without following any.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from bough.agents.workspace_files import GUARDED
+from bough.execution.files import FOLDER
+from bough.skills.scripts import GUARDED as LAID_OVER
+
+_MAX_LINKS: Final = 40
+_MAX_LISTED: Final = 20_000
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+@dataclass(frozen=True)
+class WorkspaceTree:
+    """Reads and writes below a folder and nowhere else; every method blocks.
+
+    All raise the system's own errors: `FileNotFoundError`, `IsADirectoryError`, `PermissionError` (outside of the
+    workspace, or guarded), `OSError` (too many links, not a regular file, too large).
+
+    Attributes:
+        folder: The folder on the host.
+        inside: What the sandbox calls it.
+    """
+
+    folder: str
+    inside: str
+    max_file_bytes: int = 64 << 20
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a regular file of at most `max_file_bytes`."""
+        parts = self.resolve(path)
+        if not parts:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+        with self._parent(parts) as parent, open(os.open(parts[-1], _READ, dir_fd=parent), "rb") as file:
+            _check_regular(os.fstat(file.fileno()), path)
+            content = file.read(self.max_file_bytes + 1)
+        self._check_size(len(content), path)
+        return content
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""
+        self._check_size(len(content), path)
+        parts = self._writable(path)
+        with self._made(parts[:-1]) as parent:
+            fd = os.open(parts[-1], _WRITE, 0o644, dir_fd=parent)
+        with open(fd, "wb") as file:
+            state = os.fstat(fd)
+            _check_regular(state, path)
+            self._give(fd, state)
+            os.ftruncate(fd, 0)
+            file.write(content)
+
+    def state(self, path: str) -> os.stat_result:
+        """Return the state of what a path leads to."""
+        parts = self.resolve(path)
+        if not parts:
+            return os.stat(self.folder)
+        with self._parent(parts) as parent:
+            return os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted, at most 20,000."""
+        with self._opened(self.resolve(path)) as folder, os.scandir(folder) as found:
+            names = [entry.name for entry, _ in zip(found, range(_MAX_LISTED), strict=False)]
+        return sorted(names)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those above it; one that is there already is fine."""
+        parts = self.resolve(path)
+        if not parts:
+            return
+        self._check_guard(parts, path)
+        with self._made(parts[:-1]) as parent:
+            try:
+                os.close(self._enter(parent, parts[-1], make=True))
+            except NotADirectoryError as error:
+                raise FileExistsError(errno.EEXIST, "File exists", path) from error
+
+    def remove(self, path: str) -> None:
+        """Remove a file, a link itself, or a folder with everything in it.
+
+        Raises:
+            ValueError: It is the workspace itself.
+        """
+        if not self._covers(path) and self._above(path):
+            raise ValueError(f"{path} is above the workspace")
+        head, name = os.path.split(path.rstrip("/"))
+        plain = name not in ("", ".", "..") and self._covers(head)
+        parts = (*self.resolve(head), name) if plain else self.resolve(path)
+        if not parts:
+            raise ValueError(f"{path} is the workspace itself")
+        self._check_guard(parts, path)
+        with self._parent(parts) as parent:
+            if stat.S_ISDIR(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode):
+                shutil.rmtree(parts[-1], dir_fd=parent)
+            else:
+                os.unlink(parts[-1], dir_fd=parent)
+
+    def resolve(self, path: str) -> tuple[str, ...]:
+        """Return the names that lead to `path` from the folder, links followed; names that are missing stay."""
+        todo = self._split(path)[::-1]
+        done: list[str] = []
+        links = 0
+        while todo:
+            name = todo.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                self._up(done, path)
+                continue
+            target = self._link((*done, name))
+            if target is None:
+                done.append(name)
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, "Too many levels of symbolic links", path)
+            if target.startswith("/"):
+                done = []
+                target = "/".join(self._split(target))
+            todo += target.split("/")[::-1]
+        return tuple(done)
+
+    def _split(self, path: str) -> list[str]:
+        if "\0" in path or not path.startswith("/"):
+            raise ValueError(f"{path[:200]!r} is not an absolute path")
+        if not self._covers(path):
+            raise PermissionError(errno.EACCES, "Outside of the workspace", path)
+        return path[len(self.inside) :].split("/")
+
+    def _covers(self, path: str) -> bool:
+        return path == self.inside or path.startswith(self.inside + "/")
+
+    def _above(self, path: str) -> bool:
+        return path.startswith("/") and (self.inside + "/").startswith(os.path.normpath(path).rstrip("/") + "/")
+
+    def _up(self, done: list[str], path: str) -> None:
+        if not done:
+            raise PermissionError(errno.EACCES, "Outside of the workspace", path)
+        done.pop()
+
+    def _link(self, parts: tuple[str, ...]) -> str | None:
+        """Return where a link leads; None: it is none, or there is nothing."""
+        try:
+            with self._parent(parts) as parent:
+                return os.readlink(parts[-1], dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return None
+            raise
+
+    def _writable(self, path: str) -> tuple[str, ...]:
+        parts = self.resolve(path)
+        if not parts:
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+        self._check_guard(parts, path)
+        return parts
+
+    def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
+        if GUARDED.intersection(parts) or parts[0] in LAID_OVER:
+            raise PermissionError(errno.EACCES, "Guarded: it decides what may happen later", path)
+
+    def _check_size(self, size: int, path: str) -> None:
+        if size > self.max_file_bytes:
+            raise OSError(errno.EFBIG, f"Larger than {self.max_file_bytes} bytes", path)
+
+    def _parent(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
+        return self._opened(parts[:-1])
+
+    def _opened(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
+        return self._walked(parts, make=False)
+
+    def _made(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
+        return self._walked(parts, make=True)
+
+    @contextmanager
+    def _walked(self, parts: tuple[str, ...], *, make: bool) -> Generator[int]:
+        """Open a folder, name by name, with at most two descriptors at a time."""
+        fd = os.open(self.folder, FOLDER)
+        try:
+            for part in parts:
+                inner = self._enter(fd, part, make=make)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _enter(self, fd: int, part: str, *, make: bool) -> int:
+        try:
+            return os.open(part, FOLDER, dir_fd=fd)
+        except FileNotFoundError:
+            if not make:
+                raise
+        os.mkdir(part, 0o755, dir_fd=fd)
+        inner = os.open(part, FOLDER, dir_fd=fd)
+        self._give(inner, os.fstat(inner))
+        return inner
+
+    def _give(self, fd: int, state: os.stat_result) -> None:
+        """Let what root made belong to whom the workspace belongs, who is whom commands run as."""
+        owner = os.stat(self.folder)
+        if os.geteuid() == 0 and state.st_uid == 0 != owner.st_uid:
+            os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def _check_regular(state: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+    if state.st_nlink > 1:
+        raise PermissionError(errno.EACCES, "More than one link leads to it", path)
