@@ -1,4 +1,6 @@
-"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills. Run only when asked for.
+"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills: `peers.py [PEER ...]`.
+
+Runs only when asked for.
 
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
 bough, which is the `floor` of the figure: the `ratio` says how many times longer the peer takes. No model is called. A
@@ -56,7 +58,6 @@ class Peer:
 
 
 PEERS = (
-    Peer("openhands", ("openhands-sdk",), 12, (("fork", "Conversation.fork"),), skills=True),
     Peer(
         "langgraph",
         ("langgraph", "langgraph-checkpoint-sqlite"),
@@ -64,6 +65,7 @@ PEERS = (
         (("fork", "update_state, one message"), ("copy", "update_state as __copy__")),
     ),
     Peer("openai-agents", ("openai-agents",), 11, (("fork", "create_branch_from_turn"),)),
+    Peer("openhands", ("openhands-sdk",), 12, (("fork", "Conversation.fork"),), skills=True),
 )
 
 
@@ -201,13 +203,16 @@ async def measure(peer: Peer, child: Child, sources: dict[int, UUID], store: Sql
         await beside(name, child, ("skills", str(skills)), lambda: find(skills))
 
 
-async def main() -> None:
+async def main(wanted: list[str]) -> None:
+    """Measure the peers that are named, or all."""
+    if unknown := set(wanted) - {peer.name for peer in PEERS}:
+        sys.exit(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         write_skills(folder / "skills")
         store = await SqliteEventStore.open(folder / "log.db")
         sources = {size: await filled(store, size) for size in SIZES}
-        for peer in PEERS:
+        for peer in [peer for peer in PEERS if not wanted or peer.name in wanted]:
             try:
                 with running(peer, folder / peer.name) as child:
                     await measure(peer, child, sources, store, folder / "skills")
@@ -217,4 +222,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1:]))
