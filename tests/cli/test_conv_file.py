@@ -126,7 +126,7 @@ def test_of_a_damaged_store_doctor_says_what_is_readable_and_export_saves_it(
     root, _ = made
     whole = cli.data("conv", "show", root)["events"]
     db = sqlite3.connect(bough_home / "bough.db")
-    assert db.execute("update event set kind = 'ModelResponded' where seq = 2").rowcount
+    assert db.execute("update event set kind = 'ModelResponded' where k & 4294967295 = 2").rowcount
     db.commit()
     db.close()
     doctor = cli("doctor")

@@ -40,6 +40,10 @@ def test_calls_wait_are_approved_one_by_one_and_refused_with_a_reason(cli: Any, 
     assert (workspace / "a.txt").read_text() == "x"
     assert not (workspace / "b.txt").exists()
     assert "not that one" in json.dumps(server.received[1].body)
+    (workspace / "a.txt").unlink()
+    assert asking("replay", name).stdout.startswith("same")
+    assert (workspace / "a.txt").exists()
+    assert not (workspace / "b.txt").exists(), "a call that was refused ran in a replay"
 
 
 def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, workspace: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
@@ -14,13 +14,15 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.setup import recorded_spec
+from bough.conversation.state import State, tool_calls
 from bough.conversation.view import response_of
 from bough.errors import BoughError
 from bough.events import open_store
 from bough.events.codec import as_json
-from bough.events.model import ModelResponded, UserMessage
+from bough.events.model import ModelResponded, ToolCalled, ToolRejected, UserMessage
 from bough.events.record import StoredEvent
 from bough.execution.base import CodeExecutor
+from bough.guard import AlwaysConfirm, NeverConfirm, RuleAnalyzer
 from bough.types import JsonObject
 
 COMPARED = frozenset(
@@ -43,9 +45,14 @@ VOLATILE = frozenset(
     {
         "seq", "id", "ts", "schema_version", "latency_seconds", "duration_seconds", "duration", "wall_seconds",
         "cpu_seconds", "max_rss_bytes", "seen", "timestamp", "run_id", "conversation_id", "content_hash", "isolation",
+        "by",
     }
 )  # fmt: skip
 """Fields that differ from run to run without meaning anything."""
+
+
+NOT_RUN = "it did not run in the record"
+NOT_AGREED = "nobody has agreed to this call; the record does not have it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +104,8 @@ async def replay(
 ) -> ReplayReport:
     """Run the conversation again in a log of its own, in memory, and return what differs.
 
-    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one.
+    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one. A call that did
+    not run then does not run now, and one that the record does not have runs only where no policy asked about calls.
 
     Args:
         until: Events before this seq are replayed; None takes all.
@@ -131,17 +139,25 @@ async def rerun(
     """
     responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
     spec = agent.model_copy(update={"model": model or ReplayModel(responses)})
+    agreed = _Agreed.by(record)
     store = await open_store("memory:")
     error: BoughError | None = None
     try:
         again = await AsyncConversation.create(
-            spec, workspace=workspace, store=store, executor=executor, settings=settings, title="replay"
+            spec,
+            workspace=workspace,
+            store=store,
+            executor=executor,
+            settings=settings,
+            title="replay",
+            confirmation_policy=AlwaysConfirm(),
+            security_analyzer=agreed.analyzer,
         )
         async with again:
             try:
                 for message in _turns(record):
                     await again.send_message(message)
-                    await again.run()
+                    await _run(again, agreed)
             except BoughError as caught:
                 error = caught
             replayed = [stored async for stored in again.events]
@@ -150,6 +166,60 @@ async def rerun(
         await store.aclose()
     before, after = _comparable(record), _comparable(replayed)
     return ReplayReport(events=len(before), differences=tuple(_differences(before, after)), output=output, error=error)
+
+
+@dataclass(frozen=True)
+class _Agreed:
+    """Which calls may run in a replay: those that ran then. What was refused then is refused again.
+
+    Attributes:
+        refused: Reason by id, of calls that did not run in the record.
+        known: Ids of all calls of the record.
+        others: Whether calls that the record does not have may run: only where nobody was asked then.
+        analyzer: The rules that said how risky a call is, where the record has them.
+    """
+
+    refused: Mapping[str, str]
+    known: frozenset[str]
+    others: bool
+    analyzer: RuleAnalyzer | None
+
+    @classmethod
+    def by(cls, record: Sequence[StoredEvent]) -> _Agreed:
+        """Return what the record says."""
+        events = [stored.event for stored in record]
+        known = {id for event in events if isinstance(event, ModelResponded) for id, _ in tool_calls(event)}
+        ran = {event.tool_call_id for event in events if isinstance(event, ToolCalled)}
+        reasons = {event.tool_call_id: event.reason for event in events if isinstance(event, ToolRejected)}
+        state = State()
+        for stored in record:
+            state.apply(stored.seq, stored.event)
+        policy: JsonObject = state.policies.get("policy") or NeverConfirm().to_json()
+        analyzer: JsonObject = state.policies.get("analyzer") or {}
+        return cls(
+            refused={id: reasons.get(id, NOT_RUN) for id in known - ran},
+            known=frozenset(known),
+            others=policy == NeverConfirm().to_json() and not state.policies.get("allow_list"),
+            analyzer=RuleAnalyzer() if analyzer.get("kind") == "RuleAnalyzer" else None,
+        )
+
+    def reason_against(self, call: str) -> str | None:
+        """Return why a call must not run; None where it may."""
+        if call in self.known:
+            return self.refused.get(call)
+        return None if self.others else NOT_AGREED
+
+
+async def _run(again: AsyncConversation, agreed: _Agreed) -> None:
+    """Run to the end, deciding each call as the record did."""
+    await again.run()
+    while again.state.waiting:
+        for call in list(again.state.waiting):
+            if (reason := agreed.reason_against(call)) is None:
+                await again.approve(call, by="replay")
+            else:
+                await again.reject(reason, call, by="replay")
+        await again.run()
 
 
 def _spec(recorded: AsyncConversation) -> AgentSpec:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bough.events import EventStore
 
 FORMATS = ("bundle", "jsonl", "md", "html")
+_PAGE = 500
 _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
@@ -136,13 +137,15 @@ class _Exporting:
     async def _events(self, store: EventStore, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
         from bough.events.check import salvage
 
-        if not self._salvage:
-            async for stored in store.read(cid, 0, stop):
-                yield stored
-            return
         for owner, lo, hi in await store.lineage(cid):
-            async for stored in salvage(store, owner, lo, min(hi, stop)):
-                yield stored
+            end = min(hi, stop)
+            if self._salvage:
+                async for stored in salvage(store, owner, lo, end):
+                    yield stored
+                continue
+            for start in range(lo, end, _PAGE):  # unlike `read`, this holds every event against its digest
+                for stored in await store.span(owner, start, min(start + _PAGE, end)):
+                    yield stored
 
 
 def _document(kind: str, record: ConversationRecord, events: list[JsonObject]) -> Iterator[str]:
