@@ -13,7 +13,7 @@ import array
 import asyncio
 import os
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
@@ -131,15 +131,18 @@ class ContainerCodeExecutor:
             raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
         try:
             engine: Any = docker.DockerClient(self._docker_host) if self._docker_host else docker.from_env()
-            return engine, str(engine.images.get(self._image).id), program
+            with ExitStack() as unless_it_works:
+                unless_it_works.callback(engine.close)
+                image_id = str(engine.images.get(self._image).id)
+                unless_it_works.pop_all()
         except errors.ImageNotFound as error:
             raise SandboxUnavailable(
                 f"The engine has no image {self._image}.", hint=f"docker pull {self._image}"
             ) from error
         except (errors.DockerException, OSError) as error:
-            raise SandboxUnavailable(
-                f"No container engine answers: {error}", hint="apt-get install docker.io"
-            ) from error
+            self._failure = f"No container engine answers: {error}"
+            raise SandboxUnavailable(self._failure, hint="apt-get install docker.io") from error
+        return engine, image_id, program
 
     async def _run(self, checked: Plan) -> CodeExecutionResult:
         workspace = await prepare(checked, self._shelf, _identity(checked))

@@ -48,7 +48,10 @@ class Workspace:
             ExecutorError: The disk is full, or the workspace cannot be written to.
         """
         own = folder is None
-        folder = shelf.new_folder() if folder is None else folder
+        try:
+            folder = shelf.new_folder() if folder is None else folder
+        except OSError as error:
+            raise _unprepared(error) from error
         try:
             prepared = cls._prepare(plan, folder, identity)
             return (
