@@ -39,7 +39,13 @@ def test_heavy_modules_stay_out_of_quick_commands(cli: Any, code: str, light: se
 
 def test_showing_a_conversation_needs_no_event_model(cli: Any) -> None:
     assert cli("run", "bake a cake").returncode == 0
-    for command in (["conv", "show"], ["conv", "tail"], ["conv", "tree"]):
+    for command in (
+        ["conv", "show"],
+        ["conv", "tail"],
+        ["conv", "tree"],
+        ["conv", "diff", "-@2"],
+        ["conv", "export", "-"],
+    ):
         code = f"from bough.cli.main import run; assert run({command!r}) == 0"
         assert modules_after(cli, code) & {"pydantic", "pydantic_ai"} == set()
 

@@ -58,7 +58,7 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
     from bough.cli.render import Report
 
     try:
-        outcome: Any = build()(list(argv), prog_name="bough", standalone_mode=False)
+        outcome: Any = build(argv)(list(argv), prog_name="bough", standalone_mode=False)
     except typer.TyperException as error:
         raise _usage(error) from error
     except typer.Abort:
