@@ -22,6 +22,7 @@ from bough.execution.bubblewrap import configuration
 from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child, Launch
 from bough.execution.ending import ended_whole
+from bough.execution.files import opened
 from bough.execution.identity import Identity, free_uid
 from bough.execution.outcome import result_of, timed_out_at_once
 from bough.execution.process import finished, prepare
@@ -249,7 +250,8 @@ def _identity(checked: Plan) -> Identity:
 def _listener(workspace: Workspace) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = os.path.join(workspace.letterbox, "socket")
-    listener.bind(path)
+    with opened(workspace.letterbox) as folder:
+        listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
     os.chmod(path, 0o666)  # noqa: S103 - the container's user connects; nobody else can pass the folder's random name
     listener.listen(1)
     listener.setblocking(False)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -96,6 +97,8 @@ async def _executors() -> list[Check]:
 def _reached(isolation: Isolation | None) -> Check:
     if isolation is None:
         fix = "mend one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
+        if sys.platform == "darwin":
+            fix = "scripts are refused on macOS for now; use a Linux machine or virtual machine"
         return Check("executor", "sandbox", "broken", "scripts cannot run: no sandbox works here", fix, essential=True)
     return Check("executor", "sandbox", "ok", f"isolation reached: {isolation.name.lower()}", essential=True)
 
