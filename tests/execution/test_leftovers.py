@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,18 @@ from bough.testing.executor_contract import DAEMONS
 
 PARENT = """
 import asyncio, sys
-from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
+from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
 
 async def main():
     kind, workspace, code = sys.argv[1:]
-    executor = UnsafeLocalCodeExecutor() if kind == "unsafe" else LocalSandboxCodeExecutor()
+    local = LocalSandboxCodeExecutor(stateful=kind == "stateful")
+    executor = UnsafeLocalCodeExecutor() if kind == "unsafe" else local
+    lives_on = "stays" if kind in ("warm", "stateful") else None
+    request = CodeExecutionInput(code=code, workspace=workspace, execution_id=lives_on)
+    if kind == "warm":
+        assert await executor.warm_up(request)
     await asyncio.gather(
-        executor.execute(CodeExecutionInput(code=code, workspace=workspace)),
+        executor.execute(request),
         executor.execute(CodeExecutionInput(code="import time; time.sleep(1000)")),
     )
 
@@ -52,7 +59,7 @@ def traces(token_folder: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("kind", ["bubblewrap", "sandlock", "unsafe"])
+@pytest.mark.parametrize("kind", ["bubblewrap", "sandlock", "unsafe", "warm", "stateful"])
 def test_kill_9_of_the_parent_in_the_middle_of_a_run(kind: str, tmp_path: Path) -> None:
     workspace, temporary = tmp_path / "workspace", tmp_path / "temporary"
     workspace.mkdir()
@@ -75,17 +82,59 @@ def test_kill_9_of_the_parent_in_the_middle_of_a_run(kind: str, tmp_path: Path) 
     assert len(Path("/proc/self/mounts").read_text().splitlines()) == mounts
 
 
+def below(pid: int) -> set[int]:
+    """Return the processes that descend from `pid`."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found, todo = set[int](), [pid]
+    while todo:
+        more = children.get(todo.pop(), [])
+        found.update(more)
+        todo += more
+    return found
+
+
+def memory_bytes() -> int:
+    """Return what this process holds in memory alone."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(280)
 @pytest.mark.anyio
-async def test_many_runs_in_a_row_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["cold", "warm"])
+async def test_1000_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o711)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
-    for _ in range(3):
-        await executor.execute(CodeExecutionInput(code="print(1)"))
-    fds, folders = set(os.listdir("/proc/self/fd")), traces(tmp_path)
-    for _ in range(100):
-        assert (await executor.execute(CodeExecutionInput(code="print(1)"))).ok
-    assert set(os.listdir("/proc/self/fd")) == fds
+    request = CodeExecutionInput(code="print(1)", execution_id="stays" if kind == "warm" else None)
+    if kind == "warm":
+        assert await executor.warm_up(request)
+    for _ in range(50):
+        assert (await executor.execute(request)).ok
+    fds, processes = len(os.listdir("/proc/self/fd")), len(below(os.getpid()))
+    folders, memory = traces(tmp_path), memory_bytes()
+    for _ in range(1000):
+        assert (await executor.execute(request)).stdout == b"1\n"
+    assert len(os.listdir("/proc/self/fd")) == fds
+    assert len(below(os.getpid())) == processes
     assert traces(tmp_path) == folders
+    assert memory_bytes() - memory < 8 << 20  # 8 KiB a run would be a leak
     await executor.aclose()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["cold", "warm"])
+async def test_50_runs_at_once_all_end_well(kind: str) -> None:
+    executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
+    ids = [f"id{n % 8}" if kind == "warm" else None for n in range(50)]
+    requests = [CodeExecutionInput(code=f"print({n})", execution_id=each) for n, each in enumerate(ids)]
+    for _ in range(2):
+        results = await asyncio.gather(*(executor.execute(request) for request in requests))
+        assert [(result.stdout, result.exit_code) for result in results] == [(b"%d\n" % n, 0) for n in range(50)]
+    await executor.aclose()
