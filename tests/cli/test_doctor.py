@@ -37,9 +37,9 @@ def test_a_damaged_store_is_found_and_told_with_6(cli: Any, bough_home: Any) -> 
     assert done.returncode == 6
     report = json.loads(done.stdout)
     assert report["data"]["works"] is False
-    (broken,) = (check for check in report["data"]["checks"] if check["part"] == "store")
-    assert broken["state"] == "broken"
-    assert broken["fix"]
+    broken = [check for check in report["data"]["checks"] if check["part"] == "store"]
+    assert {check["state"] for check in broken} == {"broken"}
+    assert any(check["fix"] for check in broken), "what is readable can be taken out"
 
 
 def test_a_model_that_cannot_be_used_is_told_with_6(cli: Any) -> None:
