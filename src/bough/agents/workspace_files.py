@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound
+from bough.skills.scripts import GUARDED
 
 MAX_READ_BYTES = 256 << 10
 MAX_WRITE_BYTES = 4 << 20
@@ -18,8 +19,6 @@ MAX_ENTRIES = 20_000
 MAX_LISTED = 500
 MAX_FOUND = 200
 SKIPPED_FOLDERS = frozenset({".git", ".venv", "node_modules", "__pycache__"})
-GUARDED = frozenset({".git", ".bough", ".agents", ".claude", ".openhands"})
-"""Folders whose files decide what may happen later; a tool does not write there."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class WorkspaceFiles:
         real = os.path.realpath(os.path.join(root, path or "."))
         if real != root and not real.startswith(root + os.sep):
             raise InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
-        if writable and GUARDED.intersection(Path(os.path.relpath(real, root)).parts):
+        if writable and set(GUARDED).intersection(Path(os.path.relpath(real, root)).parts):
             raise InvalidInput(f"{path} may not be written", hint="it decides what may happen later; ask the user")
         return Path(real)
 

@@ -15,9 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from bough.agents.workspace_files import GUARDED
 from bough.execution.files import FOLDER
-from bough.skills.scripts import GUARDED as LAID_OVER
+from bough.skills.scripts import GUARDED
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
@@ -174,7 +173,7 @@ class WorkspaceTree:
         return parts
 
     def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
-        if GUARDED.intersection(parts) or parts[0] in LAID_OVER:
+        if set(GUARDED).intersection(parts):
             raise PermissionError(errno.EACCES, "Guarded: it decides what may happen later", path)
 
     def _check_size(self, size: int, path: str) -> None:
