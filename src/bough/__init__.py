@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CodeExecutionInput,
         CodeExecutionResult,
         CodeExecutor,
+        ContainerCodeExecutor,
         LocalSandboxCodeExecutor,
         UnsafeLocalCodeExecutor,
     )
@@ -42,6 +43,7 @@ _HOMES = {
     "CodeExecutionInput": "bough.execution",
     "CodeExecutionResult": "bough.execution",
     "CodeExecutor": "bough.execution",
+    "ContainerCodeExecutor": "bough.execution",
     "Conversation": "bough.conversation",
     "Delta": "bough.conversation",
     "EventStore": "bough.events",
@@ -69,6 +71,7 @@ __all__ = [
     "CodeExecutionInput",
     "CodeExecutionResult",
     "CodeExecutor",
+    "ContainerCodeExecutor",
     "Conversation",
     "Delta",
     "EventStore",
