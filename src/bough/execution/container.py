@@ -38,6 +38,10 @@ _LETTERBOX: Final = "/run/bough/letterbox"
 _START_SECONDS: Final = 60.0
 
 
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+"""Where an engine listens unless `DOCKER_HOST` says otherwise."""
+
+
 class ContainerCodeExecutor:
     """Runs code in a fresh container each time.
 
@@ -131,6 +135,7 @@ class ContainerCodeExecutor:
         except (ImportError, RuntimeError) as error:
             raise SandboxUnavailable("libseccomp or pyseccomp is missing.", hint=SECCOMP_INSTALL) from error
         try:
+            _knock(self._docker_host or os.environ.get("DOCKER_HOST", DEFAULT_HOST))
             engine: Any = docker.DockerClient(self._docker_host) if self._docker_host else docker.from_env()
             with ExitStack() as unless_it_works:
                 unless_it_works.callback(engine.close)
@@ -300,3 +305,15 @@ def _engine_errors() -> tuple[type[Exception], ...]:
     from docker import errors
 
     return (errors.DockerException, requests.exceptions.RequestException)
+
+
+def _knock(host: str) -> None:
+    """Connect to a local engine's socket once; the SDK leaves its own open when nobody listens.
+
+    Raises:
+        OSError: Nobody listens.
+    """
+    path = host.removeprefix("unix://")
+    if path != host:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            knocking.connect(path)
