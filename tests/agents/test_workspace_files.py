@@ -51,7 +51,9 @@ def test_writing_makes_folders_and_keeps_the_mode(files: WorkspaceFiles) -> None
     assert not list(files.root.glob(".*.new"))
 
 
-@pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".agents/skills/x/SKILL.md", "sub/.git/config", "bough.yaml"])
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", ".agents/skills/x/SKILL.md", "sub/.git/config", "bough.yaml"]
+)
 def test_what_decides_later_is_not_written(files: WorkspaceFiles, path: str) -> None:
     with pytest.raises(InvalidInput, match="may not be written"):
         files.write(path, "x")
