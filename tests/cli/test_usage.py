@@ -64,7 +64,9 @@ def test_without_arguments_the_help_is_shown(cli: Any) -> None:
 def test_shells_complete_commands(cli: Any, shell: str, words: dict[str, str], expected: list[str]) -> None:
     done = cli(_BOUGH_COMPLETE=f"complete_{shell}", **words)
     assert all(word in done.stdout for word in expected), done
-    assert cli("--show-completion", shell).stdout.strip()
+    # Typer looks for a shell among the parents, which here is whichever shell started the tests.
+    script = cli("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").stdout
+    assert "_BOUGH_COMPLETE" in script
 
 
 def test_shells_complete_conversations(cli: Any) -> None:
