@@ -57,9 +57,11 @@ RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 class Recorder(AbstractCapability[ToolContext]):
     """Writes a run into its journal, and answers from it what it already holds."""
 
-    def __init__(self, journal: Journal, guard: Guard) -> None:
+    def __init__(self, journal: Journal, guard: Guard, *, streams: bool = True) -> None:
+        """Record into `journal`; `streams`: the model can stream, so that its text can be published as it comes."""
         self._journal = journal
         self._guard = guard
+        self._streams = streams
         self.risks: dict[str, RiskName] = {}
 
     async def wrap_model_request(
@@ -152,6 +154,11 @@ class Recorder(AbstractCapability[ToolContext]):
         verdict = await self._guard.after(request, outcome_part(outcome).content)
         said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
         return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        """Whether the model is to be asked for streams at all."""
+        return self._streams
 
     async def wrap_run_event_stream(
         self, ctx: RunContext[ToolContext], *, stream: AsyncIterable[AgentStreamEvent]

@@ -10,6 +10,7 @@ from typing import Any
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
+from bough.agents.models.streaming import can_stream
 from bough.conversation.condense import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.journal import Journal
 from bough.conversation.lease import held_lease
@@ -91,7 +92,7 @@ class Runner:
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
         guard = rules.guard(journal.cid, journal.state.workspace)
-        recorder = Recorder(journal, guard)
+        recorder = Recorder(journal, guard, streams=can_stream(model))
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(
             journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
