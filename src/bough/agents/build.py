@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bough.agents.activation import Standing
+from bough.agents.adopted import AdoptedAgent
 from bough.agents.context import ToolContext
 from bough.agents.path_skills import PathSkillIndex, PathSkills
 from bough.agents.skill_tools import SkillToolset, registered
@@ -85,7 +87,12 @@ class Blueprint:
             InvalidInput: It lacks one.
         """
         own = {getattr(tool, "name", None) or tool.__name__ for tool in self.spec.tools}
-        there = own.union(*(toolset.tools for toolset in self._toolsets()))
+        toolsets: list[AbstractToolset[Any]] = [*self._toolsets()]
+        if self.spec.agent is not None:
+            toolsets += self.spec.agent.toolsets
+        if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
+            return  # what a server offers is known when a run has asked it
+        there = own.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
         for name in names:
             if name not in there:
                 raise InvalidInput(
@@ -101,15 +108,26 @@ class Blueprint:
         """Stop the MCP servers of its skills."""
         await self.servers.aclose()
 
-    def agent(self, model: Model, *, instructions: str | None = None) -> Agent[ToolContext, str]:
+    def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, str]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
+        instructions = self.instructions if instructions is None else instructions
+        toolsets = [*self._toolsets(), self.servers]
+        if self.spec.agent is not None:
+            return AdoptedAgent(
+                self.spec.agent,
+                own_deps=self.spec.deps,
+                model=model,
+                instructions=instructions,
+                toolsets=[*toolsets, FunctionToolset(self.spec.tools)],
+                paths=self.paths,
+            )
         return Agent(
             model,
             deps_type=ToolContext,
             name=self.spec.name,
-            instructions=self.instructions if instructions is None else instructions,
+            instructions=instructions,
             tools=self.spec.tools,
-            toolsets=[*self._toolsets(), self.servers],
+            toolsets=toolsets,
             capabilities=[PathSkills(self.paths)],
             retries=_RETRIES,
         )

@@ -58,8 +58,10 @@ class PathSkillIndex:
 class PathSkills(AbstractCapability[ToolContext]):
     """Activates, after a tool has done its work, the skills for the files that it touched. One for each run."""
 
-    def __init__(self, index: PathSkillIndex) -> None:
+    def __init__(self, index: PathSkillIndex, context: ToolContext | None = None) -> None:
+        """Use `context`, or the run's deps where there is none."""
         self._index = index
+        self._context = context
         self._lock = asyncio.Lock()
         self._told: set[str] = set()
 
@@ -74,9 +76,10 @@ class PathSkills(AbstractCapability[ToolContext]):
     ) -> Any:
         """Run the tool; then record what its files activate, so that the model reads it with the result."""
         result = await handler(args)
-        if self._index.names and ctx.deps.workspace is not None:
+        context = self._context or ctx.deps
+        if self._index.names and context.workspace is not None:
             async with self._lock:  # calls of one response run side by side
-                await self._activate(call.tool_name, args, result, ctx.deps, ctx.deps.workspace)
+                await self._activate(call.tool_name, args, result, context, context.workspace)
         return result
 
     async def _activate(self, tool: str, args: dict[str, Any], result: Any, deps: ToolContext, workspace: Path) -> None:

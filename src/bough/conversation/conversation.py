@@ -28,11 +28,7 @@ from bough.conversation.opening import Beginning, page_of, reopened
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.runner import Runner
-from bough.conversation.setup import (
-    agent_changes,
-    blueprint_of,
-    resolved_model,
-)
+from bough.conversation.setup import AgentLike, agent_changes, blueprint_of, resolved_model, spec_of
 from bough.conversation.state import State
 from bough.conversation.surroundings import Surroundings
 from bough.conversation.workspace import ForkedWorkspace, WorkspacePolicy
@@ -81,7 +77,7 @@ class AsyncConversation:
     @classmethod
     async def create(
         cls,
-        agent: AgentSpec | str | None = None,
+        agent: AgentLike | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -95,7 +91,8 @@ class AsyncConversation:
         """Start a conversation; its first event is durable on return.
 
         Args:
-            agent: A spec; a model string for the default agent with that model; None for the default agent.
+            agent: A spec; a PydanticAI agent, which is run as it is; a model string for the default agent with that
+                model; None for the default agent.
             workspace: The working folder of its tools and scripts.
             store: A store, or the URL of one; None takes the settings' store.
             executor: Runs scripts; None takes the agent's, then the settings' one.
@@ -118,7 +115,7 @@ class AsyncConversation:
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentSpec | None = None,
+        agent: AgentLike | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         **given: Unpack[GivenRules],
@@ -347,7 +344,7 @@ class AsyncConversation:
         self,
         *,
         id: UUID | None = None,
-        agent: AgentSpec | None = None,
+        agent: AgentLike | None = None,
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         reset_metrics: bool = True,
@@ -392,7 +389,7 @@ class AsyncConversation:
         """
         request = ForkRequest(
             id=id,
-            agent=agent,
+            agent=spec_of(agent),
             title=title,
             tags=tags,
             reset_metrics=reset_metrics,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelRequest, RetryFeedbackPart, ToolReturnPart
 from pydantic_ai.run import AgentRun
@@ -59,7 +60,12 @@ class Loop:
     """
 
     def __init__(
-        self, agent: Agent[ToolContext, str], journal: Journal, deps: ToolContext, recorder: Recorder, checks: Checks
+        self,
+        agent: AbstractAgent[ToolContext, str],
+        journal: Journal,
+        deps: ToolContext,
+        recorder: Recorder,
+        checks: Checks,
     ) -> None:
         self._agent = agent
         self._journal = journal

@@ -16,10 +16,12 @@ from bough.conversation.journal import Journal
 from bough.conversation.message import said
 from bough.conversation.rules import Rules
 from bough.conversation.setup import (
+    AgentLike,
     agent_changes,
     blueprint_of,
     recorded_spec,
     settled_spec,
+    spec_of,
     workspace_folder,
 )
 from bough.conversation.surroundings import Surroundings
@@ -52,7 +54,7 @@ class Opened:
 class Beginning:
     """What a caller says of a new conversation; see `AsyncConversation.create`."""
 
-    agent: AgentSpec | str | None
+    agent: AgentLike | None
     workspace: str | Path
     id: UUID | None
     title: str | None
@@ -98,7 +100,7 @@ class Beginning:
 async def reopened(
     id: UUID | str,
     store: EventStore | str | None,
-    agent: AgentSpec | None,
+    agent: AgentLike | None,
     executor: CodeExecutor | None,
     settings: Settings,
     asked: Rules,
@@ -112,10 +114,11 @@ async def reopened(
         await journal.catch_up()
         state = journal.state
         rules = Rules.resumed(state.policies, asked)
-        spec = agent or recorded_spec(state)
+        given = spec_of(agent)
+        spec = given or recorded_spec(state)
         surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
-        if agent is not None and agent.snapshot() != state.agent:
+        if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
     return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
 

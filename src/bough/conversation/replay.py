@@ -224,9 +224,9 @@ async def _run(again: AsyncConversation, agreed: _Agreed) -> None:
 
 def _spec(recorded: AsyncConversation) -> AgentSpec:
     """The agent in use, which has its Python tools where the record has only their names."""
-    return (
-        recorded.agent if recorded.agent.tools or recorded.agent.skills is not None else recorded_spec(recorded.state)
-    )
+    spec = recorded.agent
+    is_code = bool(spec.tools or spec.agent) or spec.skills is not None
+    return spec if is_code else recorded_spec(recorded.state)
 
 
 def _turns(record: Sequence[StoredEvent]) -> list[UserMessage]:

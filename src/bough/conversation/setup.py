@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, registry_of
@@ -33,9 +34,33 @@ def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
     return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
-def settled_spec(agent: AgentSpec | str | None, settings: Settings) -> AgentSpec:
+AgentLike: TypeAlias = AgentSpec | AbstractAgent[Any, str] | str
+"""What a conversation takes as its agent: a spec; a PydanticAI agent; a model string for the default agent."""
+
+
+def spec_of(agent: AgentLike | None) -> AgentSpec | None:
+    """Return the spec that a caller's agent stands for, None for None.
+
+    Raises:
+        InvalidInput: It is nothing that a conversation takes.
+    """
+    match agent:
+        case AgentSpec() | None:
+            return agent
+        case AbstractAgent():
+            return AgentSpec.of(agent)
+        case str():
+            return AgentSpec(model=agent, discover_skills=True)
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
+            raise InvalidInput(
+                f"no agent can be made of {type(agent).__name__}",
+                hint="give an AgentSpec, a PydanticAI agent, or a model string",
+            )
+
+
+def settled_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
     """Return the spec with its model settled, so that the log says which one it was started with."""
-    spec = agent if isinstance(agent, AgentSpec) else AgentSpec(model=agent, discover_skills=True)
+    spec = spec_of(agent) or AgentSpec(discover_skills=True)
     if isinstance(spec.model, Model):
         return spec
     name = resolved_model(spec, settings)[1]
@@ -59,7 +84,7 @@ def recorded_spec(state: State) -> AgentSpec:
     recorded = {key: value for key, value in state.agent.items() if value is not None}
     if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
-    for key in ("tools", "skills", "executor"):
+    for key in ("tools", "skills", "executor", "agent"):
         if recorded.pop(key, None):
             raise InvalidInput(
                 f"the agent of this conversation has {key} of its own, which its record only names",

@@ -21,6 +21,7 @@ from bough.conversation.fork import Pending, Snap, Turn
 from bough.conversation.journal import Update
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules
+from bough.conversation.setup import AgentLike
 from bough.conversation.state import State
 from bough.conversation.workspace import WorkspacePolicy
 from bough.events.model import Event, Usage, UserMessage
@@ -78,7 +79,7 @@ class Conversation:
 
     def __init__(
         self,
-        agent: AgentSpec | str | None = None,
+        agent: AgentLike | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -108,7 +109,7 @@ class Conversation:
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentSpec | None = None,
+        agent: AgentLike | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         **given: Unpack[GivenRules],
@@ -251,7 +252,7 @@ class Conversation:
         self,
         *,
         id: UUID | None = None,
-        agent: AgentSpec | None = None,
+        agent: AgentLike | None = None,
         title: str | None = None,
         tags: Mapping[str, str] | None = None,
         reset_metrics: bool = True,

@@ -1,0 +1,83 @@
+"""A PydanticAI agent that somebody made, run as a conversation's agent: with its own deps, beside bough's tools."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.agent import AbstractAgent, WrapperAgent
+from pydantic_ai.capabilities import AbstractCapability, ReinjectSystemPrompt
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRun
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+
+from bough.agents.context import ToolContext
+from bough.agents.path_skills import PathSkillIndex, PathSkills
+
+
+class AdoptedAgent(WrapperAgent[Any, str]):
+    """Runs the wrapped agent as it is; `iter` adds what the conversation has for it.
+
+    Its tools get `own_deps`, bough's the context that `iter` is given as `deps`. Instructions, toolsets, capabilities,
+    output validators and settings of the wrapped agent stay in force.
+    """
+
+    def __init__(
+        self,
+        wrapped: AbstractAgent[Any, str],
+        *,
+        own_deps: Any,
+        model: Model,
+        instructions: str,
+        toolsets: Sequence[AbstractToolset[Any]],
+        paths: PathSkillIndex,
+    ) -> None:
+        super().__init__(wrapped)
+        self._own_deps = own_deps
+        self._model = model
+        self._added_instructions = instructions
+        self._added_toolsets = toolsets
+        self._paths = paths
+
+    @asynccontextmanager
+    async def iter(  # pyright: ignore[reportIncompatibleMethodOverride] - only what the loop gives
+        self, *, deps: ToolContext, capabilities: Sequence[AbstractCapability[Any]] = (), **options: Any
+    ) -> AsyncGenerator[AgentRun[Any, Any]]:
+        """Run the wrapped agent on a history. See `AbstractAgent.iter`."""
+        async with self.wrapped.iter(
+            deps=self._own_deps,
+            model=self._model,
+            instructions=self._added_instructions or None,
+            toolsets=[_InContext(toolset, deps) for toolset in self._added_toolsets],
+            capabilities=[ReinjectSystemPrompt(), PathSkills(self._paths, deps), *capabilities],
+            **options,
+        ) as run:
+            yield run
+
+
+@dataclass
+class _InContext(WrapperToolset[Any]):
+    """A toolset whose tools find bough's context as their deps, whatever the run's deps are."""
+
+    context: ToolContext
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return await super().for_run(self._with_context(ctx))
+
+    async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return await super().for_run_step(self._with_context(ctx))
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        return await super().get_tools(self._with_context(ctx))
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        return await super().call_tool(name, tool_args, self._with_context(ctx), tool)
+
+    def _with_context(self, ctx: RunContext[Any]) -> RunContext[Any]:
+        return dataclasses.replace(ctx, deps=self.context)
