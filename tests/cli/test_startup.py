@@ -37,6 +37,12 @@ def test_heavy_modules_stay_out_of_quick_commands(cli: Any, code: str, light: se
     assert modules_after(cli, code) & light == set()
 
 
+def test_a_run_loads_no_client_that_it_does_not_use(cli: Any) -> None:
+    code = "from bough.cli.main import run; assert run(['run', 'how many words are in README.md']) == 0"
+    unused = {"mcp", "fastmcp", "openai", "anthropic", "google", "docker", "psycopg", "tree_sitter", "logfire"}
+    assert modules_after(cli, code) & unused == set()
+
+
 def test_showing_a_conversation_needs_no_event_model(cli: Any) -> None:
     assert cli("run", "bake a cake").returncode == 0
     for command in (

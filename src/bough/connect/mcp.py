@@ -5,17 +5,21 @@ Source: seed 002 (`mcp_tools`: load, spawn, register, inject).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
 from bough.errors import BoughError, ConnectError
 from bough.skills import Skill, SkillRegistry
 from bough.skills.mcp import McpServer, mcp_servers
+
+if TYPE_CHECKING:
+    from pydantic_ai.mcp import MCPToolset
 
 START_SECONDS = 30.0
 """How long a server may take until it speaks."""
@@ -92,13 +96,8 @@ class SkillServers(AbstractToolset[Any]):
         return self._started[name]
 
     async def _start(self, skill: Skill, server: McpServer, deps: Any) -> None:
-        toolset: MCPToolset[Any] = MCPToolset(
-            _transport(server, self._env),
-            id=f"{skill.name}/{server.name}",
-            init_timeout=START_SECONDS,
-            read_timeout=CALL_SECONDS,
-            tool_error_behavior="failed",
-        )
+        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
+        toolset = _toolset(skill, server, self._env)
         try:
             await toolset.__aenter__()
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
@@ -112,6 +111,18 @@ class SkillServers(AbstractToolset[Any]):
             return
         self._open.append(toolset)
         self._started[skill.name].append(PrefixedToolset(toolset, skill.name.replace("-", "_")))
+
+
+def _toolset(skill: Skill, server: McpServer, env: Mapping[str, str]) -> MCPToolset[Any]:
+    from pydantic_ai.mcp import MCPToolset
+
+    return MCPToolset(
+        _transport(server, env),
+        id=f"{skill.name}/{server.name}",
+        init_timeout=START_SECONDS,
+        read_timeout=CALL_SECONDS,
+        tool_error_behavior="failed",
+    )
 
 
 def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
