@@ -102,6 +102,25 @@ async def test_approved_in_one_branch_rejected_in_the_other(
     assert sorted(tool.ran) == ["a", "b"]
 
 
+async def test_a_comparison_names_the_arguments_of_calls_that_were_refused(
+    start: Any, scripted: Any, tool: Tool
+) -> None:
+    source = await waiting(start, scripted, tool, "source done", "fork done")
+    fork = await source.fork(pending="carry")
+    await source.approve()
+    await source.run()
+    await fork.reject("no")
+    (difference,) = (await source.compare(fork)).calls
+    assert [(call.arguments, call.ended) for call in difference.a] == [
+        ({"name": "a"}, "ToolReturned"),
+        ({"name": "b"}, "ToolReturned"),
+    ]
+    assert [(call.arguments, call.ended) for call in difference.b] == [
+        ({"name": "a"}, "ToolRejected"),
+        ({"name": "b"}, "ToolRejected"),
+    ]
+
+
 async def test_an_approval_does_not_travel_into_a_fork(start: Any, scripted: Any, tool: Tool) -> None:
     source = await waiting(start, scripted, tool, "fork says", "source says")
     await source.approve()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Literal
 from uuid import UUID
 
 from bough.conversation.outcome import clean
-from bough.conversation.state import NOTHING_USED, ToolOutcome, add_usage
+from bough.conversation.state import NOTHING_USED, ToolOutcome, add_usage, calls_of
 from bough.errors import InvalidInput
 from bough.events.model import Condensed, Event, ModelResponded, StateChanged, ToolCalled, Usage, UserMessage
 from bough.events.record import StoredEvent
@@ -92,7 +92,8 @@ async def compare(store: EventStore, a: UUID, b: UUID, *, workspaces: tuple[Path
     """Return what two conversations share and where they differ. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
     common = 0 if ancestor is None else ancestor[1]
-    sides = [await _side(store, id, common) for id in (a, b)]
+    asked = await _asked_before(store, a, common)
+    sides = [await _side(store, id, common, asked) for id in (a, b)]
     costs = [side.usage.cost_usd for side in sides]
     return Comparison(
         common=common,
@@ -104,27 +105,44 @@ async def compare(store: EventStore, a: UUID, b: UUID, *, workspaces: tuple[Path
     )
 
 
-async def _side(store: EventStore, id: UUID, common: int) -> Side:
+async def _asked_before(store: EventStore, id: UUID, stop: int) -> dict[str, JsonObject]:
+    """Return the arguments of the calls that may be open at seq `stop`: those of the last response before it."""
+    async for stored in store.read(id, 0, stop, reverse=True):
+        if isinstance(stored.event, ModelResponded):
+            return _asked(stored.event)
+    return {}
+
+
+def _asked(event: ModelResponded) -> dict[str, JsonObject]:
+    return {call.id: call.given for call in calls_of(event)}
+
+
+async def _side(store: EventStore, id: UUID, common: int, asked: Mapping[str, JsonObject]) -> Side:
     events = tuple([stored async for stored in store.read(id, common)])
     typed = [stored.event for stored in events]
     usage = NOTHING_USED
     for event in typed:
         if isinstance(event, (ModelResponded, Condensed)) and event.usage is not None:
             usage = add_usage(usage, event.usage)
-    return Side(id=id, events=events, calls=tuple(_calls(typed)), usage=usage)
+    return Side(id=id, events=events, calls=tuple(_calls(typed, asked)), usage=usage)
 
 
-def _calls(events: Iterable[Event]) -> Iterable[ComparedCall]:
-    """Return the calls in the order in which they started, those that never did where they ended."""
+def _calls(events: Iterable[Event], asked: Mapping[str, JsonObject]) -> Iterable[ComparedCall]:
+    """Return the calls in the order in which they started, those that never did where they ended.
+
+    Args:
+        asked: Arguments of calls that were made before the first event, by id.
+    """
     found: dict[str, ComparedCall] = {}
     done: list[ComparedCall] = []
     for event in events:
         if isinstance(event, ModelResponded):
-            done, found = [*done, *found.values()], {}
+            done, found, asked = [*done, *found.values()], {}, _asked(event)
         elif isinstance(event, ToolCalled):
             found[event.tool_call_id] = ComparedCall(tool=event.tool, arguments=event.arguments)
         elif isinstance(event, ToolOutcome):
-            call = found.get(event.tool_call_id) or ComparedCall(tool=event.tool, arguments={})
+            arguments = asked.get(event.tool_call_id, {})
+            call = found.get(event.tool_call_id) or ComparedCall(tool=event.tool, arguments=arguments)
             result: Json = getattr(event, "result", getattr(event, "error", getattr(event, "reason", None)))
             found[event.tool_call_id] = ComparedCall(
                 tool=call.tool, arguments=call.arguments, ended=event.kind, result=result

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from bough.conversation.state import State, ToolOutcome, tool_calls
+from bough.conversation.state import State, ToolOutcome, calls_of
 from bough.errors import InvalidInput
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolInterrupted, UserMessage
 from bough.events.record import StoredEvent
@@ -149,4 +149,4 @@ async def _latest_response(
 
 def _calls(response: StoredEvent) -> list[tuple[str, str]]:
     event = response.event
-    return tool_calls(event) if isinstance(event, ModelResponded) else []
+    return [(call.id, call.tool) for call in calls_of(event)] if isinstance(event, ModelResponded) else []

@@ -14,7 +14,7 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.setup import recorded_spec
-from bough.conversation.state import State, tool_calls
+from bough.conversation.state import State, calls_of
 from bough.conversation.view import response_of
 from bough.errors import BoughError
 from bough.events import open_store
@@ -188,7 +188,7 @@ class _Agreed:
     def by(cls, record: Sequence[StoredEvent]) -> _Agreed:
         """Return what the record says."""
         events = [stored.event for stored in record]
-        known = {id for event in events if isinstance(event, ModelResponded) for id, _ in tool_calls(event)}
+        known = {call.id for event in events if isinstance(event, ModelResponded) for call in calls_of(event)}
         ran = {event.tool_call_id for event in events if isinstance(event, ToolCalled)}
         reasons = {event.tool_call_id: event.reason for event in events if isinstance(event, ToolRejected)}
         state = State()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import copy
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,17 @@ class ToolCall:
     approved: bool = False
     carried: bool = False
     outcome: ToolOutcome | None = None
+
+    @property
+    def given(self) -> JsonObject:
+        """The arguments as an object; what is none is under `_`, as text where it cannot be read."""
+        value: Any = self.arguments
+        if isinstance(value, str):
+            try:
+                value = json.loads(value or "{}")
+            except ValueError:
+                return {"_": self.arguments}
+        return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(kw_only=True)
@@ -113,7 +126,9 @@ class State:
 
     def copy(self) -> State:
         """Return a state that goes on by itself."""
-        return replace(self, tags=dict(self.tags), calls={id: replace(call) for id, call in self.calls.items()})
+        new = copy.copy(self)
+        new.tags, new.calls = dict(self.tags), {id: copy.copy(call) for id, call in self.calls.items()}
+        return new
 
     def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
         """Fold one event. O(1) but for the calls of one response."""
@@ -178,7 +193,7 @@ class State:
             self.own, self.inherited = NOTHING_USED, add_usage(self.inherited, self.own)
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
-        self.calls = {part["tool_call_id"]: _call(part) for part in _call_parts(event)}
+        self.calls = {call.id: call for call in calls_of(event)}
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
@@ -187,17 +202,10 @@ class State:
         self.request_tokens = event.usage.input_tokens
 
 
-def tool_calls(event: ModelResponded) -> list[tuple[str, str]]:
-    """Return (tool call id, tool name) of the calls in a response, in its order."""
-    return [(part["tool_call_id"], part["tool_name"]) for part in _call_parts(event)]
-
-
-def _call_parts(event: ModelResponded) -> list[JsonObject]:
-    return [part for part in event.response.get("parts", []) if part.get("part_kind") == "tool-call"]
-
-
-def _call(part: JsonObject) -> ToolCall:
-    return ToolCall(id=part["tool_call_id"], tool=part["tool_name"], arguments=part.get("args") or "")
+def calls_of(event: ModelResponded) -> list[ToolCall]:
+    """Return the calls that a response makes, in its order."""
+    parts = (part for part in event.response.get("parts", []) if part.get("part_kind") == "tool-call")
+    return [ToolCall(id=p["tool_call_id"], tool=p["tool_name"], arguments=p.get("args") or "") for p in parts]
 
 
 def add_usage(a: Usage, b: Usage) -> Usage:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
 from bough.agents.skill_tools import SKILL_TOOLS
 from bough.conversation.condense import Condenser, Size
-from bough.conversation.journal import Journal, Update
+from bough.conversation.journal import Journal
 from bough.conversation.loop import REMINDER, Stop
 from bough.conversation.recorder import Recorder
 from bough.conversation.state import ToolCall
 from bough.conversation.stuck import StuckDetector
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
-from bough.events.record import StoredEvent
 from bough.guard import AllowList, Guard, Limits, Review, ToolRequest
 from bough.guard.limits import check
 from bough.types import Clock, JsonObject
@@ -53,10 +50,9 @@ class Supervisor:
         self._stuck = StuckDetector()
         self._nudged = False
 
-    def watch(self, update: Update) -> None:
-        """Take in what is appended, to notice circles."""
-        if isinstance(update, StoredEvent):
-            self._stuck.apply(update.event)
+    def watch(self, event: Event) -> None:
+        """Take in what happens, to notice circles."""
+        self._stuck.apply(event)
 
     async def before_request(self) -> Stop:
         """Stop for a pause, a limit or a circle; condense what has grown too long."""
@@ -90,13 +86,9 @@ class Supervisor:
                 events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
             elif review.decision == "confirm":
                 waiting[call.id] = _asked(call, review)
-        refused = bool(waiting) or any(isinstance(event, ToolRejected) for event in events)
         if waiting:
             events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
-        if refused:
-            await self._journal.append(*events)
-        else:
-            self._journal.note(*events)  # written with the calls, before any of them runs
+        self._journal.stage(*events)  # written with the calls, before any of them runs
         return "waiting_for_confirmation" if waiting else None
 
     async def at_end(self) -> None:
@@ -108,15 +100,14 @@ class Supervisor:
         if verdict.decision == "deny":
             self._sent_back += 1
             events.append(UserMessage.text(verdict.reason or "Go on: you are not done.", sender="hook"))
-        if events:
-            await self._journal.append(*events)
+        self._journal.stage(*events)
 
     async def _over_limit(self, iterations: int) -> Stop:
         elapsed = self._clock.monotonic() - self._started
         reached = check(self._limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
         if reached is None:
             return None
-        await self._journal.append(reached)
+        self._journal.stage(reached)
         return "paused"
 
     async def _circles(self) -> Stop:
@@ -124,11 +115,11 @@ class Supervisor:
         if found is None:
             return None
         if self._nudged:
-            await self._journal.append(found)
+            self._journal.stage(found)
             return "stuck"
         self._nudged = True
         self._stuck.reset()
-        await self._journal.append(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
+        self._journal.stage(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
         return None
 
     def _present_guard(self) -> Guard:
@@ -139,9 +130,7 @@ class Supervisor:
         return replace(self._guard, allow_list=self._guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
 
     async def _review(self, call: ToolCall) -> Review:
-        request = ToolRequest(
-            id=call.id, tool=call.tool, arguments=_arguments(call), workspace=self._journal.state.workspace
-        )
+        request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
         review = await self._present_guard().review(request, approved=call.approved)
         if call.carried and not call.approved and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
@@ -150,6 +139,8 @@ class Supervisor:
 
 async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
     """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
+    if journal.view.shown and journal.view.shown[-1].stop > journal.durable:
+        await journal.settled()  # a stretch is named by the places of its events, which have to be final
     size = Size(messages=len(journal.view.shown), tokens=journal.state.request_tokens)
     try:
         condensed = await condenser.condense(journal.view, size, force=force)
@@ -166,15 +157,4 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
 def _asked(call: ToolCall, review: Review) -> JsonObject:
     """Return what a person is told who is asked about a call."""
     risk = None if review.risk is None else review.risk.value
-    return {"tool": call.tool, "arguments": _arguments(call), "risk": risk, "reason": review.reason}
-
-
-def _arguments(call: ToolCall) -> JsonObject:
-    """Return the arguments as an object; what is none is reviewed as text under `_`."""
-    value: Any = call.arguments
-    if isinstance(value, str):
-        try:
-            value = json.loads(value or "{}")
-        except ValueError:
-            return {"_": call.arguments}
-    return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
+    return {"tool": call.tool, "arguments": call.given, "risk": risk, "reason": review.reason}
