@@ -22,9 +22,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.interop import _events, export_messages, import_messages
+from bough.conversation.interop import _events, conversation_store, export_messages, import_messages
 from bough.conversation.view import View
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, Unavailable
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +73,13 @@ async def test_what_is_no_history_is_refused(start: Any, scripted: Any) -> None:
     await conversation.send_message("hello")
     with pytest.raises(InvalidInput, match="already"):
         await import_messages(conversation, [])
+
+
+async def test_a_version_without_conversation_stores_is_refused_with_what_to_do(store: Any) -> None:
+    """The version that is pinned here is the oldest one that is supported; it has no such interface."""
+    with pytest.raises(Unavailable, match="has no ConversationStore") as refused:
+        conversation_store(store)
+    assert "import_messages" in refused.value.hint
 
 
 TEXT = st.text(max_size=20)

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.anyio
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 NEWEST = migrations("sqlite")[-1].version
+LAST_KIND = "01990000-0000-7000-8000-000000000076"
+"""The event of the last kind that the dumps have; those of newer kinds have later ids."""
 ROOT, FORK, EARLY, LATE = (UUID(f"01990000-0000-7000-8000-{n:012x}") for n in range(1, 5))
 
 
@@ -45,8 +47,11 @@ async def test_a_store_of_a_released_schema_opens(tmp_path: Path, version: int) 
     root = await store.get(ROOT)
     assert (root.status, root.tags, root.config, root.owner) == ("paused", {"a": "b"}, {"agent": "x"}, "o")
     golden = [json.loads(file.read_text("utf-8")) for file in sorted((GOLDEN / "events" / "v1").glob("*.json"))]
+    golden = [event for event in golden[:-1] if event["id"] <= LAST_KIND]
     log = [stored async for stored in store.read(ROOT)]
-    assert [(str(s.id), s.kind, s.raw.decode()) for s in log] == [(g["id"], g["kind"], g["raw"]) for g in golden[:-1]]
+    assert [(str(s.id), s.kind, s.raw.decode()) for s in log] == [
+        (g["id"], g["kind"], g["raw"]) for g in golden[:-1] if g["id"] <= LAST_KIND
+    ]
     assert await store.lineage(LATE) == [(ROOT, 0, 5), (FORK, 5, 6)]
     assert (await store.get(EARLY)).generation == 1
     assert len((await store.list(ConversationFilter(include_deleted=True))).items) == 4

@@ -127,6 +127,33 @@ def _model(event: JsonObject) -> Said:
     return "model", summary, text
 
 
+def _stored(event: JsonObject) -> Said:
+    message: dict[str, Any] = event["message"]
+    if message.get("kind") == "response":
+        return _model({"response": message, "model": message.get("model_name"), "usage": message.get("usage") or {}})
+    parts: list[dict[str, Any]] = message.get("parts", [])
+    text = "\n".join(_part_text(part.get("content")) for part in parts)
+    if all(part.get("part_kind") == "tool-return" for part in parts):
+        return "result", [(", ".join(str(part.get("tool_name")) for part in parts), "")], text
+    head, _, rest = text.partition("\n")
+    return "user", [(head, "strong")], rest
+
+
+def _part_text(content: Any) -> str:
+    items = cast("list[Any]", content) if isinstance(content, list) else [content]
+    return "\n".join(map(_item_text, items))
+
+
+def _item_text(item: Any) -> str:
+    match item:
+        case str():
+            return item
+        case {"kind": "binary", "media_type": str(media_type)}:
+            return f"[{media_type}]"
+        case _:
+            return one_line(_value(item))
+
+
 def _called(event: JsonObject) -> Said:
     return "call", [(event["tool"], ""), (f"  {arguments(event.get('arguments', {}))}", "dim")], ""
 
@@ -158,6 +185,10 @@ def _skill(event: JsonObject) -> Said:
     return "skill", [(event["name"], "strong"), (f"  {_why_active(event)}", "dim")], ""
 
 
+def _skipped(event: JsonObject) -> Said:
+    return "skipped", [(event["name"], "strong"), (f"  {event['message']}", "warn")], event.get("hint", "")
+
+
 def _script(event: JsonObject) -> Said:
     ok = event["status"] == "success"
     call = one_line(" ".join([event["script"], *event.get("argv", [])]))
@@ -167,7 +198,7 @@ def _script(event: JsonObject) -> Said:
 
 
 def _changed(event: JsonObject) -> Said:
-    changes = {key: value for key, value in event["changes"].items() if key not in ("agent", "instructions")}
+    changes = {key: value for key, value in event["changes"].items() if key not in _UNSAID}
     told = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
     agent = event["changes"].get("agent")
     if agent:
@@ -200,10 +231,15 @@ _WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
     "ToolRejected": _rejected,
     "ToolInterrupted": _interrupted,
     "SkillActivated": _skill,
+    "SkillSkipped": _skipped,
     "ScriptRan": _script,
     "StateChanged": _changed,
     "ErrorRaised": _error,
+    "MessageStored": _stored,
 }
+
+_UNSAID = frozenset({"agent", "instructions", "saved"})
+"""Changes that are too long for a line."""
 
 _STYLES: Mapping[str, Style] = {
     "user": "good",
@@ -212,5 +248,6 @@ _STYLES: Mapping[str, Style] = {
     "error": "bad",
     "rejected": "warn",
     "lost": "warn",
+    "skipped": "warn",
     "fork": "warn",
 }

@@ -1,10 +1,14 @@
-"""Moving in and out: PydanticAI's message JSON as a conversation, and a conversation as PydanticAI's message JSON."""
+"""Moving in and out: PydanticAI's message JSON as a conversation, and a conversation as PydanticAI's message JSON.
+
+And an event store where a program of PydanticAI keeps its own conversations.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from typing import Any
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -21,7 +25,7 @@ from pydantic_ai.messages import (
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.recorder import usage_of
 from bough.conversation.view import response_json
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, Unavailable
 from bough.events.model import (
     ContentPart,
     Event,
@@ -35,6 +39,28 @@ from bough.events.model import (
     ToolReturned,
     UserMessage,
 )
+
+if TYPE_CHECKING:
+    from bough.conversation.pydantic_store import LogConversationStore
+    from bough.events.store import EventStore
+
+
+def conversation_store(store: EventStore) -> LogConversationStore:
+    """Return an event store as PydanticAI's `ConversationStore`, where the installed version has one.
+
+    Raises:
+        Unavailable: It has none.
+    """
+    try:
+        from bough.conversation.pydantic_store import LogConversationStore
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic_ai.conversation_store":
+            raise
+        raise Unavailable(
+            f"pydantic-ai-slim {version('pydantic-ai-slim')} has no ConversationStore",
+            hint="install pydantic-ai-slim 2.68 or newer, or move histories with import_messages and export_messages",
+        ) from error
+    return LogConversationStore(store)
 
 
 def export_messages(conversation: AsyncConversation) -> bytes:

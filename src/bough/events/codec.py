@@ -62,7 +62,7 @@ def stub(kind: str, raw: bytes) -> bytes:
     """
     payload = _object(raw)
     kept = {key: payload[key] for key in _KEPT & payload.keys()}
-    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erased_response(kind, payload))
+    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erased_message(kind, payload))
 
 
 ERASED = "[erased]"
@@ -100,6 +100,7 @@ _KEPT = {
     "hook",
     "sender",
     "seen",
+    "parent",
     "start",
     "stop",
 }
@@ -112,14 +113,24 @@ _ERASED: Mapping[str, JsonObject] = {
     "Condensed": {"summary": ERASED},
     "StateChanged": {"changes": {}},
     "ErrorRaised": {"message": ERASED},
+    "SkillSkipped": {"name": ERASED, "message": ERASED},
     "StuckDetected": {"pattern": ERASED},
 }
 
 
-def _erased_response(kind: str, payload: JsonObject) -> JsonObject:
-    if kind != "ModelResponded":
-        return {}
-    response: JsonObject = payload.get("response") or {}
+def _erased_message(kind: str, payload: JsonObject) -> JsonObject:
+    match kind:
+        case "ModelResponded":
+            return {"response": _erased_response(payload.get("response") or {})}
+        case "MessageStored":
+            message: JsonObject = payload.get("message") or {}
+            request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ERASED}]}
+            return {"message": _erased_response(message) if message.get("kind") == "response" else request}
+        case _:
+            return {}
+
+
+def _erased_response(response: JsonObject) -> JsonObject:
     calls = [
         {key: part[key] for key in ("part_kind", "tool_name", "tool_call_id") if key in part} | {"args": "{}"}
         for part in response.get("parts", ())
@@ -128,7 +139,7 @@ def _erased_response(kind: str, payload: JsonObject) -> JsonObject:
     kept = {
         key: response[key] for key in ("kind", "model_name", "timestamp", "usage", "finish_reason") if key in response
     }
-    return {"response": kept | {"parts": [{"part_kind": "text", "content": ERASED}, *calls]}}
+    return kept | {"parts": [{"part_kind": "text", "content": ERASED}, *calls]}
 
 
 def _object(raw: bytes) -> JsonObject:

@@ -270,6 +270,20 @@ class SkillActivated(BaseEvent):
     allowed_tools: tuple[str, ...] | None = None
 
 
+class SkillSkipped(BaseEvent):
+    """A skill that should have entered the conversation was left out; everything else goes on.
+
+    Attributes:
+        code: Of the error that says why, for example `limit_exceeded`.
+    """
+
+    kind: Literal["SkillSkipped"] = "SkillSkipped"
+    name: str
+    code: str
+    message: str
+    hint: str = ""
+
+
 class ScriptRan(BaseEvent):
     """A skill's script ran in an executor. Output sizes are in bytes, before any truncation."""
 
@@ -376,6 +390,19 @@ class StuckDetected(BaseEvent):
     events: tuple[UUID, ...] = ()
 
 
+class MessageStored(BaseEvent):
+    """A message that a program of PydanticAI keeps here, as it is. bough's own conversations have none.
+
+    Attributes:
+        message: The `ModelMessage` as JSON.
+        parent: The event of the message before it in its history; None for the first one.
+    """
+
+    kind: Literal["MessageStored"] = "MessageStored"
+    message: JsonObject
+    parent: UUID | None = None
+
+
 Event: TypeAlias = Annotated[
     ConversationStarted
     | ForkedFrom
@@ -387,6 +414,7 @@ Event: TypeAlias = Annotated[
     | ToolRejected
     | ToolInterrupted
     | SkillActivated
+    | SkillSkipped
     | ScriptRan
     | HookRan
     | Condensed
@@ -395,7 +423,8 @@ Event: TypeAlias = Annotated[
     | ErrorRaised
     | PauseRequested
     | LimitReached
-    | StuckDetected,
+    | StuckDetected
+    | MessageStored,
     Field(discriminator="kind"),
 ]
 """Any event."""
