@@ -551,6 +551,7 @@ class TestRule14Workspace:
             with pytest.raises(InvalidInput) as refused:
                 await source.fork(workspace=workspace)
             assert refused.value.hint
+            assert ("show through" in refused.value.message) == (workspace == "overlay")
         assert await source.store.children(source.id) == []
         assert list((source.settings.home / "workspaces").glob("*")) == []
 

@@ -67,6 +67,11 @@ async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -
                     hint="free some space, or fork with workspace=shared",
                 ) from error
             return ForkedWorkspace(path, policy, place)
+        case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; docs/decisions says why
+            raise InvalidInput(
+                "the files of a fork cannot be an overlay: what its source writes later would show through",
+                hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
+            )
         case _:
             raise InvalidInput(f"{policy!r} is no way to fork a workspace", hint="shared, readonly, copy or worktree")
 
