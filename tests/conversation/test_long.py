@@ -11,10 +11,14 @@ import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
 from bough.conversation import AsyncConversation
+from bough.conversation import view as view_module
 from bough.conversation.condense import KeepFirstCondenser
+from bough.conversation.journal import Journal
 from bough.conversation.state import State
 from bough.conversation.view import View, response_json
+from bough.events import codec
 from bough.events.model import Event, ModelResponded, ToolReturned, UserMessage
+from bough.events.store import EventStore
 from bough.guard import ConfirmRisky, Hook, HookKind, HookSet, Limits
 from bough.testing import tool_call
 
@@ -89,6 +93,56 @@ async def test_an_event_costs_the_same_whatever_came_before() -> None:
         assert all(a is b for a, b in zip(shown, view.shown, strict=False))
         assert len(state.calls) == 1
         assert len(view._outcomes) <= 1, "nothing but the open end is kept aside"
+
+
+async def test_what_others_append_to_a_long_log_is_read_decoded_and_rendered_once(
+    store: EventStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catching up costs as much as there is to catch up with, however long the log is."""
+    decoded, rendered = Counted(codec.decode), Counted(view_module.response_of)
+    monkeypatch.setattr(codec, "decode", decoded)
+    monkeypatch.setattr(view_module, "response_of", rendered)
+    cid = (await store.create()).id
+    await store.append(cid, turns(400))
+    journal = Journal(store, cid)
+    await journal.catch_up()
+    assert (decoded.calls, rendered.calls) == (1200, 400)
+    for _ in range(3):
+        shown, decoded.calls, rendered.calls = list(journal.view.shown), 0, 0
+        await store.append(cid, turns(10))
+        await journal.catch_up()
+        assert (decoded.calls, rendered.calls) == (30, 10)
+        assert len(journal.view.shown) == len(shown) + 20
+        assert all(a is b for a, b in zip(shown, journal.view.shown, strict=False))
+    decoded.calls = rendered.calls = 0
+    await journal.catch_up()
+    assert journal.view.messages()
+    assert (decoded.calls, rendered.calls) == (0, 0), "what is there is asked for again and nothing is done again"
+
+
+class Counted:
+    """A function that is called as before, and how often."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        return self.function(*arguments)
+
+
+def turns(count: int) -> list[Event]:
+    response = response_json(ModelResponse(parts=[tool_call("t")]))
+    call = response["parts"][0]["tool_call_id"]
+    return [
+        event
+        for n in range(count)
+        for event in (
+            UserMessage.text(f"{n}"),
+            ModelResponded(response=response),
+            ToolReturned(tool_call_id=call, tool="t", result=n),
+        )
+    ]
 
 
 SIZE = """
