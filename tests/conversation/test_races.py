@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, staging
 from bough.conversation.completion import completed
 from bough.conversation.lease import held_lease
 from bough.errors import Conflict, StoreError
@@ -84,7 +84,7 @@ async def test_a_fenced_runner_appends_nothing_and_stops(start: Any, scripted: A
     with pytest.raises(Conflict):
         await run
     assert (await conversation.store.get(conversation.id)).head == head, "not even its error"
-    assert conversation.agent.model.requests == 1
+    assert conversation.agent.model.requests <= 2, "its last result was on its way while the model was asked"
 
 
 async def test_messages_are_taken_while_the_lease_is_elsewhere(start: Any, scripted: Any, gate: Gate) -> None:
@@ -267,11 +267,12 @@ async def counting(tmp_path: Path) -> AsyncIterator[Counting]:
 
 
 async def test_a_cancellation_during_any_append_ends_in_order(
-    counting: Counting, settings: Any, tmp_path: Path
+    counting: Counting, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Running, response, 2 calls, 2 results, answer, finished: cancelled during each, nothing is done twice."""
+    """Running, response and 2 calls; 2 results; answer; finished: cancelled during each, nothing is done twice."""
     tasks = asyncio.all_tasks()
-    for point in range(8):
+    monkeypatch.setattr(staging, "LINGER_SECONDS", 60)
+    for point in range(4):
         ran: list[int] = []
 
         async def act(n: int, ran: list[int] = ran) -> str:

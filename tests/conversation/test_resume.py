@@ -1,12 +1,14 @@
 """A process may die at any append: what is recorded is not done again, what is not known is said.
 
-Two rounds of two parallel tool calls each, a condensation by a model, and an answer; on SQLite and Postgres. The
-process dies at every append of the run there is, before the append is durable and after it is.
+Three rounds of two parallel tool calls each, a condensation by a model, and an answer; on SQLite and Postgres. The
+process dies at every append of the run there is, before the append is durable and after it is; both when events wait to
+be written together, and when each is written as soon as may be.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, staging
 from bough.conversation.condense import SummarizingCondenser
 from bough.events.model import Condensed, Event, ModelResponded
 from bough.events.postgres import PostgresEventStore
@@ -82,8 +84,15 @@ ROUNDS = [
     [tool_call("act", n=5), tool_call("act", n=6)],
     "done",
 ]
-APPENDS = 1 + 3 * (1 + 4) + 1 + 1 + 1
-"""running; three times a response, two calls, two results; a condensation; the answer; finished."""
+APPENDS = 3 * 2 + 1 + 1 + 1
+"""Three times a response with its two calls, and two results; a condensation; the answer; finished."""
+
+
+@pytest.fixture(params=[60, 0], ids=["written together", "written soon"])
+def linger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How long staged events wait: until something needs them durable, or not at all."""
+    monkeypatch.setattr(staging, "LINGER_SECONDS", request.param)
+    return request.param
 
 
 class World:
@@ -134,12 +143,13 @@ class World:
     async def log(self, cid: UUID) -> list[StoredEvent]:
         return [stored async for stored in self.store.read(cid)]
 
-    async def die(self, conversation: AsyncConversation, at: int, *, lands: bool) -> None:
-        """Run until append number `at`."""
+    async def die(self, conversation: AsyncConversation, at: int, *, lands: bool) -> bool:
+        """Run until append number `at`, and say whether the run came as far as that."""
         self.store.death, self.store.appends, self.store.lands = at, 0, lands
         with contextlib.suppress(Died):
             await conversation.run()
         self.store.death = None
+        return self.store.appends > at
 
 
 @pytest.fixture
@@ -147,7 +157,8 @@ def world(mortal: Any, settings: Settings, tmp_path: Path) -> World:
     return World(mortal, settings, tmp_path)
 
 
-async def test_the_points_are_all_there_are(world: World) -> None:
+async def test_a_step_is_one_append_and_one_for_parallel_results(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "LINGER_SECONDS", 60)
     conversation = await world.start()
     world.store.appends = 0
     assert (await conversation.run()).output == "done"
@@ -157,12 +168,14 @@ async def test_the_points_are_all_there_are(world: World) -> None:
 
 
 @pytest.mark.parametrize("lands", [False, True], ids=["before it is durable", "before it is acknowledged"])
-async def test_dying_at_every_append(world: World, lands: bool) -> None:
-    for point in range(APPENDS):
+async def test_dying_at_every_append(world: World, linger: int, lands: bool) -> None:
+    for point in itertools.count():
         world.ran.clear()
         world.asked = world.summarized = 0
         conversation = await world.start()
-        await world.die(conversation, point, lands=lands)
+        if not await world.die(conversation, point, lands=lands):
+            assert point == APPENDS if linger else point > APPENDS, "all points there are"
+            break
         before = await world.log(conversation.id)
         ran_before, asked_before, summarized_before = Counter(world.ran), world.asked, world.summarized
         result = await (await world.reopen(conversation.id)).run()
@@ -199,11 +212,12 @@ def assert_calls(
         assert ran[n] <= 1, f"{where}: call {n} ran twice"
 
 
-async def test_dying_again_and_again(world: World) -> None:
-    """Every process lives for five appends only; together they get there, and do nothing twice."""
+async def test_dying_again_and_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process lives for two appends only; together they get there, and do nothing twice."""
+    monkeypatch.setattr(staging, "LINGER_SECONDS", 60)
     conversation = await world.start()
     for _ in range(APPENDS):
-        await world.die(await world.reopen(conversation.id), 5, lands=True)
+        await world.die(await world.reopen(conversation.id), 2, lands=True)
         if (await world.reopen(conversation.id)).status == "finished":
             break
     log = await world.log(conversation.id)
@@ -215,13 +229,16 @@ async def test_dying_again_and_again(world: World) -> None:
     assert sorted(ends.values()) == [1] * 6
 
 
-async def test_an_idempotent_call_runs_again(mortal: Any, settings: Settings, tmp_path: Path) -> None:
+async def test_an_idempotent_call_runs_again(
+    mortal: Any, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.txt").write_text("alpha")
     steps = [tool_call("read_file", path="a.txt"), "read"]
     spec = AgentSpec(model=ScriptedModel(steps), skills=(), workspace_access="read")
     conversation = await AsyncConversation.create(spec, workspace=tmp_path, store=mortal, settings=settings)
     await conversation.send_message("go")
-    mortal.death, mortal.appends = 3, 0  # running, response, called | returned
+    monkeypatch.setattr(staging, "LINGER_SECONDS", 60)
+    mortal.death, mortal.appends = 1, 0  # response and call | result and answer
     with contextlib.suppress(Died):
         await conversation.run()
     mortal.death = None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def completed(work: Coroutine[Any, Any, T]) -> T:
+async def completed(work: Awaitable[T]) -> T:
     """Await `work` to its end; a cancellation that comes meanwhile is raised after it, however often it comes.
 
     What is being written when a run is cancelled is either in the log or not, and the caller knows which.

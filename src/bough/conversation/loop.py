@@ -2,7 +2,7 @@
 
 Every request is what the view shows of the log, never what PydanticAI remembers: a resumed run is therefore nothing
 special. What others append in the middle (messages, a wish to pause) is found by the run's own next append, of which
-each step has several, and so is seen at the next step.
+each step has at least one, and so is seen at the next step.
 """
 
 from __future__ import annotations
@@ -98,12 +98,13 @@ class Loop:
         """Close the calls that had started when their run died; whether they had effects nobody knows."""
         lost = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
         if lost:
-            await self._journal.append(
+            self._journal.stage(
                 *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
             )
 
     async def _stretch(self) -> Stop:
         """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
+        await self._show()
         self._rendered = self._journal.view.version
         try:
             async with self._agent.iter(
@@ -128,9 +129,10 @@ class Loop:
                 acted = True
             elif Agent.is_model_request_node(node):
                 if acted:
-                    await self._settle(node.request)
+                    self._settle(node.request)
                     if stop := await self._checks.before_request():
                         return stop
+                    await self._show()
                     if self._journal.view.version != self._rendered:
                         return None  # what the model sees has been condensed: begin anew from the log
                     node.request = self._next_request()
@@ -138,9 +140,14 @@ class Loop:
             node = await _next(run, node)
         return None
 
-    async def _settle(self, request: ModelRequest) -> None:
+    async def _show(self) -> None:
+        """Settle what the next request shows; results may still be on their way, since they are shown in any place."""
+        await self._journal.prompts_settled()
+        self._recorder.seen = self._journal.durable
+
+    def _settle(self, request: ModelRequest) -> None:
         """Write down what the next request says that the log does not: refused calls, and that an answer is missing."""
-        await self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
+        self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
         feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
         self._empty = self._empty + 1 if feedback else 0
         if self._empty >= MAX_EMPTY_RESPONSES:
@@ -148,7 +155,7 @@ class Loop:
                 f"the model gave no usable answer {self._empty} times in a row: {feedback}", hint="try another model"
             )
         if feedback:
-            await self._journal.append(UserMessage.text(feedback, sender=REMINDER))
+            self._journal.stage(UserMessage.text(feedback, sender=REMINDER))
 
     def _next_request(self) -> ModelRequest:
         if (request := self._journal.view.tail()) is None:

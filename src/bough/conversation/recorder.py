@@ -1,7 +1,8 @@
 """The capability that writes down what a run does, before and after each thing it does.
 
-Order: a response is durable before any of its tools starts; a call before its tool runs; its outcome before the model
-hears of it. Results reach PydanticAI in the form they have in the log, so a resumed run sees what the live one saw.
+Order: a response and its calls are durable before any of its tools runs. The outcome of the last call is on its way
+into the log while the model hears of it, and durable before or with the model's answer. Results reach PydanticAI in the
+form they have in the log, so a resumed run sees what the live one saw.
 """
 
 from __future__ import annotations
@@ -48,14 +49,22 @@ from bough.events.model import (
     ToolReturned,
     UserMessage,
 )
-from bough.guard import Guard, ToolRequest
+from bough.guard import Guard, HookKind, ToolRequest
 from bough.types import JsonObject
+
+LONG_SECONDS = 0.05
+"""A result that took longer is durable before the model is asked again, so that what others said meanwhile is seen."""
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 
 
 class Recorder(AbstractCapability[ToolContext]):
-    """Writes a run into its journal, and answers from it what it already holds."""
+    """Writes a run into its journal, and answers from it what it already holds.
+
+    Attributes:
+        risks: What the review said of each call, by its id.
+        seen: How many events the next request shows, apart from results, which always reach the model.
+    """
 
     def __init__(self, journal: Journal, guard: Guard, *, streams: bool = True) -> None:
         """Record into `journal`; `streams`: the model can stream, so that its text can be published as it comes."""
@@ -63,6 +72,7 @@ class Recorder(AbstractCapability[ToolContext]):
         self._guard = guard
         self._streams = streams
         self.risks: dict[str, RiskName] = {}
+        self.seen = 0
 
     async def wrap_model_request(
         self,
@@ -72,7 +82,7 @@ class Recorder(AbstractCapability[ToolContext]):
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
         """Ask the model, and record its response before anyone acts on it."""
-        seen = self._journal.state.head
+        seen = self.seen
         started = time.monotonic()
         try:
             response = with_distinct_calls(await handler(request_context))
@@ -85,7 +95,7 @@ class Recorder(AbstractCapability[ToolContext]):
             latency_seconds=round(time.monotonic() - started, 6),
             seen=seen,
         )
-        await self._journal.append(event)
+        self._journal.stage(event)
         return self._journal.view.latest_response() or response
 
     async def wrap_tool_execute(
@@ -101,7 +111,7 @@ class Recorder(AbstractCapability[ToolContext]):
         known = self._journal.state.calls.get(call.tool_call_id)
         if known is not None and known.outcome is not None:
             return _answer(known.outcome)
-        await self._journal.append(
+        self._journal.stage(
             ToolCalled(
                 tool_call_id=call.tool_call_id,
                 tool=call.tool_name,
@@ -110,13 +120,13 @@ class Recorder(AbstractCapability[ToolContext]):
                 idempotent=bool((tool_def.metadata or {}).get("idempotent")),
             )
         )
+        await self._journal.settled()  # with those of the other calls of the response
+        started = time.monotonic()
         outcome = await self._outcome(call, args, handler)
-        await self._journal.append(outcome)
-        events = await self._after(call, args, outcome)
-        if any(isinstance(event, UserMessage) for event in events):
-            await self._journal.append(*events)  # the model is to hear of it
-        else:
-            self._journal.note(*events)
+        self._journal.stage(outcome)
+        if self._journal.state.open_calls or time.monotonic() - started > LONG_SECONDS:
+            await self._journal.settled()
+        self._journal.stage(*await self._after(call, args, outcome))
         return _answer(outcome)
 
     async def _outcome(
@@ -143,7 +153,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Tell the hooks, and return what they said for the log and the model."""
-        if not self._guard.hooks.hooks:
+        if not self._guard.hooks.ask_at(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
             id=call.tool_call_id,
@@ -169,12 +179,12 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stream(delta)
             yield event
 
-    async def record_unseen(self, parts: list[ToolReturnPart]) -> None:
+    def record_unseen(self, parts: list[ToolReturnPart]) -> None:
         """Record outcomes of calls that never reached their tool: unknown names, arguments that do not fit."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
             if call is not None and call.outcome is None:
-                await self._journal.append(
+                self._journal.stage(
                     ToolFailed(
                         tool_call_id=part.tool_call_id,
                         tool=part.tool_name,

@@ -23,7 +23,7 @@ from bough.conversation.supervisor import Supervisor, condense
 from bough.conversation.surroundings import Surroundings
 from bough.conversation.trace import run_span
 from bough.errors import BoughError
-from bough.events.model import ErrorRaised, LimitReached, StateChanged
+from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
 from bough.events.record import Status
 from bough.types import SystemClock
 
@@ -37,6 +37,7 @@ class Runner:
         self._surroundings = surroundings
         self._rules = rules
         self._steps = 0
+        self._generation = 0
 
     async def run(self) -> RunResult:
         """Run to the end, and return how it ended; without work, at once."""
@@ -50,6 +51,7 @@ class Runner:
         with run_span(self._journal.cid, agent=spec.name, model=spec.model_name) as span:
             model = resolved_model(spec, self._surroundings.settings)[0]
             async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+                self._generation = lease.generation
                 self._journal = self._journal.leased(lease.generation)
                 await self._held(model)
             result = self.result(start)
@@ -59,11 +61,11 @@ class Runner:
     async def _held(self, model: Any) -> None:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
-            await self._journal.append(StateChanged(changes={"status": "running"}))
+            self._journal.stage(StateChanged(changes={"status": "running"}))
             await self._leave(await self._bounded(model))
         except asyncio.CancelledError:
             with suppress(BoughError):  # what ends the run is the cancellation
-                await self._journal.append(StateChanged(changes={"status": "paused"}, reason="interrupted"))
+                await self._last_words(StateChanged(changes={"status": "paused"}, reason="interrupted"))
             raise
         except BoughError as error:
             await self._record(error)
@@ -84,27 +86,27 @@ class Runner:
             if bound is None or not timer.expired():
                 raise
             elapsed = round(time.monotonic() - started, 6)
-            await self._journal.append(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
+            self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
             return "paused"
 
     async def _loop(self, model: Any) -> Status:
         """Run the loop and return the status to leave with."""
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
-        guard = rules.guard(journal.cid, journal.state.workspace)
+        guard = replace(rules.guard(journal.cid, journal.state.workspace), settled=journal.settled)
         recorder = Recorder(journal, guard, streams=can_stream(model))
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(
             journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
         )
         loop = Loop(agent, journal, self._context(), recorder, supervisor)
-        journal.listeners.append(supervisor.watch)
+        journal.watchers.append(supervisor.watch)
         try:
             async with agent:
                 return await loop.run()
         finally:
             self._steps = loop.steps
-            journal.listeners.remove(supervisor.watch)
+            journal.watchers.remove(supervisor.watch)
 
     async def condense(self) -> bool:
         """Condense what the model sees now, by the conversation's condenser or else by its model."""
@@ -139,14 +141,19 @@ class Runner:
         )
 
     async def _leave(self, status: Status) -> None:
-        """Write down the status the run ends with, unless what ended it has."""
+        """Write down the status the run ends with, unless what ended it has; all of the run is durable then."""
         if self._journal.state.status != status:
-            await self._journal.append(StateChanged(changes={"status": status}))
+            self._journal.stage(StateChanged(changes={"status": status}))
+        await self._journal.settled()
+
+    async def _last_words(self, *events: Event) -> None:
+        """Append how the run ended, whether or not what it staged before could be written."""
+        await self._journal.leased(self._generation).append(*events)
 
     async def _record(self, error: BoughError) -> None:
         """Write the error into the log, unless the log itself is what failed."""
         try:
-            await self._journal.append(
+            await self._last_words(
                 ErrorRaised(code=error.code, message=error.message, hint=error.hint),
                 StateChanged(changes={"status": "error"}),
             )

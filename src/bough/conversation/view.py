@@ -24,13 +24,14 @@ from pydantic_ai.messages import (
 
 from bough.conversation.outcome import restored
 from bough.conversation.state import ToolOutcome
-from bough.errors import CorruptLog
+from bough.errors import CorruptLog, InvalidInput
 from bough.events.model import (
     Condensed,
     ContentPart,
     Event,
     FilePart,
     ImagePart,
+    MessageStored,
     ModelResponded,
     SkillActivated,
     TextPart,
@@ -54,6 +55,19 @@ class Shown:
     def continues_calls(self) -> bool:
         """Whether it holds results of calls, so that it cannot be parted from the message before it."""
         return any(isinstance(part, ToolReturnPart) for part in self.message.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewMark:
+    """Where a view was: how much of its list it had shown, and its open end."""
+
+    shown: list[Shown]
+    length: int
+    version: int
+    calls: list[str]
+    outcomes: dict[str, ToolReturnPart]
+    prompts: list[tuple[int, UserPromptPart]]
+    skills: dict[str, tuple[int, UserPromptPart]]
 
 
 class View:
@@ -86,6 +100,11 @@ class View:
                     self._outcomes[event.tool_call_id] = outcome_part(event)
             case Condensed():
                 self._condense(event)
+            case MessageStored():
+                raise InvalidInput(
+                    "this conversation is kept for a program of PydanticAI, which goes on with it by itself",
+                    hint="take its messages into a new one with bough.conversation.interop.import_messages",
+                )
             case _:
                 pass
 
@@ -96,6 +115,18 @@ class View:
         new.version = self.version
         new._outcomes, new._prompts = dict(self._outcomes), list(self._prompts)
         return new
+
+    def mark(self) -> ViewMark:
+        """Return where the view is now. Does not depend on how much it shows."""
+        open_end = list(self._calls), dict(self._outcomes), list(self._prompts), dict(self._skills)
+        return ViewMark(self.shown, len(self.shown), self.version, *open_end)
+
+    def back_to(self, mark: ViewMark) -> None:
+        """Show again what was shown at `mark`."""
+        self.shown, self.version = mark.shown, mark.version
+        del self.shown[mark.length :]
+        self._calls, self._outcomes = list(mark.calls), dict(mark.outcomes)
+        self._prompts, self._skills = list(mark.prompts), dict(mark.skills)
 
     def latest_response(self) -> ModelResponse | None:
         """Return the latest response, for use and change by others; None before the first one."""
@@ -146,7 +177,8 @@ class View:
         summary = UserPromptPart(event.summary, timestamp=event.ts)
         request = ModelRequest(parts=[*kept, summary], timestamp=event.ts)
         self.version += 1
-        self.shown[first:last] = [Shown(message=request, start=event.start, stop=event.stop)]
+        condensed = Shown(message=request, start=event.start, stop=event.stop)
+        self.shown = [*self.shown[:first], condensed, *self.shown[last:]]  # a new list: marks keep the old one
 
     def _whole_calls(self, first: int, last: int) -> tuple[int, int]:
         """Return the stretch without what it has of calls whose other part, call or result, lies outside of it."""

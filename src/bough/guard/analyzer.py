@@ -16,7 +16,11 @@ from bough.types import Json, JsonObject
 
 
 class SecurityAnalyzer(Protocol):
-    """Something that says how risky a call is. Whatever it raises, the guard does not let the call through."""
+    """Something that says how risky a call is. Whatever it raises, the guard does not let the call through.
+
+    One that asks nobody outside of this process (a model, a service) may say so with `outside = False`; for any other
+    the call it is asked about is made durable first.
+    """
 
     async def analyze(self, call: ToolRequest) -> Assessment:
         """Return the risk and the reasons for it; UNKNOWN where it cannot be told."""
@@ -48,6 +52,8 @@ class RuleAnalyzer:
         risks: Tools of your own and how risky each is at least; these come before what is built in.
         shells: Further tools whose `command` is a command line and nothing else.
     """
+
+    outside = False
 
     def __init__(self, risks: Mapping[str, Risk] | None = None, *, shells: frozenset[str] = frozenset()) -> None:
         self._own = dict(risks or {})

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,10 @@ from bough.types import Json, JsonObject
 
 EVENT_OUTPUT = 4 << 10
 """Characters of a hook's output that its event keeps."""
+
+
+async def nothing_to_settle() -> None:
+    """Return: what is asked about is in no log."""
 
 
 class HookKind(Enum):
@@ -86,6 +90,8 @@ class Hook:
         matcher: A tool's name, `*` or nothing for all, or a regular expression that the whole name must match.
         on_failure: What a PreToolUse hook that did not run to an answer means.
         waits: Whether its answer counts; one that was declared `async` is run and recorded, and decides nothing.
+        outside: Whether it reaches outside of this process: writes, sends, asks. What it is asked about is then durable
+            first. False only for a function that looks and answers, and does nothing else.
         source: The file it comes from.
 
     Raises:
@@ -99,11 +105,14 @@ class Hook:
     timeout_seconds: float = 60.0
     on_failure: Literal["deny", "continue"] = "deny"
     waits: bool = True
+    outside: bool = True
     source: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.command.strip()) == (self.function is not None):
             raise InvalidInput(f"a {self.kind.value} hook needs a command or a function, and only one of them")
+        if self.function is None and not self.outside:
+            raise InvalidInput("a command always reaches outside of this process", hint="leave outside= as it is")
         if not 0 < self.timeout_seconds <= 3600:
             raise InvalidInput(
                 f"a hook cannot have {self.timeout_seconds!r} seconds", hint="give more than 0, at most 3600"
@@ -207,8 +216,16 @@ class HookSet:
             tuple(dict.fromkeys(self.notes + other.notes)),
         )
 
-    async def run(self, given: HookInput) -> HookVerdict:
-        """Ask every hook that matches, one after the other; the first no ends it."""
+    def ask_at(self, kind: HookKind) -> bool:
+        """Whether any hook is asked at this moment."""
+        return any(hook.kind is kind for hook in self.hooks)
+
+    async def run(self, given: HookInput, *, settled: Callable[[], Awaitable[None]] = nothing_to_settle) -> HookVerdict:
+        """Ask every hook that matches, one after the other; the first no ends it.
+
+        Args:
+            settled: Awaited before a hook that reaches outside.
+        """
         from bough.events.model import HookRan
 
         answers: list[HookAnswer] = []
@@ -216,6 +233,8 @@ class HookSet:
         for hook in self.hooks:
             if not hook.matches(given):
                 continue
+            if hook.outside:
+                await settled()
             started = time.monotonic()
             answers.append(answer := await hook.ask(given))
             events.append(

@@ -6,6 +6,7 @@ that should have looked at it broke.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from bough.guard.allow import AllowList
 from bough.guard.analyzer import SecurityAnalyzer
 from bough.guard.hook_verdict import HookVerdict
-from bough.guard.hooks import HookInput, HookKind, HookSet
+from bough.guard.hooks import HookInput, HookKind, HookSet, nothing_to_settle
 from bough.guard.policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Finding, Risk
@@ -54,6 +55,7 @@ class Guard:
         workspace: Where hooks run.
         analyzer: None finds nothing out: the risk of every call is UNKNOWN to the policy.
         masker: Hides secrets in everything hooks say; the guard returns and records nothing unmasked.
+        settled: Awaited before anything outside of this process is asked: what it is asked about is durable then.
     """
 
     conversation_id: str
@@ -63,6 +65,7 @@ class Guard:
     policy: Policy = field(default_factory=NeverConfirm)
     allow_list: AllowList = field(default_factory=AllowList)
     masker: Masker | None = None
+    settled: Callable[[], Awaitable[None]] = nothing_to_settle
 
     async def review(self, call: ToolRequest, *, approved: bool = False) -> Review:
         """Return what is to happen to a call; nothing has run yet but the hooks.
@@ -144,6 +147,8 @@ class Guard:
         """The assessment, and what went wrong with it."""
         if self.analyzer is None:
             return Assessment((Finding(Risk.UNKNOWN, "nobody has looked at its risk"),)), ""
+        if getattr(self.analyzer, "outside", True):
+            await self.settled()
         try:
             assessment = await self.analyzer.analyze(call)
         except Exception as error:  # noqa: BLE001 - the guard's boundary: the call is refused and the error recorded
@@ -161,7 +166,7 @@ class Guard:
         )
 
     async def _ask(self, given: HookInput) -> HookVerdict:
-        verdict = await self.hooks.run(given)
+        verdict = await self.hooks.run(given, settled=self.settled)
         if self.masker is None:
             return verdict
         events = tuple(
@@ -205,6 +210,11 @@ class BothAnalyzers:
 
     first: SecurityAnalyzer
     second: SecurityAnalyzer
+
+    @property
+    def outside(self) -> bool:
+        """Whether one of them reaches outside of this process."""
+        return any(getattr(each, "outside", True) for each in (self.first, self.second))
 
     async def analyze(self, call: ToolRequest) -> Assessment:
         """Return what both found; one that found nothing counts as UNKNOWN."""
