@@ -19,9 +19,12 @@ setup: $(READY) ## install bough and its tools into .venv
 $(READY): Makefile pyproject.toml requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "bough needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	  { rm -rf .venv; echo "bough needs Python with venv and pip (Debian: apt install python3-venv)" >&2; exit 1; }
+	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || { \
+	  { $(BIN)/python -m pip --version || $(BIN)/python -m ensurepip; } >/dev/null 2>&1 || \
+	  { echo ".venv has no pip and cannot get one: remove it, and make anew" >&2; exit 1; }; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'; }
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements-dev.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
@@ -30,7 +33,7 @@ demo: $(READY) ## run bough on the example workspace, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
-	$(BIN)/python -m pytest -q -n auto $(if $(SLOW),,-m "not slow") $(TESTS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(if $(SLOW),,-m "not slow") $(TESTS)
 
 check: $(READY) ## lint, floors, types
 	$(BIN)/ruff check $(CODE)

@@ -25,6 +25,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are processors: many tests wait for a time limit or a process most of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The event loop that async tests run on."""

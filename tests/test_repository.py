@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -37,3 +39,40 @@ def test_the_oldest_supported_release_of_pydantic_ai_is_the_one_that_is_tested()
     oldest = re.search(r">=([\d.]+)", bound)
     assert oldest
     assert f"pydantic-ai-slim=={oldest[1]}" in PINS["requirements.txt"]
+
+
+HANGS = """
+import time
+import pytest
+
+@pytest.fixture
+def server(tmp_path_factory):
+    yield
+    print("torn down")
+
+@pytest.mark.timeout(1)
+def test_hangs(server):
+    time.sleep(1000)
+
+def test_after():
+    pass
+"""
+
+
+def test_a_test_that_hangs_fails_alone_and_what_it_started_is_torn_down(tmp_path: Path) -> None:
+    (tmp_path / "test_hangs.py").write_text(HANGS)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        ROOT / "pyproject.toml",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    done = subprocess.run([*command, "--rootdir", tmp_path, tmp_path], capture_output=True, text=True)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "Timeout (>1.0s)" in done.stdout
+    assert "torn down" in done.stdout
