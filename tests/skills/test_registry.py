@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -230,11 +230,13 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
     write_skill(root, "paths", extra="globs: '*.py'\n")
     write_skill(root, "odd", '"a \\x1f b"')
     write_skill(root, "mended", "a: b")
+    write_skill(root, "two-lines", "|\n  One.\n  Two.")
+    write_skill(root, "tab\tnewline\nname")
     (root / "refused").mkdir()
     (root / "refused" / "SKILL.md").touch()
     first = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     second = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
-    assert second.list_all() == first.list_all() and len(first) == 24
+    assert second.list_all() == first.list_all() and len(first) == 25
     assert second.diagnostics == first.diagnostics != []
 
     write_skill(root, "skill-3", "Changed, and longer than before.")
@@ -243,7 +245,7 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b'{"version": 2, "files": 7}', b'{"version": 1, "files": {}}', b"\xff", b"[" * 100_000]
+    "data", [b"", b"{", b"bough skills 2\n", b"bough skills 3\nx", b"bough skills 3", b"\xff", b"\n" * 100_000]
 )
 def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
     home, root = tmp_path / "home", tmp_path / "roots"
@@ -256,26 +258,44 @@ def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "rest", [[], [1], ["x"], ["x", "y", 7], ["x", "y", [[1]], []], ["x", "y", [], [1, 2]], [None, ""]]
-)
-def test_a_foreign_entry_of_the_index_is_read_from_its_file(tmp_path: Path, rest: list[Any]) -> None:
+    "rest",
+    ["7", "{", "[]", "[7]", "[[[1]]]", '[[], 7, "x", null, [], [], true]', '[[], "x", "y", [1, 2], [], [], true]',
+     "[" * 100_000],
+)  # fmt: skip
+def test_a_foreign_entry_of_the_index_is_read_from_its_file(tmp_path: Path, rest: str) -> None:
     home, root = tmp_path / "home", tmp_path / "roots"
     write_skill(root, "one")
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     [file] = (home / "cache").iterdir()
-    content = json.loads(file.read_text())
-    content["files"] = {path: [entry[0], *rest] for path, entry in content["files"].items()}
-    file.write_text(json.dumps(content))
+    first, path, stamp, _, _, _ = file.read_text().split("\n")
+    file.write_text("\n".join([first, path, stamp, "", "", rest]))
 
     assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
 
 
-@pytest.mark.parametrize("entry", [7, "x", None, {}, []])
-def test_an_entry_of_another_shape_is_read_from_its_file(tmp_path: Path, entry: Any) -> None:
+def test_a_change_of_the_same_length_and_a_change_back_are_seen(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", tmp_path / "roots"
+    file = write_skill(root, "one", "First.")
+    before = file.stat()
+
+    def described() -> str:
+        return SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).metadata("one").description
+
+    assert described() == "First."
+    write_skill(root, "one", "Other.")
+    assert (described(), file.stat().st_size) == ("Other.", before.st_size)
+    (root / "two").write_text(file.read_text().replace("Other.", "Third."))
+    os.utime(root / "two", ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.replace(root / "two", file)
+    assert (described(), file.stat().st_mtime_ns) == ("Third.", before.st_mtime_ns)
+
+
+def test_the_index_forgets_what_has_gone(tmp_path: Path) -> None:
     home, root = tmp_path / "home", tmp_path / "roots"
     file = write_skill(root, "one")
+    write_skill(root, "two")
+    SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
+    file.unlink()
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     [index] = (home / "cache").iterdir()
-    index.write_text(json.dumps({"version": 2, "files": {str(file): entry}}))
-
-    assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
+    assert str(file) not in index.read_text() and str(root / "two") in index.read_text()

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.skills import fields as read
-from bough.skills.frontmatter import Fields, Split, load, split
+from bough.skills.frontmatter import Split, load, load_yaml, plain_fields, split
 from bough.skills.model import Diagnostic, Document, Scope, Skill, SkillMetadata, is_skill_file
 from bough.skills.text import decode
 
@@ -29,7 +29,7 @@ HEAD_BYTES = 4096
 MAX_DIAGNOSTICS = 100
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NOTHING_MORE = frozenset({"name", "description", "license", "compatibility", "allowed-tools"})
+_NOTHING_MORE = frozenset({"name", "description", "license", "compatibility", "allowed-tools", "metadata", "keywords"})
 
 _PARAGRAPH_SKIPS = re.compile(r"\s*(?:#|<!--|```|---|===|!\[|\|)")
 
@@ -86,8 +86,10 @@ def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scop
 def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
     """As `try_read`, for a path that is the file itself."""
     data, notes = read_bounded(file)
-    if data is None:
-        return Reading(None, _placed(notes, file))
+    return Reading(None, _placed(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
+
+
+def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: str, scope: Scope) -> Reading:
     text, decoded = decode(data)
     cut = split(text)
     skill, found = _understand(file, cut, source=source, scope=scope)
@@ -106,7 +108,7 @@ def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope
     return Reading(skill, placed)
 
 
-def read_head(path: str, home: str, *, source: str = "", scope: Scope = "configured") -> HeadReading | None:
+def read_head(path: str, home: str, source: str = "", scope: Scope = "configured") -> HeadReading | None:
     """Return what tier 1 needs of one file, reading 4 KB of it unless its frontmatter is longer or broken.
 
     None when there is no file of that path.
@@ -120,17 +122,19 @@ def read_head(path: str, home: str, *, source: str = "", scope: Scope = "configu
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        return _read_whole(path, source, scope)
+        return _summed(read_file(Path(path), "lenient", source, scope))
     try:
         head = os.read(handle, HEAD_BYTES)
     except OSError:
-        return _read_whole(path, source, scope)
+        head = b""
     finally:
         os.close(handle)
-    fields = _head_fields(head)
-    if fields is None:
-        return _read_whole(path, source, scope)
-    values, notes = fields.values, fields.diagnostics
+    notes: list[Diagnostic] = []
+    values = _head_fields(head, notes)
+    if values is None:
+        is_all = 0 < len(head) < HEAD_BYTES  # else it is read once more
+        whole = _read(Path(path), head, [], "lenient", source, scope) if is_all else None
+        return _summed(whole or read_file(Path(path), "lenient", source, scope))
     name = home
     if values.get("name") != home or not read.is_good_name(home):
         name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
@@ -147,31 +151,37 @@ def _summary(
     if len(description) > read.MAX_DESCRIPTION:
         notes.append(_long_description(description))
     if _NOTHING_MORE.issuperset(values):
-        return SkillMetadata(name, description, path, source, scope)
+        return SkillMetadata(name, description, path, source, scope, keywords=_keywords(values))
     inputs = read.read_inputs(values, notes)
     trigger = read.read_trigger(values, inputs, notes)
     invocable = not read.truth(values.get("disable-model-invocation"))
     return SkillMetadata(name, description, path, source, scope, trigger, inputs, _keywords(values), invocable)
 
 
-def _read_whole(path: str, source: str, scope: Scope) -> HeadReading:
-    reading = read_file(Path(path), "lenient", source, scope)
+def _summed(reading: Reading) -> HeadReading:
     return HeadReading(reading.skill and reading.skill.summary(), reading.diagnostics)
 
 
-def _head_fields(head: bytes) -> Fields | None:
+def _head_fields(head: bytes, notes: list[Diagnostic]) -> dict[str, Any] | None:
     """The fields of a head that shows all of a frontmatter between exact fences; None for all others."""
     end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
-    shown = head[3 : end + 1]
-    if end < 0 or b"\r" in shown or b"\0" in shown or b"\n..." in shown or b"\n---" in shown:
+    if end < 0:
         return None
+    shown = head[3 : end + 1]
     try:
-        fields = load(shown[1:].decode("utf-8"))
+        header = shown[1:].decode("utf-8")
     except UnicodeDecodeError:
         return None
-    fields.values = values = read.canonical(fields.values, fields.diagnostics)
+    values = plain_fields(header)
+    if values is None:
+        if b"\r" in shown or b"\0" in shown or b"\n..." in shown or b"\n---" in shown:
+            return None
+        fields = load_yaml(header)
+        notes += fields.diagnostics
+        values = fields.values
+    values = read.canonical(values, notes)
     description = values.get("description")
-    return fields if isinstance(description, str) and description and not description.isspace() else None
+    return values if isinstance(description, str) and description and not description.isspace() else None
 
 
 def read_document(path: Path) -> Document:
@@ -318,16 +328,17 @@ def _long_description(text: str) -> Diagnostic:
 
 def first_paragraph(body: str) -> str | None:
     """Return the first paragraph of a Markdown text on one line, at most 1,024 characters; else its first heading."""
-    blocks = (block for block in re.split(r"\n[ \t]*\n", body[: 8 << 10]) if block.strip())
-    heading: str | None = None
-    for block in blocks:
-        lines = block.strip().split("\n")
-        while lines and _PARAGRAPH_SKIPS.match(lines[0]):
-            heading = heading or lines[0].strip("# \t") or None
-            lines = lines[1:]
-        if lines:
-            return " ".join(" ".join(lines).split())[: read.MAX_DESCRIPTION]
-    return heading and heading[: read.MAX_DESCRIPTION]
+    heading = ""
+    paragraph: list[str] = []
+    for line in body[: 8 << 10].split("\n"):
+        if not line or line.isspace():
+            if paragraph:
+                break
+        elif paragraph or not _PARAGRAPH_SKIPS.match(line):
+            paragraph.append(line)
+        else:
+            heading = heading or line.strip("# \t")
+    return (" ".join(" ".join(paragraph).split()) or heading)[: read.MAX_DESCRIPTION] or None
 
 
 def _compatibility(values: dict[str, Any], notes: list[Diagnostic]) -> str | None:
@@ -371,4 +382,4 @@ def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]
     if len(notes) > MAX_DIAGNOSTICS:
         notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
         notes.append(Diagnostic("more", "info", "there is more to mend than is listed here"))
-    return tuple(note._replace(path=where) for note in notes)
+    return tuple([Diagnostic(*note[:5], where) for note in notes])

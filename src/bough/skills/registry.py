@@ -177,7 +177,7 @@ class SkillRegistry:
         if self._index is None or not root.path.is_dir():
             return None
         digest = hashlib.sha256(os.fsencode(os.path.abspath(root.path))).hexdigest()[:16]
-        return SkillIndex(self._index / f"skills-{digest}.json")
+        return SkillIndex(self._index / f"skills-{digest}.index")
 
     def _enter(self, skill: SkillMetadata) -> bool:
         first = self._known.get(skill.name)
