@@ -187,3 +187,12 @@ def test_a_catalogue_keeps_its_budget_and_is_one_element(skills: list[tuple[str,
         assert tokens_of(catalog.text) <= budget or catalog.text.count("<skill ") == 0
         root = ElementTree.fromstring(catalog.text)
         assert len(root) == len(skills) or not catalog.complete
+        if catalog.complete:
+            shown.sort(key=lambda skill: skill.name)
+            assert [each.text or "" for each in root] == [" ".join(legal(s.description).split()) for s in shown]
+
+
+def legal(text: str) -> str:
+    """A text as XML can hold it."""
+    return "".join("\ufffd" if (unicodedata.category(char) in ("Cc", "Cs") and char not in "\t\n\r") or char in "\ufffe\uffff"
+                   else char for char in text)  # fmt: skip

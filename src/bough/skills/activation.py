@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from bough.errors import BoughError
+from bough.errors import BoughError, LimitExceeded
 from bough.skills.inputs import check_inputs, missing_inputs, substitute
 from bough.skills.model import InputMetadata, Resources, Skill
 
@@ -42,7 +42,7 @@ class Activated:
     """What one message activated, and what was left out and why."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
-    left_out: tuple[tuple[TriggerMatch, str], ...] = ()
+    left_out: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activation:
@@ -81,24 +81,34 @@ def activate_matches(
         max_bytes: How long their texts may be together.
     """
     done: list[tuple[TriggerMatch, Activation]] = []
-    left_out: list[tuple[TriggerMatch, str]] = []
+    left_out: list[tuple[TriggerMatch, BoughError]] = []
     left = max_bytes
     for match in sorted(matches, key=lambda each: each.kind != "slash"):
         if len(done) >= max_skills:
-            left_out.append((match, f"more than {max_skills} skills in one message"))
+            left_out.append((match, too_many(f"more than {max_skills} skills in one message")))
             continue
         try:
             activation = activate(registry.get(match.skill), match.inputs)
         except BoughError as error:
-            left_out.append((match, error.message))
+            left_out.append((match, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if size > left:
-            left_out.append((match, f"more than {max_bytes} bytes of skills in one message"))
+            left_out.append((match, too_long(f"more than {max_bytes} bytes of skills in one message")))
         else:
             left -= size
             done.append((match, activation))
     return Activated(tuple(done), tuple(left_out))
+
+
+def too_many(reason: str) -> LimitExceeded:
+    """Return why a skill is left out for which there is no place."""
+    return LimitExceeded(reason, hint="name fewer skills")
+
+
+def too_long(reason: str) -> LimitExceeded:
+    """Return why a skill is left out whose text has no room."""
+    return LimitExceeded(reason, hint="shorten it, or name fewer skills")
 
 
 def _contained(body: str) -> str:

@@ -61,8 +61,15 @@ def _frame(lines: list[str]) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(" ".join(_ILLEGAL.sub("\ufffd", text).split()), quote=False)
+    return escape(_line(text), quote=False)
 
 
 def _attribute(text: str) -> str:
-    return f'"{escape(" ".join(_ILLEGAL.sub(chr(0xFFFD), text).split()))}"'
+    return f'"{escape(_line(text))}"'
+
+
+def _line(text: str) -> str:
+    """The words of a text with one blank between them; what XML forbids is replaced."""
+    if text.isprintable() and "  " not in text:  # nearly always, and in a third of the time
+        return text.strip(" ")
+    return " ".join(_ILLEGAL.sub("\ufffd", text).split())

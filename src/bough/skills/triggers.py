@@ -9,29 +9,33 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from bough.skills.inputs import missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 from bough.skills.search import trigger_words
 
-if TYPE_CHECKING:
-    from ahocorasick_rs import AhoCorasick
-
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
 _SLASH = re.compile(r"\s*/(\S+)(?:\s+|$)")
+_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _NO_SPACES = re.compile(  # scripts written without blanks between words
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TriggerMatch:
+class _TriggerMatch(NamedTuple):
+    skill: str
+    kind: TriggerKind
+    keyword: str
+    inputs: dict[str, str]
+    missing: tuple[str, ...]
+
+
+class TriggerMatch(_TriggerMatch):
     """A skill that a message activates, and why.
 
     Attributes:
@@ -40,11 +44,19 @@ class TriggerMatch:
         missing: Required inputs that the message does not give; ask for them by name.
     """
 
-    skill: str
-    kind: TriggerKind
-    keyword: str
-    inputs: dict[str, str] = field(default_factory=dict[str, str])
-    missing: tuple[str, ...] = ()
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        skill: str,
+        kind: TriggerKind,
+        keyword: str,
+        inputs: dict[str, str] | None = None,
+        missing: tuple[str, ...] = (),
+    ) -> Self:
+        """Make one; without inputs it gives none."""
+        values = (skill, kind, keyword, {} if inputs is None else inputs, missing)
+        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType]
 
 
 class TriggerIndex:
@@ -65,7 +77,7 @@ class TriggerIndex:
         for skill in self._skills.values():
             self._add(skill, words)
         self._names = list(words.values())
-        self._automaton = _automaton(list(words)) if words else None
+        self._find_words = _word_finder(list(words)) if words else None
         self._find_patterns = self._pattern_finder() if self._patterns else None
 
     def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
@@ -87,13 +99,16 @@ class TriggerIndex:
         text = text[:MAX_MESSAGE]
         if not text.isascii():
             text = unicodedata.normalize("NFC", text)
-        hits = self._word_hits(text, active)
+        hits = [] if self._find_words is None else self._word_hits(text, active, self._find_words)
         if self._find_patterns is not None:
             hits += _pattern_hits(text, active, self._find_patterns)
-        found: dict[str, TriggerMatch] = {}
-        if text.lstrip()[:1] == "/" and (slash := self._slash(text)) and slash.skill not in active:
-            found[slash.skill] = slash
-        for _, name, keyword in sorted(hits, key=itemgetter(0)):
+        slash = self._slash(text) if "/" in text else None
+        if slash is None and not hits:
+            return []
+        found = {} if slash is None or slash.skill in active else {slash.skill: slash}
+        if len(hits) > 1:
+            hits.sort(key=itemgetter(0))
+        for _, name, keyword in hits:
             if name not in found:
                 found[name] = self._matched(name, keyword, text)
         return list(found.values())
@@ -114,20 +129,18 @@ class TriggerIndex:
         inputs = parse_pairs(text, skill.inputs)
         return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
 
-    def _word_hits(self, text: str, active: Collection[str]) -> list[_Hit]:
+    def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> list[_Hit]:
         """The first hit of every skill that is not active yet."""
-        hits: list[_Hit] = []
-        if self._automaton is None:
-            return hits
         folded = fold(text)
-        seen = set[str]()
-        for which, start, end in self._automaton.find_matches_as_indexes(folded, overlapping=True):
-            for name in self._names[which]:
-                if name not in active and name not in seen and is_whole_word(folded, start, end):
-                    first, last = (start, end) if text.isascii() else _place(text, start, end)
-                    seen.add(name)
-                    hits.append((first, name, text[first:last]))
-        return hits
+        is_plain = text.isascii()
+        found: dict[str, _Hit] = {}
+        for which, start, end in find(folded, overlapping=True):
+            if is_whole_word(folded, start, end):
+                for name in self._names[which]:
+                    if name not in found and name not in active:
+                        first, last = (start, end) if is_plain else _place(text, start, end)
+                        found[name] = (first, name, text[first:last])
+        return list(found.values())
 
     def _pattern_finder(self) -> _PatternFinder | None:
         re2: Any = import_module("re2")  # it carries no types
@@ -157,10 +170,16 @@ _Hit: TypeAlias = tuple[int, str, str]
 _PatternFinder: TypeAlias = Callable[[str], list[tuple[str, Any]]]
 
 
-def _automaton(words: list[str]) -> AhoCorasick:
+class _WordFinder(Protocol):
+    """Finds every place of every word: (which word, start, end)."""
+
+    def __call__(self, text: str, /, *, overlapping: bool) -> list[tuple[int, int, int]]: ...
+
+
+def _word_finder(words: list[str]) -> _WordFinder:
     from ahocorasick_rs import AhoCorasick
 
-    return AhoCorasick(words, store_patterns=False)
+    return AhoCorasick(words, store_patterns=False).find_matches_as_indexes
 
 
 def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
@@ -175,12 +194,14 @@ def fold(text: str) -> str:
 
 def is_whole_word(text: str, start: int, end: int) -> bool:
     """Whether `text[start:end]` is not a part of a longer word at either end. O(1)."""
-    return not (start > 0 and _joined(text[start - 1], text[start])) and not (
+    return not (start and _joined(text[start - 1], text[start])) and not (
         end < len(text) and _joined(text[end - 1], text[end])
     )
 
 
 def _joined(left: str, right: str) -> bool:
+    if left.isascii() and right.isascii():
+        return left in _WORD and right in _WORD
     return _is_word(left) and _is_word(right) and not (_NO_SPACES.match(left) or _NO_SPACES.match(right))
 
 
