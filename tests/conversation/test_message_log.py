@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bough.cli.describe import said
 from bough.conversation import AsyncConversation
 from bough.conversation.message_log import Entry, MessageLog, id_of
 from bough.errors import Conflict, InvalidInput, NotFound
@@ -188,16 +187,3 @@ async def test_bough_says_that_it_does_not_go_on_with_it(store: EventStore, sett
     with pytest.raises(InvalidInput, match="PydanticAI") as refused:
         await AsyncConversation.open(id_of("c"), store=store, agent=scripted("no"), settings=settings)
     assert "import_messages" in refused.value.hint
-
-
-def test_messages_are_shown_in_words() -> None:
-    image = {"kind": "binary", "media_type": "image/png", "data": "aGk="}
-    request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["Look:", image, {"a": 1}]}]}
-    assert said({"kind": "MessageStored", "message": request}) == (
-        "user", [("Look:", "strong")], '[image/png]\n{"a": 1}',
-    )  # fmt: skip
-    result = {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "t", "content": {"n": 1}}]}
-    assert said({"kind": "MessageStored", "message": result}) == ("result", [("t", "")], '{"n": 1}')
-    response = {"kind": "response", "model_name": "m", "parts": [{"part_kind": "text", "content": "Fine."}]}
-    word, summary, text = said({"kind": "MessageStored", "message": response})
-    assert (word, summary[0][0], text) == ("model", "m", "Fine.")

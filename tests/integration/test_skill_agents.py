@@ -363,9 +363,11 @@ async def test_rules_over_the_bound_are_left_out_and_that_is_told(start: Start, 
     conversation = await start(scripted("one", "two", discover_skills=True))
     await say(conversation, "begin")
     await say(conversation, "go on")
-    (error,) = await events(conversation, "ErrorRaised")
-    assert error.code == "limit_exceeded"
-    assert "'CLAUDE.md'" in error.message
+    (skipped,) = await events(conversation, "SkillSkipped")
+    assert (skipped.name, skipped.code) == ("CLAUDE.md", "limit_exceeded")
+    assert "bytes" in skipped.message
+    assert skipped.hint
+    assert await events(conversation, "ErrorRaised") == []
     assert "Use tabs." in asked(conversation)[0].instructions
 
 
@@ -406,7 +408,7 @@ async def test_what_one_message_activates_is_bounded_and_the_rest_is_told(start:
     conversation = await start(scripted("1", "2", skill_roots=(tmp_path / "skills",)))
     await say(conversation, "everything")
     assert len(await activations(conversation)) == 5
-    assert len(await events(conversation, "ErrorRaised")) == 3
+    assert [skipped.name for skipped in await events(conversation, "SkillSkipped")] == ["skill-5", "skill-6", "skill-7"]
     await say(conversation, "everything")
     assert len(await activations(conversation)) == 8, "what is there already takes no room"
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bough.errors import BoughError
-from bough.events.model import ErrorRaised, SkillActivated
+from bough.events.model import SkillActivated, SkillSkipped
 from bough.skills import SkillMetadata, SkillRegistry
-from bough.skills.activation import Activation, activate
+from bough.skills.activation import Activation, activate, too_long, too_many
 from bough.skills.model import is_skill_file
 
 MAX_ALWAYS_SKILLS = 32
@@ -38,11 +38,11 @@ class Standing:
     """The skills that are always active, as their files are now.
 
     Attributes:
-        left_out: Name and reason of each that is over a bound or cannot be read.
+        left_out: Each that is over a bound or cannot be read, and why.
     """
 
     activations: tuple[Activation, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, BoughError], ...] = ()
 
     @property
     def text(self) -> str:
@@ -58,19 +58,19 @@ def standing(
     One that cannot be read, or would pass the bounds, is left out with the reason and harms no other.
     """
     done: list[Activation] = []
-    left_out: list[tuple[str, str]] = []
+    left_out: list[tuple[str, BoughError]] = []
     left = max_bytes
     for name in (skill.name for skill in registry.list_all() if _holds_always(skill)):
         try:
             activation = _always(activate(registry.get(name)))
         except BoughError as error:
-            left_out.append((name, error.message))
+            left_out.append((name, error))
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if len(done) >= max_skills:
-            left_out.append((name, f"more than {max_skills} skills are always active"))
+            left_out.append((name, too_many(f"more than {max_skills} skills are always active")))
         elif size > left:
-            left_out.append((name, f"always-active skills have more than {max_bytes} bytes"))
+            left_out.append((name, too_long(f"always-active skills have more than {max_bytes} bytes")))
         else:
             left -= size
             done.append(activation)
@@ -133,13 +133,10 @@ def activated(
     )
 
 
-def not_activated(left_out: Iterable[tuple[str, str]]) -> list[ErrorRaised]:
+def skipped(left_out: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
     """Return the events that tell which skills were left out, and why."""
+    check = "`bough skills check` says what is wrong with it"
     return [
-        ErrorRaised(
-            code="limit_exceeded",
-            message=f"the skill {name!r} was not activated: {reason}",
-            hint="`bough skills check` says what is wrong with it; shorten it, or name fewer skills",
-        )
-        for name, reason in left_out
+        SkillSkipped(name=name, code=error.code, message=error.message, hint=error.hint or check)
+        for name, error in left_out
     ]

@@ -18,11 +18,11 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
-from bough.agents.activation import MAX_ACTIVE, activated, is_current, not_activated
+from bough.agents.activation import MAX_ACTIVE, activated, is_current, skipped
 from bough.agents.context import ToolContext
 from bough.events.model import Event
 from bough.skills import SkillRegistry, TriggerMatch
-from bough.skills.activation import activate_matches
+from bough.skills.activation import activate_matches, too_many
 from bough.skills.model import PathTrigger
 from bough.skills.paths import PathIndex
 from bough.skills.places import project_root
@@ -109,14 +109,14 @@ class PathSkills(AbstractCapability[ToolContext]):
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
         done = activate_matches(self._index.registry, fitting)
         left_out = [(match.skill, reason) for match, reason in done.left_out]
-        full = f"more than {MAX_ACTIVE} skills are active"
+        full = too_many(f"more than {MAX_ACTIVE} skills are active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)
         texts = [
             activated(each, trigger="path", known=active.get(each.name), keyword=match.keyword)
             for match, each in done.activations
         ]
-        return [*texts, *not_activated(left_out)]
+        return [*texts, *skipped(left_out)]
 
 
 def touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:

@@ -59,6 +59,11 @@ def skill_line(event: JsonObject) -> Line:
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_why_active(event)}", "dim"))
 
 
+def skipped_line(event: JsonObject) -> Line:
+    """Return the line about a skill that was left out, for the progress of a run."""
+    return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  left out: {event['message']}", "warn"))
+
+
 def _how(event: JsonObject) -> str:
     if event.get("timed_out"):
         return "timed out"

@@ -147,6 +147,8 @@ class Turn:
         match event["kind"]:
             case "SkillActivated":
                 return [describe.skill_line(event)]
+            case "SkillSkipped":
+                return [describe.skipped_line(event)]
             case "ScriptRan":
                 self._last_failure = event.get("error") or "" if event["status"] == "error" else ""
                 return [describe.script_line(event)]

@@ -5,11 +5,11 @@ Source: seed 002 (keyword and task triggers are looked at when a user message ar
 
 from __future__ import annotations
 
-from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current, not_activated, standing
+from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
 from bough.conversation.state import State
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
-from bough.skills.activation import activate_matches
+from bough.skills.activation import activate_matches, too_many
 from bough.skills.inputs import missing_inputs, parse_pairs
 
 
@@ -18,7 +18,7 @@ def standing_events(found: Standing) -> list[Event]:
     known = [
         SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always") for each in found.activations
     ]
-    return [*known, *not_activated(found.left_out)]
+    return [*known, *skipped(found.left_out)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
@@ -35,7 +35,8 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
     done = activate_matches(registry, fitting)
     left_out = [(match.skill, reason) for match, reason in done.left_out]
-    left_out += [(match.skill, f"more than {MAX_ACTIVE} skills are active") for match in fresh if match not in fitting]
+    full = too_many(f"more than {MAX_ACTIVE} skills are active")
+    left_out += [(match.skill, full) for match in fresh if match not in fitting]
     texts = [
         activated(
             each,
@@ -47,7 +48,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
         )
         for match, each in done.activations
     ]
-    return [*texts, *_again(known, state, registry), *not_activated(left_out), *_updates(state, registry)]
+    return [*texts, *_again(known, state, registry), *skipped(left_out), *_updates(state, registry)]
 
 
 def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
