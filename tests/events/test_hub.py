@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,14 @@ EVENTS = 30
 async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> None:
     record = await sqlite.create()
     questions = 0
-    answer = sqlite._readers._answer
+    read = sqlite._read
 
-    def counting(log: object, ask: object) -> object:
+    async def counting(*question: Any, **how: Any) -> Any:
         nonlocal questions
         questions += 1
-        return answer(log, ask)
+        return await read(*question, **how)
 
-    sqlite._readers._answer = counting
+    sqlite._read = counting
     tails = [asyncio.create_task(first(sqlite, record.id, EVENTS)) for _ in range(READERS)]
     while len(sqlite._hub._watchers.get(record.id, ())) < READERS or questions < 2 * READERS:
         await asyncio.sleep(0)  # every reader has begun

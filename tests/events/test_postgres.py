@@ -12,9 +12,9 @@ import pytest
 
 from bough.errors import BoughError, InvalidInput, StoreError
 from bough.events import PostgresEventStore
-from bough.events.draft import draft
+from bough.events.draft import Append, digest_of, draft
 from bough.events.model import UserMessage
-from bough.events.postgres.appending import Append, rounds
+from bough.events.postgres.appending import rounds
 from bough.testing.postgres import drop_schema
 from bough.types import new_id
 
@@ -93,8 +93,10 @@ async def test_a_lost_notification_is_found_by_looking(store: PostgresEventStore
     tail = store.subscribe(record.id)
     assert (await anext(tail)).seq == 0
     waiting = asyncio.ensure_future(anext(tail))
+    ((kind, ts, data),) = execute(postgres, schema, "select kind, ts, data from event")
     id = new_id()
-    execute(postgres, schema, "insert into event select cid, 1, %s, kind, ts, data, digest from event", id)
+    digest = digest_of(id.bytes, kind, ts, data)
+    execute(postgres, schema, "insert into event select cid, 1, %s, kind, ts, data, %s from event", id, digest)
     execute(postgres, schema, "update conversation set head = 2")
     async with asyncio.timeout(20):
         assert (await waiting).id == id

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from bough.errors import CorruptLog, InvalidInput, StoreError
+from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 from bough.events import MemoryEventStore, SqliteEventStore, open_store
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
 from bough.events.sqlite import connection
+from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
 
@@ -221,13 +223,45 @@ async def test_a_fork_costs_the_same_at_any_length(sqlite: SqliteEventStore) -> 
     assert costs[0][0] == 1
 
 
-async def test_appends_at_the_same_time_share_a_transaction(sqlite: SqliteEventStore) -> None:
+async def test_appends_at_the_same_time_share_a_transaction_and_a_head(sqlite: SqliteEventStore) -> None:
+    """Sixty appends to twenty conversations: one look at each, sixty events, each head once, one commit."""
     records = [await sqlite.create() for _ in range(20)]
     statements: list[str] = []
     await sqlite._write(lambda log: log.db.set_trace_callback(statements.append))
-    await asyncio.gather(*(sqlite.append(record.id, [message()]) for record in records for _ in range(3)))
+    heads = await asyncio.gather(*(sqlite.append(record.id, [message()]) for _ in range(3) for record in records))
     await sqlite._write(lambda log: log.db.set_trace_callback(None))
-    assert sum(statement.lower().startswith("commit") for statement in statements) == 2
+    assert heads == [1] * 20 + [2] * 20 + [3] * 20
+    count = Counter(statement.lower().split()[0] for statement in statements)
+    assert count == {
+        "commit": 2,
+        "begin": 2,
+        "select": 20,
+        "insert": 60,
+        "update": 20,
+    }  # one more of each for callbacks
+
+
+async def test_a_bad_request_in_a_batch_harms_no_other(sqlite: SqliteEventStore) -> None:
+    """All of these travel in one transaction; what comes later in it sees what came before."""
+    one, other = await sqlite.create(), await sqlite.create()
+    event, new_cid = message("once"), new_id()
+    results = await asyncio.gather(
+        sqlite.append(one.id, [event]),
+        sqlite.append(other.id, [message(), event]),
+        sqlite.append(one.id, [message()], expected_head=7),
+        sqlite.append(new_id(), [message()]),
+        sqlite.append(one.id, [message()], expected_head=1),
+        sqlite.fork(one.id, at=event.id, id=new_cid),
+        sqlite.append(new_cid, [message()]),
+        sqlite.append(other.id, [message()]),
+        return_exceptions=True,
+    )
+    codes = [result.code if isinstance(result, BoughError) else result for result in results]
+    assert codes[:5] == [1, "conflict", "conflict", "not_found", 2]
+    assert results[5].forked_at == 1
+    assert codes[6:] == [2, 1]
+    assert [(await sqlite.get(cid)).head for cid in (one.id, other.id, new_cid)] == [2, 1, 2]
+    assert (await sqlite.check()).findings == ()
 
 
 async def test_a_page_of_a_long_log_reads_only_that_page(sqlite: SqliteEventStore) -> None:
@@ -322,6 +356,29 @@ async def test_a_changed_payload_is_found(sqlite: SqliteEventStore) -> None:
     bundle = io.BytesIO()
     await sqlite.export(record.id, bundle, salvage=True)
     assert bundle.getvalue().count(b'"kind"') == 8
+
+
+async def test_a_flipped_byte_is_noticed_by_whoever_reads_it(tmp_path: Path) -> None:
+    """SQLite does not notice it: only the digest does."""
+    path = tmp_path / "log.db"
+    store = await SqliteEventStore.open(path)
+    record = await store.create(events=[message(f"number {i} of ten") for i in range(10)])
+    fork = await store.fork(record.id, events=[message()])
+    await store.aclose()
+    raw = path.read_bytes()
+    assert raw.count(b"number 4 of ten") == 1
+    path.write_bytes(raw.replace(b"number 4 of ten", b"number 4 of tan"))
+    store = await SqliteEventStore.open(path)
+    for cid in (record.id, fork.id):
+        for reverse in (False, True):
+            with pytest.raises(CorruptLog) as corrupt:
+                _ = [stored async for stored in store.read(cid, reverse=reverse)]
+            assert (corrupt.value.details["lo"], corrupt.value.details["hi"]) == (4, 5)
+        with pytest.raises(CorruptLog):
+            await store.tail(cid, 9)
+        assert len(await store.tail(cid, 5)) == 5
+        assert len([stored async for stored in store.read(cid, 0, 4)]) == 4
+    await store.aclose()
 
 
 @pytest.mark.parametrize(

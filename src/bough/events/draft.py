@@ -56,6 +56,15 @@ class Draft(NamedTuple):
         return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
 
 
+class Append(NamedTuple):
+    """An append that waits for its batch, and the conditions it makes."""
+
+    cid: UUID
+    draft: Draft
+    generation: int | None
+    expected_head: int | None
+
+
 class Piece(NamedTuple):
     """What an import inserts of one conversation: the record if it is not there yet, and events from `first` on.
 
@@ -71,7 +80,7 @@ class Piece(NamedTuple):
 
 def digest_of(id: bytes, kind: str, ts: int, data: bytes) -> int:
     """Return a 32-bit checksum of an event: it finds damage, it does not prove authorship (bundles are signed)."""
-    return crc32(data, crc32(b"%b%b%d" % (id, kind.encode(), ts)))
+    return crc32(id + f"{kind}{ts}".encode() + data)
 
 
 def draft(events: Sequence[Event]) -> Draft:

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from itertools import repeat
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import UUID
@@ -97,7 +96,7 @@ class StoredEvent(EventTuple):
     @staticmethod
     def of_rows(rows: Iterable[EventTuple]) -> list[StoredEvent]:
         """Return the events of rows `(seq, id, kind, microseconds, payload)`, in their order."""
-        return list(map(_make, repeat(StoredEvent), rows))
+        return list(map(event_of, rows))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, (StoredEvent, tuple(self))
@@ -145,6 +144,10 @@ class StoredEvent(EventTuple):
 
     def __repr__(self) -> str:
         return f"StoredEvent(seq={self.seq}, id={self.id}, kind={self.kind!r}, raw={self.raw[:60]!r})"
+
+
+event_of: Callable[[EventTuple], StoredEvent] = partial(_make, StoredEvent)
+"""Return the event of a row `(seq, id, kind, microseconds, payload)`."""
 
 
 @dataclass(frozen=True, kw_only=True)

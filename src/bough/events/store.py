@@ -87,11 +87,17 @@ class EventStore(Protocol):
 
         Raises:
             NotFound: There is no such conversation.
+            CorruptLog: The next one is missing, or is not what its digest says; those before it were handed on.
         """
         ...
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
-        """Return the last n events, oldest first. O(n + depth of forks)."""
+        """Return the last n events, oldest first. O(n + depth of forks).
+
+        Raises:
+            NotFound: There is no such conversation.
+            CorruptLog: One is missing, or is not what its digest says.
+        """
         ...
 
     async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from psycopg import Error
@@ -13,22 +13,12 @@ from psycopg_pool import PoolTimeout
 from bough.errors import BoughError
 from bough.events import faults
 from bough.events.batch import Outcome
-from bough.events.draft import Draft, dump
+from bough.events.draft import Append, Draft, dump
 from bough.events.hub import Hub
 from bough.events.postgres.connection import Pool, discard, is_lost, store_error
 from bough.events.postgres.writing import columns
 from bough.events.record import microseconds
 from bough.types import Clock
-
-
-class Append(NamedTuple):
-    """An append that waits for its batch."""
-
-    cid: UUID
-    draft: Draft
-    generation: int | None
-    expected_head: int | None
-
 
 Group = list[tuple[int, Append]]
 """Appends to one conversation that are judged together, with their numbers in the batch."""

@@ -9,7 +9,14 @@ from typing import Any
 from bough.events.check import Census
 from bough.events.postgres.connection import Db
 from bough.events.record import StoredEvent
-from bough.events.relational.reading import PAGE_BYTES, PAGE_ROWS, Parts, RelationalReading, gapless, missing, rest
+from bough.events.relational.reading import (
+    PAGE_BYTES,
+    PAGE_ROWS,
+    Parts,
+    RelationalReading,
+    events_of,
+    rest,
+)
 
 
 class PostgresReading(RelationalReading):
@@ -40,9 +47,8 @@ class PostgresReading(RelationalReading):
         else:
             cids, los, his = (list(column) for column in zip(*parts, strict=True))
             rows = self.run("pages", cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
-        if not gapless(rows, *((hi - 1, -1) if reverse else (lo, 1))):
-            raise missing(lo, hi)
-        return StoredEvent.of_rows(rows), rest(parts, rows[-1][0], reverse)
+        events = events_of(rows, hi - 1, step=-1) if reverse else events_of(rows, lo)
+        return events, rest(parts, events[-1].seq, reverse)
 
     def census(self) -> Census:
         """Count the events. The server checks its own pages as it reads them."""

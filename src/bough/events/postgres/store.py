@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID
+from typing import Any, TypeVar
 
 from psycopg import Error
 from psycopg.errors import DeadlockDetected
 from psycopg_pool import PoolTimeout
 
-from bough.errors import BoughError, CorruptLog
+from bough.errors import BoughError
 from bough.events import faults
-from bough.events.base import BaseEventStore
 from bough.events.batch import Batch
-from bough.events.check import Census
-from bough.events.draft import Piece, draft, fresh
-from bough.events.lineage import Range
-from bough.events.postgres.appending import Append, BatchedAppend
+from bough.events.draft import Append
+from bough.events.postgres.appending import BatchedAppend
 from bough.events.postgres.connection import (
     Db,
     Pool,
@@ -38,13 +33,9 @@ from bough.events.postgres.listen import Listener
 from bough.events.postgres.reading import PostgresReading
 from bough.events.postgres.writing import PostgresWriting
 from bough.events.queries import queries
-from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.events.relational.store import RelationalEventStore
 from bough.events.relational.writing import batch_of
-from bough.events.store import Cut, DeleteMode
-from bough.types import Clock, JsonObject, SystemClock, new_id
-
-if TYPE_CHECKING:
-    from bough.events.model import Event
+from bough.types import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -53,7 +44,7 @@ SCHEMA = "bough"
 POLL_SECONDS = 5.0
 
 
-class PostgresEventStore(BaseEventStore):
+class PostgresEventStore(RelationalEventStore):
     """Conversations in one database, for any number of processes on any number of machines. Source: `EventStore`.
 
     Appends from the whole process travel in one statement a batch, everything else through a small pool. It may be
@@ -61,11 +52,10 @@ class PostgresEventStore(BaseEventStore):
     """
 
     def __init__(self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float) -> None:
-        super().__init__()
+        super().__init__(clock)
         self.url = redacted(url)
         self._address = url
         self._schema = schema
-        self._clock = clock
         self._sql = queries("postgres")
         self._pool = pool
         self._pids = set[int]()
@@ -107,131 +97,6 @@ class PostgresEventStore(BaseEventStore):
             pool.close()
             raise
 
-    async def create(
-        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
-    ) -> ConversationRecord:
-        """Create a root conversation. See `EventStore.create`."""
-        root, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
-        return await self._write(lambda log: log.create(root, drafted))
-
-    async def get(self, cid: UUID) -> ConversationRecord:
-        """Return the record. See `EventStore.get`."""
-        return await self._read(lambda log: log.get(cid))
-
-    async def resolve(self, name: str) -> UUID:
-        """Return the conversation a name stands for. See `EventStore.resolve`."""
-        return await self._read(lambda log: log.resolve(name))
-
-    async def append(
-        self,
-        cid: UUID,
-        events: Sequence[Event],
-        *,
-        generation: int | None = None,
-        expected_head: int | None = None,
-    ) -> int:
-        """Append all or none, durably. See `EventStore.append`."""
-        self._check_open()
-        drafted = draft(events)
-        if drafted.rows:
-            return await self._appends.submit(Append(cid, drafted, generation, expected_head))
-        record = await self.get(cid)
-        if generation not in (None, record.generation):
-            raise faults.fenced(cid, generation or 0, record.generation)
-        if expected_head not in (None, record.head):
-            raise faults.moved_on(cid, expected_head or 0, record.head)
-        return record.head
-
-    async def read(
-        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
-    ) -> AsyncIterator[StoredEvent]:
-        """Iterate events, a page at a time. See `EventStore.read`."""
-        events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse))
-        while events:
-            for stored in events:
-                yield stored
-            if not left:
-                return
-            events, left = await self._read_log(cid, lambda log, left=left: log.page(left, reverse))
-
-    async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
-        """Return the last n events. See `EventStore.tail`."""
-        return await self._read_log(cid, lambda log: log.tail(cid, n))
-
-    async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
-        """Return (owner, seq). See `EventStore.locate`."""
-        return await self._read(lambda log: log.locate(event_id, cid))
-
-    async def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
-        """Fork with one statement. See `EventStore.fork`."""
-        now, id = self._clock.now(), id or new_id()
-        wanted = ConversationRecord(
-            id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
-            lineage=lineage or {}, created=now, updated=now,
-        )  # fmt: skip
-        drafted = draft(events)
-        return await self._write(lambda log: log.fork(cid, at, wanted, drafted), alone=True)
-
-    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
-        return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit))
-
-    async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
-        """Return the forks. See `EventStore.children`."""
-        return await self._read(lambda log: log.children(cid))
-
-    async def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
-        """Return the ranges of the log. See `EventStore.lineage`."""
-        return await self._read(lambda log: log.lineage(cid))
-
-    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
-        """Take the lease. See `EventStore.acquire`."""
-        return await self._write(lambda log: log.acquire(cid, owner, ttl))
-
-    async def renew(self, lease: Lease, ttl: float) -> Lease:
-        """Extend a lease. See `EventStore.renew`."""
-        return await self._write(lambda log: log.renew(lease, ttl))
-
-    async def release(self, lease: Lease) -> None:
-        """Give the lease back. See `EventStore.release`."""
-        await self._write(lambda log: log.release(lease))
-
-    async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
-        """Delete a conversation. See `EventStore.delete`."""
-        await self._write(lambda log: log.delete(cid, mode))
-
-    async def peek(self, cid: UUID) -> ConversationRecord:
-        """Return the record, tombstone or not. See `EventStore.peek`."""
-        return await self._read(lambda log: log.peek(cid))
-
-    async def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
-        """Return what a conversation descends from. See `EventStore.ancestry`."""
-        return await self._read(lambda log: log.ancestry(cid))
-
-    async def span(self, owner: UUID, lo: int, hi: int) -> builtins.list[StoredEvent]:
-        """Return own events with their digests checked. See `EventStore.span`."""
-        return await self._read(lambda log: log.span(owner, lo, hi))
-
-    async def restore(self, pieces: Sequence[Piece]) -> None:
-        """Insert what an import found missing. See `EventStore.restore`."""
-        await self._write(lambda log: log.restore(pieces))
-
-    async def census(self) -> Census:
-        """Count the events. See `EventStore.census`."""
-        return await self._read(lambda log: log.census())
-
     async def aclose(self) -> None:
         """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
         if self._closed:
@@ -253,19 +118,21 @@ class PostgresEventStore(BaseEventStore):
         if self._closed:
             raise faults.closed(self.url)
 
-    async def _read(self, question: Callable[[PostgresReading], T]) -> T:
+    async def _append(self, append: Append) -> int:
+        self._check_open()
+        if append.draft.rows:
+            return await self._appends.submit(append)
+        record = await self.get(append.cid)
+        if append.generation not in (None, record.generation):
+            raise faults.fenced(append.cid, append.generation or 0, record.generation)
+        if append.expected_head not in (None, record.head):
+            raise faults.moved_on(append.cid, append.expected_head or 0, record.head)
+        return record.head
+
+    async def _read(self, question: Callable[[PostgresReading], T], *, small: bool = False) -> T:
         return await self._ask(lambda db: question(PostgresReading(db, self._sql)), repeatable=True)
 
-    async def _read_log(self, cid: UUID, question: Callable[[PostgresReading], T]) -> T:
-        """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
-        try:
-            return await self._read(question)
-        except CorruptLog:
-            await self.get(cid)
-            raise
-
     async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False) -> T:
-        """Make a change in a transaction (`alone`: in one statement) and tell watchers once it is durable."""
         return await self._ask(partial(self._change, change, alone))
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from operator import eq, itemgetter
+from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Any
 from uuid import UUID
+from zlib import crc32
 
 from bough.errors import CorruptLog
 from bough.events import faults
 from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
-from bough.events.draft import digest_of, dump, load, uuid_of
+from bough.events.draft import dump, load, uuid_of
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
-from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, moment
+from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, event_of, moment
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
@@ -77,13 +78,17 @@ class RelationalReading(ABC):
         rows = self.run("latest") if latest else self.run("named", digits=digits_of(name))
         return only(name, [UUID(bytes=row[0]) for row in rows])
 
+    def generations(self, cid: UUID) -> builtins.list[Any]:
+        """Return (number, id, lo, hi, deleted) of a conversation and those it shares events with, newest first."""
+        return self.run("lineage", id=cid)
+
     def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:
         """Return the ranges of a log by number, its head, and the ids behind the numbers.
 
         Raises:
             NotFound: There is no such conversation, or it was deleted.
         """
-        rows = self.run("lineage", id=cid)
+        rows = self.generations(cid)
         if not rows or rows[0][4]:
             raise faults.no_conversation(cid)
         ranges = [(number, lo, hi) for number, _, lo, hi, _ in reversed(rows) if lo < hi]
@@ -125,10 +130,10 @@ class RelationalReading(ABC):
         Raises:
             CorruptLog: One is missing or damaged.
         """
-        rows = self.run("span", id=owner, lo=lo, hi=hi)
-        if len(rows) != hi - lo or any(digest_of(*row[1:5]) != row[5] for row in rows):
-            raise missing(lo, hi)
-        return StoredEvent.of_rows(row[:5] for row in rows)
+        events = events_of(self.run("span", id=owner, lo=lo, hi=hi), lo)
+        if len(events) != hi - lo:
+            raise missing(lo + len(events), hi)
+        return events
 
     def heads(self, cids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the heads of those conversations that exist."""
@@ -196,10 +201,32 @@ def missing(lo: int, hi: int) -> CorruptLog:
     )
 
 
-def gapless(rows: Sequence[Any], first: int, step: int) -> bool:
-    """Whether rows begin at a seq and go on in steps of 1 or -1."""
-    wanted = range(first, first + step * len(rows), step)
-    return bool(rows) and all(map(eq, map(itemgetter(0), rows), wanted))
+def events_of(rows: Iterable[Any], first: int, *, step: int = 1, budget: float = inf) -> list[StoredEvent]:
+    """Return the events in rows `(seq, id, kind, ts, data, digest)`, as many as a budget of bytes allows, at least one.
+
+    All in one loop, since it runs once for every event that is ever read.
+
+    Args:
+        first: The seq of the first one.
+        step: From one to the next, 1 or -1.
+
+    Raises:
+        CorruptLog: One is missing, or is not what its digest says.
+    """
+    found: list[StoredEvent] = []
+    place = first
+    for seq, id, kind, ts, data, digest in rows:
+        if seq != place or crc32(id + f"{kind}{ts}".encode() + data) != digest:
+            break
+        place += step
+        found.append(event_of((seq, id, kind, ts, data)))
+        budget -= len(data)
+        if budget <= 0:
+            return found
+    else:
+        if found:
+            return found
+    raise missing(place, place + 1)
 
 
 def rest(parts: Parts, last: int, reverse: bool) -> Parts:

@@ -18,7 +18,7 @@ from bough.events.draft import Draft, EventRow, Piece, cleaned, dump
 from bough.events.hub import END, Batch
 from bough.events.record import ConversationRecord, Lease, microseconds, moment
 from bough.events.relational.reading import RelationalReading
-from bough.events.store import DeleteMode
+from bough.events.store import Cut, DeleteMode
 from bough.types import Clock
 
 
@@ -47,6 +47,14 @@ class RelationalWriting(RelationalReading):
 
     clock: Clock
     news: list[tuple[UUID, int, Draft | None]]
+
+    @abstractmethod
+    def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert a root and its first events."""
+
+    @abstractmethod
+    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
 
     @abstractmethod
     def insert(

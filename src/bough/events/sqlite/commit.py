@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from bough.errors import Conflict
 from bough.events.batch import Outcome
+from bough.events.draft import Append
 from bough.events.hub import END, Hub
 from bough.events.relational.writing import batch_of
 from bough.events.sqlite.connection import connect, store_error
@@ -16,7 +18,8 @@ from bough.events.sqlite.turn import Turn
 from bough.events.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
-Request = Callable[[SqliteWriting], Any]
+Change = Callable[[SqliteWriting], Any]
+Request = Append | Change
 
 _LOOK_SECONDS = 0.02
 
@@ -78,49 +81,63 @@ class GroupCommit:
         if self._log.scrubbed:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
+        if self._hub.any():
+            self._tell()
+        return outcomes
+
+    def _tell(self) -> None:
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, batch_of(first, draft))
-        return outcomes
 
     def _finish(self, requests: Sequence[Request], run: Callable[[Request], Outcome]) -> list[Outcome]:
         db = self._log.db
         try:
             outcomes = [run(request) for request in requests]
+            self._log.flush()
             db.execute("commit")
         except BaseException as error:
+            self._log.forget()
             if db.in_transaction:
                 db.execute("rollback")
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, (sqlite3.Error, Conflict)):
                 raise _Spoilt from error
             raise
         return outcomes
 
     def _run_one(self, request: Request) -> Outcome:
-        db, before, news = self._log.db, self._log.db.total_changes, len(self._log.news)
+        log = self._log
+        is_append = isinstance(request, Append)
+        if not is_append:
+            log.flush()
+        before, news = log.db.total_changes, len(log.news)
         try:
-            return Outcome(request(self._log))
+            return Outcome(log.append(request) if is_append else request(log))
         except Exception as error:
-            if db.total_changes != before or not db.in_transaction:
+            if log.db.total_changes != before or not log.db.in_transaction:
                 raise _Spoilt from error
-            del self._log.news[news:]
+            del log.news[news:]
             return Outcome(error=self._meaning(error))
 
     def _run_apart(self, request: Request) -> Outcome:
         """Run a request so that its failure takes back what it wrote, and that alone."""
-        news = len(self._log.news)
-        self._log.db.execute("savepoint request")
+        db, news = self._log.db, len(self._log.news)
+        db.execute("savepoint request")
         try:
-            return self._run_one(request)
-        except _Spoilt as spoilt:
-            if not self._log.db.in_transaction:
+            outcome = self._run_one(request)
+            self._log.flush()
+        except (_Spoilt, sqlite3.Error, Conflict) as error:
+            if not db.in_transaction:
                 raise
-            self._log.db.execute("rollback to request")
+            self._log.forget()
+            db.execute("rollback to request")
             del self._log.news[news:]
-            return Outcome(error=self._meaning(spoilt.__cause__))
+            return Outcome(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
+        else:
+            return outcome
         finally:
-            if self._log.db.in_transaction:
-                self._log.db.execute("release request")
+            if db.in_transaction:
+                db.execute("release request")
 
     def _meaning(self, error: BaseException | None) -> BaseException | None:
         return store_error(self._path, error) if isinstance(error, sqlite3.Error) else error

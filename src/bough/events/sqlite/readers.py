@@ -1,4 +1,4 @@
-"""A few threads with a connection each, which answer questions about the log."""
+"""Answering questions about the log: small ones on the spot, all others in a few threads with a connection each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from bough.events import faults
 from bough.events.batch import Outcome, deliver
 from bough.events.sqlite.connection import connect, store_error
 from bough.events.sqlite.reading import SqliteReading
+from bough.events.sqlite.spot import Spot
 
 T = TypeVar("T")
 
 _MOST_THREADS = 4
+_MOST_IN_A_ROW = 32
 
 Ask = Callable[[SqliteReading], Any]
 
@@ -29,33 +31,41 @@ class _Question(NamedTuple):
 
 
 class Readers:
-    """Answers questions in threads of its own, so that no event loop waits for the disk.
+    """Answers questions so that no event loop waits for the disk.
 
-    Leaner than an executor: a question costs one wake-up there and one back. Threads are daemons and start when all
-    others are busy.
+    What `Spot` answers costs no thread. Everything else goes to threads of its own, leaner than an executor: a question
+    costs one wake-up there and one back. Threads are daemons and start when all others are busy.
     """
 
     def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
         self._path = path
         self._sql = sql
+        self._spot = Spot(path, sql)
+        self._in_a_row = 0
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Question | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._open_questions = 0
 
-    async def ask(self, ask: Callable[[SqliteReading], T]) -> T:
-        """Return the answer to a question, asked in a thread."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        with self._lock:
-            self._open_questions += 1
-            if len(self._threads) < min(self._open_questions, _MOST_THREADS):
-                self._start()
-        self._queue.put(_Question(loop, future, ask))
-        return await future
+    async def ask(self, ask: Callable[[SqliteReading], T], *, small: bool = False) -> T:
+        """Return the answer to a question.
+
+        Args:
+            small: It is tried on the spot first. Others get their turn every so many answers, for a caller that asks
+                and asks never waits.
+        """
+        if small and (outcome := self._spot.answer(ask)) is not None:
+            self._in_a_row += 1
+            if self._in_a_row >= _MOST_IN_A_ROW:
+                self._in_a_row = 0
+                await asyncio.sleep(0)
+            return outcome.value
+        self._in_a_row = 0
+        return await self._ask_thread(ask)
 
     def stop(self) -> None:
         """Ask the threads to end when everything asked before is answered."""
+        self._spot.close()
         for _ in self._threads:
             self._queue.put(None)
 
@@ -69,6 +79,16 @@ class Readers:
                 closed = Outcome(error=faults.closed(f"sqlite:///{self._path}"))
                 deliver(question.loop, [question.future], [closed])
 
+    async def _ask_thread(self, ask: Ask) -> Any:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        with self._lock:
+            self._open_questions += 1
+            if len(self._threads) < min(self._open_questions, _MOST_THREADS):
+                self._start()
+        self._queue.put(_Question(loop, future, ask))
+        return await future
+
     def _start(self) -> None:
         name = f"bough-reader {self._path.name}"
         thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -80,7 +100,7 @@ class Readers:
         while (question := self._queue.get()) is not None:
             try:
                 log = log or SqliteReading(connect(self._path, read_only=True), self._sql)
-                outcome = Outcome(self._answer(log, question.ask))
+                outcome = Outcome(question.ask(log))
             except sqlite3.Error as error:
                 outcome = Outcome(error=store_error(self._path, error))
             except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to go on
@@ -91,6 +111,3 @@ class Readers:
             del question, outcome  # so that nothing is kept alive while the thread waits
         if log is not None:
             log.db.close()
-
-    def _answer(self, log: SqliteReading, ask: Ask) -> Any:
-        return ask(log)

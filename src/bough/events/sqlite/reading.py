@@ -6,12 +6,20 @@ import builtins
 import json
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
 from bough.events.check import Census
 from bough.events.record import StoredEvent
-from bough.events.relational.reading import PAGE_BYTES, PAGE_ROWS, Parts, RelationalReading, gapless, missing, rest
+from bough.events.relational.reading import (
+    PAGE_BYTES,
+    PAGE_ROWS,
+    Parts,
+    RelationalReading,
+    events_of,
+    rest,
+)
 
 SEQ_BITS = 32
 
@@ -22,7 +30,12 @@ class SqliteReading(RelationalReading):
     Args:
         db: In autocommit mode.
         sql: The named statements.
+
+    Attributes:
+        page_bytes: How many bytes of payload a page has before it ends.
     """
+
+    page_bytes = PAGE_BYTES
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
         self.db = db
@@ -33,15 +46,17 @@ class SqliteReading(RelationalReading):
         given = {key: value.bytes if isinstance(value, UUID) else value for key, value in parameters.items()}
         return self.db.execute(self.sql[name], given).fetchall()
 
+    def generations(self, cid: UUID, most: int = -1) -> builtins.list[Any]:
+        """Return the rows of a lineage, the first `most` if not negative. See `RelationalReading.generations`."""
+        return self.db.execute(self.sql["lineage"], (cid.bytes, most)).fetchall()
+
     def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page with one statement (backwards: of one range). See `RelationalReading.page`."""
         if not parts:
             return [], []
         wanted = _first(parts[:1] if reverse else parts, PAGE_ROWS, reverse)
-        rows = self._rows(wanted, reverse)
-        if not gapless(rows, *((parts[0][2] - 1, -1) if reverse else (parts[0][1], 1))):
-            raise missing(min(lo for _, lo, _ in wanted), max(hi for _, _, hi in wanted))
-        return StoredEvent.of_rows(rows), rest(parts, rows[-1][0], reverse)
+        events = self._events(wanted, reverse)
+        return events, rest(parts, events[-1].seq, reverse)
 
     def census(self) -> Census:
         """Count the events and run SQLite's own check."""
@@ -54,20 +69,14 @@ class SqliteReading(RelationalReading):
             damage.append(str(error))
         return Census(count, tuple(damage))
 
-    def _rows(self, parts: Parts, reverse: bool) -> builtins.list[Any]:
+    def _events(self, parts: Parts, reverse: bool) -> builtins.list[StoredEvent]:
         """Return the events of some ranges until the budget of bytes is used up."""
         keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts]
-        if len(keys) == 1:
-            cursor = self.db.execute(self.sql["page_reverse" if reverse else "page"], keys[0])
-        else:
-            cursor = self.db.execute(self.sql["pages"], (json.dumps(keys),))
-        rows, budget = list[Any](), PAGE_BYTES
-        for row in cursor:
-            rows.append(row)
-            budget -= len(row[4])
-            if budget <= 0:
-                break
-        return rows
+        one = len(keys) == 1
+        name, asked = ("page_reverse" if reverse else "page", keys[0]) if one else ("pages", (json.dumps(keys),))
+        first, step = (parts[0][2] - 1, -1) if reverse else (parts[0][1], 1)
+        with closing(self.db.execute(self.sql[name], asked)) as cursor:
+            return events_of(cursor, first, step=step, budget=self.page_bytes)
 
 
 def _first(parts: Parts, most: int, reverse: bool) -> Parts:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from bough.errors import CorruptLog
 from bough.events import faults
-from bough.events.draft import Draft, cleaned, dump, load
+from bough.events.draft import Append, Draft, cleaned, dump, load
 from bough.events.lineage import owner_of
 from bough.events.record import ConversationRecord, microseconds
 from bough.events.relational.writing import RelationalWriting, Row
 from bough.events.sqlite.reading import SEQ_BITS, SqliteReading
 from bough.events.store import Cut
 from bough.types import Clock
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the next event of a conversation goes, appends that wait included."""
+
+    number: int
+    head: int
+    generation: int
+    is_moved: bool = False
 
 
 class SqliteWriting(SqliteReading, RelationalWriting):
@@ -31,6 +40,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.clock = clock
         self.news: list[tuple[UUID, int, Draft | None]] = []
         self.scrubbed = False
+        self._places: dict[UUID, _Place] = {}
+        self._waiting: list[Any] = []
         db.execute("pragma secure_delete = on")
 
     def row(self, cid: UUID) -> Row | None:
@@ -47,29 +58,60 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.insert_events(record.id, number, 0, draft)
         return record
 
-    def append(self, cid: UUID, draft: Draft, generation: int | None, expected_head: int | None) -> int:
-        """Append to a conversation and return its new head."""
-        if not draft.rows:
-            return self._judge(cid, generation, expected_head).head
-        advance = (len(draft.rows), self.now(), cid.bytes, generation, expected_head)
-        row = self.db.execute(self.sql["advance"], advance).fetchone()
-        if row is None:
-            self._judge(cid, generation, expected_head)
-            raise CorruptLog(f"conversation {cid} can be read but not found by its id", hint="run `bough doctor`")
-        number, head = row
-        self.insert_events(cid, number, head - len(draft.rows), draft)
-        if draft.changes:
-            self.apply(number, draft.changes)
-        return head
+    def append(self, append: Append) -> int:
+        """Take an append and return the new head. Its events and the head wait for `flush`.
 
-    def _judge(self, cid: UUID, generation: int | None, expected_head: int | None) -> Row:
-        """Say why an append is refused, or return the conversation's row."""
-        row = self.living(cid)
-        if generation is not None and generation != row.generation:
-            raise faults.fenced(cid, generation, row.generation)
-        if expected_head is not None and expected_head != row.head:
-            raise faults.moved_on(cid, expected_head, row.head)
-        return row
+        Many appends are then two statements, and one that is refused has written nothing.
+        """
+        cid, draft, generation, expected_head = append
+        place = self._places.get(cid) or self._look_up(cid)
+        if generation is not None and generation != place.generation:
+            raise faults.fenced(cid, generation, place.generation)
+        first = place.head
+        if expected_head is not None and expected_head != first:
+            raise faults.moved_on(cid, expected_head, first)
+        if draft.changes:
+            self.apply(place.number, draft.changes)
+        if draft.rows:
+            self._wait(cid, place, draft)
+        return place.head
+
+    def flush(self) -> None:
+        """Write what was appended, before anything else looks at the log or the transaction ends.
+
+        Raises:
+            Conflict: The id of an event is stored already. Nothing that waited may be committed.
+        """
+        if not self._places:
+            return
+        now = self.now()
+        heads = [(place.head, now, place.number) for place in self._places.values() if place.is_moved]
+        cid, rows = next(iter(self._places)), self._waiting
+        self.forget()
+        try:
+            self.db.executemany(self.sql["insert_event"], rows)
+        except sqlite3.IntegrityError as error:
+            raise faults.event_exists(cid) from error
+        self.db.executemany(self.sql["advance"], heads)
+
+    def forget(self) -> None:
+        """Drop what was appended and not flushed."""
+        self._places, self._waiting = {}, []
+
+    def _look_up(self, cid: UUID) -> _Place:
+        row = self.db.execute(self.sql["place"], (cid.bytes,)).fetchone()
+        if row is None:
+            raise faults.no_conversation(cid)
+        place = self._places[cid] = _Place(*row)
+        return place
+
+    def _wait(self, cid: UUID, place: _Place, draft: Draft) -> None:
+        first = place.head
+        key = place.number << SEQ_BITS | first
+        self._waiting += [(key + i, *row) for i, row in enumerate(draft.rows)]
+        self.news.append((cid, first, draft))
+        place.head = first + len(draft.rows)
+        place.is_moved = True
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""

@@ -195,8 +195,8 @@ select cid, uuid_send(id), lo, hi, deleted from part order by depth;
 
 -- name: page
 -- Events of one owner, oldest first, as many as fit in the budget (one at least).
-select seq, id, kind, ts, data from (
-  select seq, uuid_send(id) as id, kind, ts, data,
+select seq, id, kind, ts, data, digest from (
+  select seq, uuid_send(id) as id, kind, ts, data, digest,
          sum(octet_length(data)) over (order by seq rows unbounded preceding) - octet_length(data) as before
   from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
   order by seq limit %(rows)s) page
@@ -204,8 +204,8 @@ where before < %(budget)s;
 
 -- name: page_reverse
 -- The same, newest first.
-select seq, id, kind, ts, data from (
-  select seq, uuid_send(id) as id, kind, ts, data,
+select seq, id, kind, ts, data, digest from (
+  select seq, uuid_send(id) as id, kind, ts, data, digest,
          sum(octet_length(data)) over (order by seq desc rows unbounded preceding) - octet_length(data) as before
   from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
   order by seq desc limit %(rows)s) page
@@ -213,8 +213,8 @@ where before < %(budget)s;
 
 -- name: pages
 -- Events of several ranges, oldest first, as many as fit in the budget (one at least).
-select seq, id, kind, ts, data from (
-  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data,
+select seq, id, kind, ts, data, digest from (
+  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data, e.digest,
          sum(octet_length(e.data)) over (order by e.seq rows unbounded preceding) - octet_length(e.data) as before
   from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
   join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi

@@ -13,11 +13,13 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: insert_event
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
 
+-- name: place
+-- What an append has to know about a conversation.
+select cid, head, generation from conversation where id = ? and not deleted;
+
 -- name: advance
--- The head after an append, if it may be made; time never goes back.
-update conversation set head = head + ?1, updated = max(ifnull(updated, created), ?2)
-where id = ?3 and not deleted and (?4 is null or generation = ?4) and (?5 is null or head = ?5)
-returning cid, head;
+-- The head after appends; time never goes back.
+update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
 
 -- name: set_status
 update conversation set status = nullif(:status, 'idle') where cid = :cid;
@@ -82,24 +84,26 @@ where not deleted and (hex(id) like :digits || '%' or hex(id) like '%' || :digit
 order by cid limit 6;
 
 -- name: lineage
--- The ranges of a log, the newest first; the first row is the conversation itself, empty or not.
+-- The ranges of a log, the newest first; the first row is the conversation itself, empty or not. The limit keeps it
+-- from climbing on.
 with recursive part (cid, id, lo, hi, parent, deleted) as (
-  select cid, id, base, head, parent, deleted from conversation where id = :id
+  select cid, id, base, head, parent, deleted from conversation where id = ?
   union all
-  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted from part join conversation c on c.cid = part.parent)
+  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted from part join conversation c on c.cid = part.parent
+  limit ?)
 select cid, id, lo, hi, deleted from part;
 
 -- name: page
 -- Events of one owner, oldest first.
-select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k;
+select k & 4294967295, id, kind, ts, data, digest from event where k >= ? and k < ? order by k;
 
 -- name: page_reverse
 -- Events of one owner, newest first.
-select k & 4294967295, id, kind, ts, data from event where k >= ? and k < ? order by k desc;
+select k & 4294967295, id, kind, ts, data, digest from event where k >= ? and k < ? order by k desc;
 
 -- name: pages
 -- Events of several ranges of keys: the join keeps the order of the ranges, so nothing has to be sorted (or held).
-select k & 4294967295, event.id, kind, ts, data
+select k & 4294967295, event.id, kind, ts, data, digest
 from json_each(?) part cross join event on k >= part.value ->> 0 and k < part.value ->> 1;
 
 -- name: locate
