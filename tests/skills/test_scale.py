@@ -93,15 +93,17 @@ print(json.dumps({"found": len(found), "held": held}))
 """
 
 CHECKED = """
-import json, resource, sys
-from pathlib import Path
-import bough.skills.salvage, bough.skills.yaml_text
-from bough.skills.check import check
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import json, sys
+from bough.cli.main import run
+def peak():  # not ru_maxrss, which begins with what the process that started this one had
+    lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(lines["VmHWM"].split()[0]) / 1e3
+def check(folder):
+    return run(["skills", "check", folder, "--recursive", "--lenient", "--json"])
+check(sys.argv[1] + "/skill-1")
 before = peak()
-text = json.dumps([each.as_dict() for each in check(Path(sys.argv[1]), True, "lenient")])
-print(json.dumps({"found": len(json.loads(text)), "grown": peak() - before}))
+code = check(sys.argv[1])
+print(json.dumps({"code": code, "grown": peak() - before}))
 """
 
 
@@ -113,7 +115,13 @@ def test_ten_thousand_skills_stay_within_their_memory(tmp_path: Path) -> None:
 
     cold = run(MEMORY, str(library), str(tmp_path / "cache"))
     warm = run(MEMORY, str(library), str(tmp_path / "cache"))
-    checked = run(CHECKED, str(library))
+    command = [sys.executable, "-c", CHECKED, str(library)]
+    _, listing, growth = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    checked = json.loads(listing)["data"]["skills"]
 
-    assert cold["found"] == warm["found"] == checked["found"] == 10_000
-    assert cold["held"] < LIMIT_MB and warm["held"] < LIMIT_MB and checked["grown"] < LIMIT_MB
+    assert cold["found"] == warm["found"] == len(checked) == 10_000
+    assert all(skill["loaded"] for skill in checked) and len({skill["name"] for skill in checked}) == 10_000
+    assert sum(any(d["code"] == "yaml-unquoted-colon" for d in s["diagnostics"]) for s in checked) == 500
+    grown = json.loads(growth)
+    assert grown["code"] == 0
+    assert cold["held"] < LIMIT_MB and warm["held"] < LIMIT_MB and grown["grown"] < LIMIT_MB / 3, (cold, warm, grown)

@@ -61,7 +61,7 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         directory: A skill's folder or file; with `recursive`, a folder of skills.
 
     Raises:
-        NotFound: There is no such folder, or no skill in it.
+        NotFound: There is no such folder, or nothing to be said of it: no skill, and none that was passed over.
     """
     if not directory.exists():
         raise NotFound(f"{directory} does not exist", hint="give the folder of a skill, or one of skills")
@@ -72,10 +72,10 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
         yield CheckedSkill(path, name, reading.skill is not None, reading.diagnostics)
+    if not count and not notes:
+        raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
     for note in notes:
         yield CheckedSkill(note.path, os.path.basename(note.path), loaded=False, diagnostics=(note,))
-    if not count:
-        raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
 
 
 def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:

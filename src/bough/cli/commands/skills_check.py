@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +13,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.skills import diagnostic_lines
-from bough.cli.render import Report, renderer_for
-from bough.cli.text import Line, line
+from bough.cli.render import renderer_for
+from bough.cli.render.json import JsonRenderer
+from bough.cli.text import line
 from bough.errors import InvalidInput
 from bough.skills import Diagnostic
 
@@ -36,7 +38,7 @@ def check(
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
-) -> Report | int:
+) -> int:
     """Check skills and say how to mend them.
 
     Exit code 1 when one has an error.
@@ -46,21 +48,29 @@ def check(
     if format not in FORMATS:
         raise InvalidInput(f"there is no format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
-    checked = list(_scanned(found) if scan else found)
-    code = 1 if any(skill.has_errors or not skill.loaded for skill in checked) else 0
+    tally = _Tally()
+    checked = tally.of(_scanned(found) if scan else found)
     if format == "sarif":
         _write_sarif(checked)
-        return code
-    report = Report(
-        command="skills check",
-        data={"skills": [skill.as_dict() for skill in checked]},
-        blocks=() if json or format == "json" else list(_findings(checked)),
-        exit_code=code,
-    )
-    if format == "json" and not json:
-        renderer_for(json=True).report(report)
-        return code
-    return report
+    elif json or format == "json":
+        JsonRenderer(sys.stdout).listing("skills check", "skills", (skill.as_dict() for skill in checked))
+    else:
+        _write_text(checked, tally)
+    return 1 if tally.bad else 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts what passes by, one skill at a time: there may be many thousands."""
+
+    checked: int = 0
+    bad: int = 0
+
+    def of(self, skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+        for skill in skills:
+            self.checked += 1
+            self.bad += skill.has_errors or not skill.loaded
+            yield skill
 
 
 def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
@@ -77,7 +87,7 @@ def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
             yield skill
 
 
-def _write_sarif(checked: list[CheckedSkill]) -> None:
+def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
     from bough import __version__
     from bough.skills.report import as_sarif
 
@@ -91,11 +101,13 @@ def _placed(found: Diagnostic, file: str) -> Diagnostic:
     return Diagnostic(found.code, found.severity, found.message, found.line, found.fix, path)
 
 
-def _findings(checked: list[CheckedSkill]) -> Iterator[Line]:
+def _write_text(checked: Iterator[CheckedSkill], tally: _Tally) -> None:
+    renderer = renderer_for(json=False)
     for skill in checked:
         good = skill.loaded and not skill.has_errors
-        yield line(("ok   " if good else "bad  ", "good" if good else "bad"), (skill.name, "strong"), f"  {skill.path}")
+        mark = ("ok   ", "good") if good else ("bad  ", "bad")
+        renderer.result(line(mark, (skill.name, "strong"), f"  {skill.path}"))
         for each in skill.diagnostics:
-            yield from diagnostic_lines(each, file=skill.file)
-    bad = sum(skill.has_errors or not skill.loaded for skill in checked)
-    yield line((f"{len(checked)} checked, {bad} with errors", "dim"))
+            for told in diagnostic_lines(each, file=skill.file):
+                renderer.result(told)
+    renderer.result(line((f"{tally.checked} checked, {tally.bad} with errors", "dim")))

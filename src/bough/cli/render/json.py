@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from itertools import islice
 from typing import TextIO
 
 from bough.cli.render.base import SCHEMA_VERSION, Report
@@ -21,14 +22,21 @@ class JsonRenderer:
 
     def report(self, report: Report) -> None:
         """Write the envelope: schema version, command, data, next."""
-        self.record(
-            {
-                "schema_version": SCHEMA_VERSION,
-                "command": report.command,
-                "data": report.data,
-                "next": list(report.next),
-            }
-        )
+        self.record(_envelope(report.command, report.data, report.next))
+
+    def listing(self, command: str, name: str, items: Iterable[Json]) -> None:
+        """Write the envelope of a command whose data are one list, without ever holding it: it may be long.
+
+        Nothing is written when the first item cannot be had.
+        """
+        start, end = _dumped(_envelope(command, {name: []}, ())).split("[]", 1)
+        rest = iter(items)
+        pieces = [start, "[", *(_dumped(first) for first in islice(rest, 1))]
+        self._out.write("".join(pieces))
+        for item in rest:
+            self._out.write(", " + _dumped(item))
+        self._out.write("]" + end + "\n")
+        self._out.flush()
 
     def error(self, error: BoughError) -> None:
         """Write `{"error": {code, message, hint}}`."""
@@ -36,7 +44,7 @@ class JsonRenderer:
 
     def record(self, value: Json) -> None:
         """Write one line of a stream."""
-        self._out.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self._out.write(_dumped(value) + "\n")
         self._out.flush()
 
     def note(self, line: Line) -> None:
@@ -55,3 +63,11 @@ class JsonRenderer:
     def busy(self, what: str) -> Generator[None]:
         """Show nothing."""
         yield
+
+
+def _envelope(command: str, data: Json, next: tuple[str, ...]) -> Json:
+    return {"schema_version": SCHEMA_VERSION, "command": command, "data": data, "next": list(next)}
+
+
+def _dumped(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
