@@ -102,6 +102,27 @@ def memory_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+def owners_of_shared_memory() -> set[str]:
+    """Return the uids that System V segments and semaphores belong to."""
+    found: set[str] = set()
+    for kind in ("shm", "sem"):
+        columns, *rows = [line.split() for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()]
+        found |= {row[columns.index("uid")] for row in rows}
+    return found
+
+
+@pytest.mark.anyio
+async def test_runs_behind_landlock_leave_no_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel has some thousand segments; each run as a user of its own would take one for good."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executor = LocalSandboxCodeExecutor()
+    result = await executor.execute(CodeExecutionInput(code="import os; print(os.getuid())"))
+    assert result.isolation is Isolation.LANDLOCK
+    its_own = {result.stdout.decode().strip()} - {str(os.geteuid())}  # an ordinary user has one for all runs
+    assert not its_own & owners_of_shared_memory()
+    await executor.aclose()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 @pytest.mark.anyio

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Final
 
 from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
@@ -25,8 +24,6 @@ from bough.execution.rung import INSIDE, RungReport
 from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
 from bough.execution.workspace import Workspace
 from bough.execution.zygote import CONTROL
-
-INIT: Final = "/run/bough/init.pyc"
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _PROBE_SECONDS = 10.0
@@ -43,6 +40,18 @@ _SESSION_FDS = 16
 
 _HIDDEN_ID = 65532
 
+_FIRST = "import marshal\nexec(marshal.loads(open({}, 'rb').read()))"
+"""How the first process starts: by a descriptor, because a file would be one mount more, and be looked for."""
+
+_PREPARE = """
+import marshal, site, sys
+compiled = marshal.dumps(compile(sys.stdin.buffer.read(), 'init.py', 'exec'))
+count = len(sys.path)
+site.addsitepackages(site.removeduppaths())
+sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
+"""
+"""Compiles what is read, and finds out where packages are: both take time that is saved in every run."""
+
 
 @dataclass
 class BubblewrapRung:
@@ -56,6 +65,8 @@ class BubblewrapRung:
     _filter: bytes = b""
     _network_filter: bytes = b""
     _init: bytes = b""
+    _site: tuple[str, ...] = ()
+    _shown: tuple[str, ...] = ()
 
     async def probe(self) -> RungReport:
         """Find bubblewrap in PATH and run `true` behind it, with every option that a run has."""
@@ -75,31 +86,35 @@ class BubblewrapRung:
         failure = ""
         for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
             self._interpreter = interpreter
-            failure = self._try_true()
+            self._shown = _system(interpreter)
+            failure = self._try()
             if not failure:
-                self._init = _compiled(interpreter)
                 return RungReport(name=self.name, isolation=self.isolation, works=True)
         return self._lacks(f"bwrap could not make its namespaces: {failure}.", _userns_remedy())
 
     def _lacks(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
-    def _try_true(self) -> str:
-        """Run an interpreter that does nothing; return what went wrong, or nothing."""
+    def _try(self) -> str:
+        """Prepare `inside/init.py` behind the wall; return what went wrong, or nothing."""
         identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = readable(self._filter, "bough-filter")
-        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", "pass"]
+        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", _PREPARE]
         try:
-            done = subprocess.run(  # noqa: S603
-                argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, pass_fds=[filter_fd], check=False
-            )
+            with open(f"{INSIDE}/init.py", "rb") as source:
+                done = subprocess.run(  # noqa: S603
+                    argv, stdin=source, capture_output=True, timeout=_PROBE_SECONDS, env={}, pass_fds=[filter_fd]
+                )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         finally:
             os.close(filter_fd)
-        if done.returncode == 0:
-            return ""
-        return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+        if done.returncode:
+            return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
+        size, _, rest = done.stdout.partition(b" ")
+        self._init = rest[: int(size)]
+        self._site = tuple(os.fsdecode(path) for path in rest[int(size) :].split(b"\0") if path)
+        return ""
 
     def identity(self, plan: Plan) -> Identity:
         """Return as whom `plan` runs; see `identity`."""
@@ -116,19 +131,24 @@ class BubblewrapRung:
         argv = [
             *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._places(plan, workspace),
-            *("--perms", "0444", "--ro-bind-data", str(users_fd), "/etc/passwd"),
-            *("--perms", "0444", "--ro-bind-data", str(init_fd), INIT),
+            *("--perms", "0444", "--file", str(users_fd), "/etc/passwd"),
             *("--remount-ro", "/", "--chdir", "/"),
-            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", INIT, "start", CONF, STATUS),
+            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", "-c", _FIRST.format(init_fd)),
+            *("start", CONF, STATUS),
         ]
         return Launch(
             argv=argv,
-            configuration={**configuration(plan, identity), "proxy_port": PORT if online else 0},
+            configuration={
+                **configuration(plan, identity),
+                "proxy_port": PORT if online else 0,
+                "site": self._site,
+            },
             stdin=plan.request.stdin,
             limits=plan.request.limits,
             env={},
             pass_fds=(filter_fd, users_fd, init_fd),
             kill_after_seconds=0.02,
+            reports_last=True,
         )
 
     def warm_command(self, plan: Plan, folder: str, identity: Identity) -> tuple[list[str], tuple[int, ...]]:
@@ -139,10 +159,10 @@ class BubblewrapRung:
         argv = [
             *self._namespaces(),
             *(*userns, *rights),
-            *self._system(),
+            *self._shown,
             *_private(plan.request.limits.tmp_bytes),
             *self._warm_places(plan, folder),
-            *("--perms", "0444", "--ro-bind-data", str(users_fd), "/etc/passwd", "--remount-ro", "/"),
+            *("--perms", "0444", "--file", str(users_fd), "/etc/passwd", "--remount-ro", "/"),
             *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", f"{_INSIDE}/zygote.py", CONTROL),
         ]
         return argv, (users_fd,)
@@ -214,7 +234,7 @@ class BubblewrapRung:
         return [
             *self._namespaces(),
             *self._rights(identity),
-            *self._system(),
+            *self._shown,
             *_private(tmp_bytes),
             *("--seccomp", str(filter_fd)),
         ]
@@ -232,25 +252,9 @@ class BubblewrapRung:
         ids = ["--uid", str(_HIDDEN_ID), "--gid", str(_HIDDEN_ID)]
         return ["--unshare-user", *self._options, *ids, "--cap-drop", "ALL"]
 
-    def _system(self) -> list[str]:
-        found: list[str] = [*_parents("/etc/passwd")]
-        for path in _SYSTEM:
-            if os.path.islink(path):
-                found += ["--symlink", os.readlink(path), path]
-            elif os.path.exists(path):
-                found += ["--ro-bind", path, path]
-        if self._interpreter.folder is not None:
-            found += [
-                *_parents(self._interpreter.folder),
-                "--ro-bind",
-                self._interpreter.folder,
-                self._interpreter.folder,
-            ]
-        return found
-
     def _places(self, plan: Plan, workspace: Workspace) -> list[str]:
         """Return the options that show the workspace, the code and the mounts."""
-        places = [*_parents(INIT), "--ro-bind", workspace.code, CODE_FOLDER]
+        places = [*_parents(CODE_FOLDER), "--ro-bind", workspace.code, CODE_FOLDER]
         places += ["--bind", workspace.work, WORK]
         for mount in sorted(plan.mounts, key=lambda mount: mount.target.count("/")):
             if not mount.target.startswith(WORK + "/"):
@@ -283,16 +287,16 @@ def _parents(path: str) -> list[str]:
     return made
 
 
-def _compiled(interpreter: Interpreter) -> bytes:
-    """Return `init.py` compiled by and for `interpreter`, which is a third of its start saved in every run."""
-    code = (
-        "import importlib.util, marshal, sys\n"
-        "source = open(sys.argv[1], 'rb').read()\n"
-        "compiled = marshal.dumps(compile(source, 'init.py', 'exec'))\n"
-        "sys.stdout.buffer.write(importlib.util.MAGIC_NUMBER + bytes(12) + compiled)"
-    )
-    argv = [interpreter.path, "-I", "-S", "-c", code, f"{INSIDE}/init.py"]
-    return subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=True).stdout  # noqa: S603
+def _system(interpreter: Interpreter) -> tuple[str, ...]:
+    """Return the options that show the system's folders and the interpreter's own."""
+    found: list[str] = [*_parents("/etc/passwd")]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            found += ["--symlink", os.readlink(path), path]
+        elif os.path.exists(path):
+            found += ["--ro-bind", path, path]
+    folder = interpreter.folder
+    return tuple(found) if folder is None else (*found, *_parents(folder), "--ro-bind", folder, folder)
 
 
 def _users(identity: Identity) -> bytes:

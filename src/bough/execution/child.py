@@ -16,13 +16,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bough.errors import ExecutorError
 from bough.execution.base import ExecutionLimits
 from bough.execution.capture import Pipe
+
+_T = TypeVar("_T")
 
 GRACE_SECONDS = 2.0
 """How long a killed tree may take to be gone before its first process is shot and its pipes are closed."""
@@ -68,6 +70,7 @@ class Launch:
         kill_after_seconds: The first process ends its tree when the status socket is closed; this much later what was
             started is killed as well.
         on_listener: Called with the socket that listens inside the sandbox, when the first process hands one over.
+        reports_last: Whether the first process reports the program's end only when everything else has ended, too.
         pass_fds: Descriptors that the first process inherits; `Child` owns and closes them.
     """
 
@@ -79,6 +82,7 @@ class Launch:
     pass_fds: tuple[int, ...] = ()
     kill_after_seconds: float = GRACE_SECONDS
     on_listener: Callable[[socket.socket], None] | None = None
+    reports_last: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,23 +116,35 @@ class Child:
         self._report = bytearray()
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._hung_up: asyncio.Future[None] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        for sign in (self._exited, self._hung_up):
+            sign.add_done_callback(lambda _: self._check_over())
         self._usage: resource.struct_rusage | None = None
 
-    async def run(self, *, timeout_seconds: float, watch: Callable[[Child], Any] | None = None) -> Ended:
-        """Start it, wait for its end or end it at `timeout_seconds`, and return how it went.
+    async def run(
+        self,
+        *,
+        timeout_seconds: float,
+        watch: Callable[[Child], Any],
+        harvest: Callable[[], Awaitable[_T]],
+    ) -> tuple[Ended, _T]:
+        """Start it, wait for its end or end it at `timeout_seconds`; return how it went, and its harvest.
 
         Cancelling ends the tree and waits until it is gone.
 
         Args:
             watch: A coroutine function that runs beside it and may call `stop`.
+            harvest: A coroutine function that is called once no process of the program is left; the sandbox may still
+                be being taken down then.
         """
         stdout = Pipe(self._launch.limits.stdout_bytes)
         stderr = Pipe(self._launch.limits.stderr_bytes)
         try:
             begun = time.monotonic()
             self._start(stdout, stderr)
-            await self._until_gone(timeout_seconds, watch, (stdout, stderr))
-            return self._ended(stdout, stderr, time.monotonic() - begun)
+            await self._until_over(timeout_seconds, watch)
+            harvested = await _both(harvest(), self._until_gone((stdout, stderr)))
+            return self._ended(stdout, stderr, time.monotonic() - begun), harvested
         finally:
             stdout.close()
             stderr.close()
@@ -184,25 +200,37 @@ class Child:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 
-    async def _until_gone(
-        self, timeout_seconds: float, watch: Callable[[Child], Any] | None, pipes: tuple[Pipe, Pipe]
-    ) -> None:
+    async def _until_over(self, timeout_seconds: float, watch: Callable[[Child], Any]) -> None:
+        """Wait until nothing of the program is left; when cancelled, until nothing of the sandbox is."""
         timer = self._loop.call_later(timeout_seconds, self.stop, "timeout")
-        watcher = None if watch is None else self._loop.create_task(watch(self))
-        gone = asyncio.gather(self._exited, self._hung_up)
+        watcher = self._loop.create_task(watch(self))
         try:
-            await asyncio.shield(gone)
+            await asyncio.shield(self._over)
         except asyncio.CancelledError:
             self.stop("cancelled")
-            await asyncio.shield(gone)
+            await asyncio.shield(self._gone())
             raise
         finally:
             timer.cancel()
-            if watcher is not None:
-                watcher.cancel()
-                await asyncio.wait([watcher])
+            watcher.cancel()
+            await asyncio.wait([watcher])
         await self._settle()
-        await asyncio.wait([pipe.ended for pipe in pipes], timeout=GRACE_SECONDS)
+
+    async def _until_gone(self, pipes: tuple[Pipe, Pipe]) -> None:
+        timer = self._loop.call_later(GRACE_SECONDS, self._kill)
+        await self._gone()
+        timer.cancel()
+        if left := [pipe.ended for pipe in pipes if not pipe.ended.done()]:
+            await asyncio.wait(left, timeout=GRACE_SECONDS)
+
+    def _gone(self) -> asyncio.Future[Any]:
+        return asyncio.gather(self._exited, self._hung_up)
+
+    def _check_over(self) -> None:
+        """Note that nothing of the program is left, by what the first process said or by its own end."""
+        said = self._launch.reports_last and Report.parse(bytes(self._report)).wait_status is not None
+        if not self._over.done() and (said or (self._exited.done() and self._hung_up.done())):
+            self._over.set_result(None)
 
     async def _settle(self) -> None:
         """End what the program left behind, where its end alone does not."""
@@ -222,6 +250,7 @@ class Child:
             self._hang_up()
         else:
             self._report += data
+            self._check_over()
 
     def _receive(self) -> bytes:
         """Return what the first process says; a descriptor that comes with it is one that was waited for, or closed."""
@@ -270,6 +299,18 @@ class Child:
             cpu_seconds=usage.ru_utime + usage.ru_stime if usage else report.cpu_seconds,
             max_rss_bytes=max(report.max_rss_bytes, usage.ru_maxrss * 1024 if usage and not report.stood else 0),
         )
+
+
+async def _both(first: Awaitable[_T], second: Awaitable[None]) -> _T:
+    """Await two things to their ends, even if the caller is cancelled; return what the first returned."""
+    tasks = (asyncio.ensure_future(first), asyncio.ensure_future(second))
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        await asyncio.wait(tasks)
+        raise
+    tasks[1].result()
+    return tasks[0].result()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,16 +154,17 @@ class ContainerCodeExecutor:
         workspace = await prepare(checked, self._shelf, _identity(checked))
         container: Any = None
         try:
+            await finished(workspace.make_private)
             with _listener(workspace) as listener:
                 container = await finished(self._start, checked, workspace)
                 connection = await self._answered(listener, container)
             with connection:
                 child = ContainerChild(self._launch(checked, workspace), connection, container)
-                ended = await child.run(
+                ended, collected = await child.run(
                     timeout_seconds=checked.timeout_seconds,
                     watch=lambda it: watch(it, checked, workspace, group=_NoGroup(lambda: None)),
+                    harvest=lambda: finished(workspace.collect, checked),
                 )
-            collected = await finished(workspace.collect, checked)
         finally:
             await finished(_remove, container)
             await finished(workspace.remove)

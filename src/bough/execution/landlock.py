@@ -86,6 +86,7 @@ class LandlockRung:
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the command of the supervisor that confines and runs `plan`."""
+        workspace.make_private()
         identity = workspace.identity
         limits = plan.request.limits
         conf = {

@@ -10,6 +10,7 @@ from typing import TypeVar
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.cgroup import LateGroup
 from bough.execution.child import Child, Launch
+from bough.execution.files import Collected
 from bough.execution.identity import Identity
 from bough.execution.outcome import result_of
 from bough.execution.proxy import AllowListProxy
@@ -39,15 +40,25 @@ async def run_process(
     proxy = AllowListProxy(plan.rules)
     try:
         launched = replace(in_group(launch(plan, workspace), workspace), on_listener=proxy.serve)
-        ended = await Child(launched).run(
-            timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=group)
+        ended, (collected, memory_ran_out) = await Child(launched).run(
+            timeout_seconds=plan.timeout_seconds,
+            watch=lambda it: watch(it, plan, workspace, group=group),
+            harvest=lambda: finished(_harvest, plan, workspace, group),
         )
-        memory_ran_out = (workspace.group or group).memory_kills > 0
-        collected = await finished(workspace.collect, plan)
+    except BaseException:
+        await finished(_clean, workspace, group)
+        raise
     finally:
         await proxy.close()
-        await finished(_clean, group, workspace)
     return result_of(plan, ended, collected, isolation=isolation, memory_ran_out=memory_ran_out)
+
+
+def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collected, bool]:
+    """Return what came out, and whether memory ran out; remove the rest."""
+    try:
+        return workspace.collect(plan), (workspace.group or group).memory_kills > 0
+    finally:
+        _clean(workspace, group)
 
 
 def in_group(launch: Launch, workspace: Workspace) -> Launch:
@@ -55,7 +66,8 @@ def in_group(launch: Launch, workspace: Workspace) -> Launch:
     return launch if workspace.group is None else replace(launch, argv=workspace.group.entering(launch.argv))
 
 
-def _clean(group: LateGroup, workspace: Workspace) -> None:
+def _clean(workspace: Workspace, group: LateGroup) -> None:
+    """Remove what a run has on this machine; twice is fine."""
     group.close()
     workspace.remove()
 

@@ -254,10 +254,11 @@ class Sessions:
             conf["argv"] = self._rung.python_command(plan)
         launch = Launch(argv=(), configuration=conf, stdin=plan.request.stdin, limits=plan.request.limits, env={})
         call = SessionCall(launch, session)
-        ended = await call.run(
-            timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=session.group)
+        ended, collected = await call.run(
+            timeout_seconds=plan.timeout_seconds,
+            watch=lambda it: watch(it, plan, workspace, group=session.group),
+            harvest=lambda: finished(workspace.collect, plan),
         )
-        collected = await finished(workspace.collect, plan)
         ran_out = session.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 

@@ -74,6 +74,7 @@ class UnsafeLocalCodeExecutor:
 
 
 def _launch(inside: Plan, workspace: Workspace) -> Launch:
+    workspace.make_private()
     outside = _on_host(inside, workspace)
     conf = configuration(outside, Identity())
     conf["limits"] = limits_of(inside, count_processes=False)

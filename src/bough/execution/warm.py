@@ -8,11 +8,13 @@ from collections import OrderedDict
 from typing import Final
 
 from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.files import Collected
 from bough.execution.outcome import result_of
 from bough.execution.process import finished
 from bough.execution.request import Plan
 from bough.execution.shelf import Shelf
 from bough.execution.watch import watch
+from bough.execution.workspace import Workspace
 from bough.execution.zygote import Key, WarmChild, WarmRung, Zygote, key_of
 
 MAX_KEPT: Final = 8
@@ -60,13 +62,14 @@ class WarmSandboxes:
         workspace = await finished(zygote.prepare, plan)
         kills = zygote.group.memory_kills
         try:
-            child = WarmChild(zygote.launch(plan, workspace), zygote)
-            ended = await child.run(
-                timeout_seconds=plan.timeout_seconds, watch=lambda it: watch(it, plan, workspace, group=zygote.group)
+            ended, collected = await WarmChild(zygote.launch(plan, workspace), zygote).run(
+                timeout_seconds=plan.timeout_seconds,
+                watch=lambda it: watch(it, plan, workspace, group=zygote.group),
+                harvest=lambda: finished(_harvest, plan, workspace),
             )
-            collected = await finished(workspace.collect, plan)
-        finally:
+        except BaseException:
             await finished(workspace.remove)
+            raise
         ran_out = zygote.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
 
@@ -137,3 +140,11 @@ class WarmSandboxes:
                 await asyncio.to_thread(zygote.close)
         else:
             await asyncio.to_thread(zygote.close)
+
+
+def _harvest(plan: Plan, workspace: Workspace) -> Collected:
+    """Return what came out, and remove the rest."""
+    try:
+        return workspace.collect(plan)
+    finally:
+        workspace.remove()

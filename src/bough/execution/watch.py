@@ -46,9 +46,10 @@ async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGr
 def work_bytes(workspace: Workspace, stop_at: int) -> int:
     """Return the bytes in use in the workspace and the private folder for temporary files. Blocks; O(entries)."""
     total = 0
-    for folder in {workspace.work, workspace.tmp}:
-        with opened(folder) as root:
-            total += size_bytes(root, stop_at=stop_at)
+    for folder in (workspace.work, workspace.tmp):
+        if os.path.isdir(folder):
+            with opened(folder) as root:
+                total += size_bytes(root, stop_at=stop_at)
     return total
 
 

@@ -23,9 +23,9 @@ class Workspace:
         folder: The run's own folder, removed afterwards.
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
-        tmp: A private folder for walls that cannot make a fresh `/tmp`.
+        tmp: A private folder for walls that cannot make a fresh `/tmp`; there once `make_private` was called.
         group: The control group that the run starts in; None: it does not have to.
-        letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through.
+        letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through; as `tmp`.
     """
 
     folder: str
@@ -69,18 +69,25 @@ class Workspace:
     @classmethod
     def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
         paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "letterbox")}
-        for path in paths.values():
-            os.mkdir(path, 0o700)
-        for name in ("code", "letterbox"):
-            os.chmod(paths[name], 0o755)  # noqa: S103 - read by the run's own user
-        if identity.owner is not None:
-            os.chown(paths["work"], *identity.owner)
-            os.chown(paths["tmp"], *identity.owner)
+        _make_folder(paths["work"], 0o700, identity)
+        _make_folder(paths["code"], 0o755)
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file)
         work = plan.workspace or paths["work"]
         before = _fill(work, plan, identity)
         return cls(folder, work, paths["code"], paths["tmp"], paths["letterbox"], identity, before)
+
+    def make_private(self) -> None:
+        """Make `tmp` and `letterbox`, for the walls that need them. Blocks.
+
+        Raises:
+            ExecutorError: The disk is full.
+        """
+        try:
+            _make_folder(self.tmp, 0o700, self.identity)
+            _make_folder(self.letterbox, 0o755)
+        except OSError as error:
+            raise _unprepared(error) from error
 
     def again(self, plan: Plan) -> Workspace:
         """Put code and input files of another run of the same session in place; return the workspace of that run."""
@@ -108,10 +115,20 @@ class Workspace:
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's own folder and control group; a person's workspace stays. Blocks."""
+        """Remove the run's own folder and control group; a person's workspace stays. Twice is fine. Blocks."""
         if self.group is not None:
             self.group.remove()
-        remove_tree(self.folder)
+        if os.path.isdir(self.folder):
+            remove_tree(self.folder)
+
+
+def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None:
+    """Make a folder with exactly `mode`, of the run's own user where one is given."""
+    os.mkdir(path, 0o700)
+    if mode != 0o700:
+        os.chmod(path, mode)
+    if identity is not None and identity.owner is not None:
+        os.chown(path, *identity.owner)
 
 
 def _unprepared(error: OSError) -> ExecutorError:

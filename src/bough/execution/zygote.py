@@ -139,6 +139,7 @@ class Zygote:
             limits=plan.request.limits,
             env={},
             kill_after_seconds=0.05,
+            reports_last=True,
         )
 
     def send(self, fds: Sequence[int]) -> None:

@@ -17,6 +17,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
 import keeper
 
+IPC_RMID = 0
+
 
 def import_sandlock(folder):
     """Import sandlock from the folder of packages that it is installed in."""
@@ -79,6 +81,18 @@ def start(sandlock, conf, status_fd):
     if keeper.until_ended(process.pid, status_fd):
         process.wait()
     keeper.kill_all()
+    if conf["uid"] is not None:
+        remove_shared_memory()
+
+
+def remove_shared_memory():
+    """Remove what sandlock leaves behind for each user; a kernel has some thousands of them."""
+    for kind, arguments in (("shm", (IPC_RMID, 0)), ("sem", (0, IPC_RMID))):
+        with open("/proc/sysvipc/" + kind) as source:
+            columns, *rows = [line.split() for line in source]
+        for row in rows:
+            if int(row[columns.index("uid")]) == os.geteuid():
+                init.call(kind + "ctl", int(row[1]), *arguments)
 
 
 def hand_over(conf):

@@ -43,5 +43,4 @@ def main():
 
 
 if __name__ == "__main__":
-    program, namespace = main()
-    exec(program, namespace)  # noqa: S102
+    init.execute_main(*main())

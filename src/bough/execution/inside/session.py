@@ -143,7 +143,7 @@ def call(fds, namespace):
 
 def main():
     """Serve calls until the host is gone."""
-    init.add_site()
+    init.add_site(None)
     control = socket.socket(fileno=high(os.dup(0)))
     close_streams()
     module = type(sys)("__main__")

@@ -11,10 +11,9 @@ is reported, so one run leaves nothing to the next. When CONTROL_FD is closed, i
 # ruff: noqa: S108, SIM105, UP031 - as little as possible is imported, for old Pythons too
 import array
 import ctypes
+import gc
 import os
-import resource  # noqa: F401 - the child needs it
 import select
-import site  # noqa: F401 - the child needs it
 import socket
 import sys
 
@@ -89,21 +88,6 @@ def child(fds):
     return init.become_main(conf)
 
 
-def kill_everything():
-    """Kill and reap every other process of the namespace."""
-    try:
-        while True:
-            os.kill(-1, signal.SIGKILL)
-            os.waitpid(-1, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass
-    try:
-        while True:
-            os.waitpid(-1, 0)
-    except ChildProcessError:
-        pass
-
-
 def receive(control):
     """Return the descriptors of the next run; None when the host is gone."""
     data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(5 * 4), socket.MSG_CMSG_CLOEXEC)
@@ -117,6 +101,7 @@ def receive(control):
 def serve(control):
     """Fork for every message; return in the child what it has to execute, never in the parent."""
     wakeup_fd = init.wake_on_child()
+    gc.freeze()  # as in `init.run`
     while True:
         fds = receive(control)
         if fds is None:
@@ -131,7 +116,7 @@ def serve(control):
             os.close(fd)
         namespace_fd = hold_mounts(pid)
         ended = wait_for(pid, status_fd, wakeup_fd, control)
-        kill_everything()
+        init.kill_everything()
         try:
             init.report(status_fd, ended)
         except OSError:
@@ -162,12 +147,11 @@ def main():
     """Say that it stands, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
-    init.add_site()
+    init.add_site(None)
     control = socket.socket(fileno=int(sys.argv[1]))
     control.send(b"r")
     return serve(control)
 
 
 if __name__ == "__main__":
-    program, namespace = main()
-    exec(program, namespace)  # noqa: S102
+    init.execute_main(*main())
