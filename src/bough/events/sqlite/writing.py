@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.events import faults
-from bough.events.draft import Append, Draft, cleaned, dump, load
+from bough.events.draft import Append, Draft, cleaned, dump
 from bough.events.lineage import owner_of
 from bough.events.record import ConversationRecord, microseconds
 from bough.events.relational.writing import RelationalWriting, Row
@@ -26,6 +26,16 @@ class _Place:
     head: int
     generation: int
     is_moved: bool = False
+
+
+class _Source(NamedTuple):
+    """What a fork has to know about the conversation it is made of."""
+
+    number: int
+    base: int
+    head: int
+    root: int
+    root_id: UUID
 
 
 class SqliteWriting(SqliteReading, RelationalWriting):
@@ -115,15 +125,17 @@ class SqliteWriting(SqliteReading, RelationalWriting):
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
-        source = self.living(cid)
-        fields = cleaned(wanted, draft.changes)
-        if there := self.row(wanted.id):
-            return self._same_fork(there, source, at, wanted.id, fields["lineage"], cid)
-        base, parent = self._cut(cid, source, at)
-        record = replace(wanted, **fields, base=base, head=base + len(draft.rows), forked_at=base)
-        number = self.insert(record, parent=parent, forked_from=source.cid, root=source.root or source.cid)
+        source, fields = self._source(cid), cleaned(wanted, draft.changes)
+        base, owner, parent = self._cut(cid, source, at)
+        places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
+        ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
+        record = replace(wanted, **fields, **places, **ids)
+        try:
+            number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
+        except sqlite3.IntegrityError:
+            return self._same_fork(record, source, at)
         self.insert_events(record.id, number, base, draft)
-        return self.get(record.id)
+        return record
 
     def insert(
         self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
@@ -152,22 +164,37 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         super()._erase(row)
         self.scrubbed = True
 
-    def _cut(self, cid: UUID, source: Row, at: Cut | None) -> tuple[int, int | None]:
-        """Return how many events a fork shares, and who owns the last of them."""
+    def _source(self, cid: UUID) -> _Source:
+        row = self.db.execute(self.sql["source"], (cid.bytes,)).fetchone()
+        if row is None:
+            raise faults.no_conversation(cid)
+        number, base, head, root, root_id = row
+        return _Source(number, base, head, root, UUID(bytes=root_id))
+
+    def _cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
+        """Return how many events a fork shares, and the number and id of who owns the last of them."""
         if isinstance(at, UUID):
             at = self.locate(at, cid)[1] + 1
         base = source.head if at is None else at
         if not isinstance(base, int) or isinstance(base, bool) or not 0 <= base <= source.head:  # pyright: ignore
             raise faults.bad_cut(at, source.head)
         if source.base < base:
-            return base, source.cid
-        return base, owner_of(self.parts(cid)[0], base - 1)
+            return base, source.number, cid
+        parts, _, ids = self.parts(cid)
+        owner = owner_of(parts, base - 1)
+        return base, owner, None if owner is None else ids[owner]
 
-    def _same_fork(
-        self, there: Row, source: Row, at: Cut | None, id: UUID, lineage: dict[str, Any], cid: UUID
-    ) -> ConversationRecord:
-        same = not there.deleted and there.forked_from == source.cid and load(there.lineage) == lineage
-        cut = there.base if there.forked_at is None else there.forked_at
-        if not same or (at is not None and self._cut(cid, source, at)[0] != cut):
-            raise faults.taken(id)
-        return self.get(id)
+    def _event_before(self, seq: int, owner: int | None) -> UUID | None:
+        """Return the id of the event before a place."""
+        if owner is None:
+            return None
+        row = self.db.execute(self.sql["event_id"], (owner << SEQ_BITS | seq - 1,)).fetchone()
+        return row and UUID(bytes=row[0])
+
+    def _same_fork(self, wanted: ConversationRecord, source: _Source, at: Cut | None) -> ConversationRecord:
+        """Return the fork that has the id already, if it is what is wanted."""
+        there = self.peek(wanted.id)
+        same = not there.deleted and there.forked_from == wanted.forked_from and there.lineage == wanted.lineage
+        if not same or (at is not None and there.forked_at != wanted.forked_at):
+            raise faults.taken(wanted.id)
+        return there

@@ -17,6 +17,14 @@ insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
 -- What an append has to know about a conversation.
 select cid, head, generation from conversation where id = ? and not deleted;
 
+-- name: source
+-- What a fork has to know about the conversation it is made of.
+select c.cid, c.base, c.head, r.cid, r.id
+from conversation c join conversation r on r.cid = ifnull(c.root, c.cid) where c.id = ? and not c.deleted;
+
+-- name: event_id
+select id from event where k = ?;
+
 -- name: advance
 -- The head after appends; time never goes back.
 update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
