@@ -45,8 +45,8 @@ format: $(READY) ## bring the code into shape
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that one)
-	@$(BIN)/python benchmarks $(NAME)
+bench: $(READY) ## measure, each figure against its floor (NAME=fork: only that one, PAGE=FILE: into its table)
+	@$(BIN)/python benchmarks $(NAME) $(if $(PAGE),--page $(PAGE))
 
 docs: $(READY) ## run the examples in the documentation and check its links
 	$(BIN)/python -m pytest -q tests/docs

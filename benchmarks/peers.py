@@ -1,14 +1,16 @@
-"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills: `peers.py [PEER ...]`.
+"""Bough beside its peers: a fork of 1,000 and 10,000 events, and finding 1,000 skills.
 
-Runs only when asked for.
+`peers.py [PEER ...] [--page FILE]`; runs only when asked for.
 
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
 bough, which is the `floor` of the figure: the `ratio` says how many times longer the peer takes. No model is called. A
-peer that cannot be installed here, or that lacks the operation, is said in one line, and the others go on.
+peer that cannot be installed here, or that lacks the operation, is said in one line, and the others go on. `--page`
+replaces the rows of what was measured in the file, after each peer.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -27,6 +29,7 @@ from bough.events import SqliteEventStore
 from bough.events.model import UserMessage
 from bough.skills.discover import Root, discover
 from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
+from page import part_of, peers, rewrite
 
 SIZES = (1_000, 10_000)
 SKILLS = 1_000
@@ -160,8 +163,10 @@ async def fork(store: SqliteEventStore, cid: UUID) -> float:
     return await seconds_async(some) / FORKS
 
 
-async def beside(name: str, child: Child, request: tuple[str, int | str], own: Callable[[], Awaitable[float]]) -> None:
-    """Print the figure of a peer's operation with bough's own as its floor, in milliseconds."""
+async def beside(
+    name: str, child: Child, request: tuple[str, int | str], own: Callable[[], Awaitable[float]]
+) -> list[Figure]:
+    """Print and return the figure of a peer's operation with bough's own as its floor, in milliseconds."""
 
     async def theirs() -> float:
         return child.ask(*request)
@@ -170,8 +175,10 @@ async def beside(name: str, child: Child, request: tuple[str, int | str], own: C
         values, floors = await in_turns_async(theirs, own, rounds=MIN_ROUNDS)
     except Lacking as why:
         note(f"{name} is left out: {why}")
-    else:
-        Figure.of(name, [value * 1e3 for value in values], [floor * 1e3 for floor in floors], unit="ms").report()
+        return []
+    figure = Figure.of(name, [value * 1e3 for value in values], [floor * 1e3 for floor in floors], unit="ms")
+    figure.report()
+    return [figure]
 
 
 def write_skills(root: Path) -> None:
@@ -192,21 +199,23 @@ async def find(root: Path) -> float:
     return taken
 
 
-async def measure(peer: Peer, child: Child, sources: dict[int, UUID], store: SqliteEventStore, skills: Path) -> None:
+async def measure(
+    peer: Peer, child: Child, sources: dict[int, UUID], store: SqliteEventStore, skills: Path
+) -> list[Figure]:
+    figures: list[Figure] = []
     for size, cid in sources.items():
         child.ask("prepare", size)
         for operation, what in peer.forks:
             name = f"fork of {size} events, {child.versions}, {what}"
-            await beside(name, child, (operation, size), lambda cid=cid: fork(store, cid))
+            figures += await beside(name, child, (operation, size), lambda cid=cid: fork(store, cid))
     if peer.skills:
         name = f"discover {SKILLS} skills, {child.versions}"
-        await beside(name, child, ("skills", str(skills)), lambda: find(skills))
+        figures += await beside(name, child, ("skills", str(skills)), lambda: find(skills))
+    return figures
 
 
-async def main(wanted: list[str]) -> None:
+async def main(wanted: list[str], page: Path | None) -> None:
     """Measure the peers that are named, or all."""
-    if unknown := set(wanted) - {peer.name for peer in PEERS}:
-        sys.exit(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         folder = Path(name)
         write_skills(folder / "skills")
@@ -215,11 +224,20 @@ async def main(wanted: list[str]) -> None:
         for peer in [peer for peer in PEERS if not wanted or peer.name in wanted]:
             try:
                 with running(peer, folder / peer.name) as child:
-                    await measure(peer, child, sources, store, folder / "skills")
+                    figures = await measure(peer, child, sources, store, folder / "skills")
             except Lacking as why:
                 note(f"{peer.name} is left out: {why}")
+                continue
+            if page is not None:
+                rewrite(page, "peers", peers(figures, part_of(page, "peers")))
         await store.aclose()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("peers", nargs="*", metavar="PEER")
+    parser.add_argument("--page", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    if unknown := set(given.peers) - {peer.name for peer in PEERS}:
+        parser.error(f"no peer {', '.join(sorted(unknown))}; there are: {', '.join(peer.name for peer in PEERS)}")
+    asyncio.run(main(given.peers, given.page))

@@ -1,0 +1,68 @@
+"""What the figures have to reach, in one place. A figure that is not here is measured and has no target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness import Figure
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound for a figure's ratio to its floor, or for its value.
+
+    Attributes:
+        least: Whether the figure may not be smaller; otherwise it may not be greater.
+        unit: Of the value; empty for the ratio.
+    """
+
+    bound: float
+    least: bool = False
+    unit: str = ""
+
+    def reached(self, figure: Figure) -> bool:
+        """Return whether the figure keeps to it.
+
+        Raises:
+            ValueError: It has another unit, or no floor to compare it with.
+        """
+        measured = figure.value if self.unit else figure.ratio
+        if measured is None or self.unit not in ("", figure.unit):
+            raise ValueError(f"{figure.name}: the target is in {self.unit or 'times the floor'}, the figure is not")
+        return measured >= self.bound if self.least else measured <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.least else '≤'} {self.bound:g}{f' {self.unit}' if self.unit else '×'}"
+
+
+TARGETS: Mapping[str, Target] = {
+    "fork of 1000 events": Target(2),
+    "fork of 10000 events": Target(2),
+    "fork of 100000 events": Target(2),
+    "10000 forks of one 10000-event conversation": Target(4, unit="s"),
+    "row data of a fork": Target(64, unit="bytes"),
+    "append, durable, 1 producers": Target(0.8, least=True),
+    "append, durable, 8 producers": Target(0.8, least=True),
+    "append, durable, 64 producers": Target(0.7, least=True),
+    "load 10000 events, raw": Target(1.3),
+    "load 10000 events, typed": Target(120, unit="ms"),
+    "tail 50 of 100000": Target(2),
+    "page of 50 in the middle of 100000": Target(2),
+    "postgres: append, 1 producers": Target(1 / 1.3, least=True),
+    "postgres: append, 8 producers": Target(1 / 1.3, least=True),
+    "postgres: fork of 10000 events": Target(1.3),
+    "postgres: load 10000 events, raw": Target(1.3),
+    "skills: discover 1000, cold index": Target(0.6),
+    "skills: discover 10000, cold index": Target(0.6),
+    "skills: discover 1000, warm index": Target(0.15),
+    "skills: discover 10000, warm index": Target(0.15),
+    "skills: match 1,000 skills, short message": Target(2),
+    "skills: match 1,000 skills, 10,000 characters": Target(2),
+    "execution: cold": Target(2.2),
+    "execution: warm": Target(1),
+    "execution: stateful": Target(0.3),
+    "startup: import bough": Target(60, unit="ms"),
+    "startup: bough --version": Target(150, unit="ms"),
+    "startup: bough conv list": Target(250, unit="ms"),
+}
