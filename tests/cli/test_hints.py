@@ -1,4 +1,4 @@
-"""What a message tells people to type exists: commands, their options, settings and make targets."""
+"""What messages and documentation tell people to type exists: commands, options, settings and make targets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from bough.conversation import Pending, WorkspacePolicy
 from bough.errors import BoughError
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FILES = sorted((ROOT / "src" / "bough").rglob("*.py"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_SCRIPTS = {"--name"}
 """Arguments of a skill's script, which a hint shows as an example."""
+OF_OTHERS = {"--page"}
+"""Options of the benchmarks."""
 NO_SETTINGS = {"BOUGH_DEBUG", "BOUGH_TEST_POSTGRES"}
 """Variables that are read where they are needed."""
 
@@ -103,18 +106,29 @@ def every_option(command: Any) -> set[str]:
 
 
 def wrong_in(text: str) -> str:
-    """What of a command line there is not; empty for nothing."""
-    command, words = ROOT_COMMAND, text.replace("|", " ").split()[1:]
-    for word in words:
+    """What of a command line there is not; empty for nothing. `a|b` stands for two commands."""
+    command: Any = ROOT_COMMAND
+    words = text.split()[1:]
+    for place, word in enumerate(words):
+        if "|" in word and getattr(command, "commands", {}):
+            each = (wrong_in(" ".join(["bough", *words[:place], name])) for name in word.split("|"))
+            return next(filter(None, each), "")
         if word.startswith("-") and len(word) > 1:
             listing = getattr(command, "commands", {}).get("list", command)
             if word.split("=")[0] not in options(command) | options(listing):
                 return f"no option {word}"
         elif word in getattr(command, "commands", {}):
             command = command.commands[word]
-        elif command is ROOT_COMMAND:
+        elif getattr(command, "commands", {}) and (command is ROOT_COMMAND or word.islower()):
             return f"no command {word}"
     return ""
+
+
+def in_pages() -> Iterator[Place]:
+    """What stands in code style in the documentation, outside of blocks."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        yield from ((str(page.relative_to(ROOT)), code) for code in re.findall(r"`([^`\n]+)`", text))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +139,8 @@ def wrong_in(text: str) -> str:
         ("bough conv show --bundle X", "no option --bundle"),
         ("bough conversation", "no command conversation"),
         ("bough resume -", ""),
+        ("bough conv list|tail ID", ""),
+        ("bough conv list|tails ID", "no command tails"),
     ],
 )
 def test_a_wrong_command_is_seen(text: str, wrong: str) -> None:
@@ -162,3 +178,20 @@ def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = [(place, name) for place, text in STRINGS for name in re.findall(r"`make ([a-z]+)", text)]
     assert [each for each in named if each[1] not in targets] == []
+
+
+def test_every_command_and_option_in_the_documentation_exists() -> None:
+    said = [(page, code.replace("\\|", "|")) for page, code in in_pages()]
+    wrong = [(page, code, wrong_in(code)) for page, code in said if code.startswith("bough ") and wrong_in(code)]
+    assert wrong == []
+    known = every_option(ROOT_COMMAND) | {"--version"} | OF_OTHERS
+    named = [(page, option) for page, code in said for option in OPTION.findall(code)]
+    assert len(named) > 20
+    assert [each for each in named if each[1] not in known] == []
+
+
+def test_every_variable_in_the_documentation_is_read() -> None:
+    known = {f"BOUGH_{field.name.upper()}" for field in fields(Settings)} | NO_SETTINGS
+    named = [(page, name) for page, code in in_pages() for name in re.findall(r"BOUGH_[A-Z_]*[A-Z]", code)]
+    assert named
+    assert [each for each in named if each[1] not in known] == []
