@@ -207,9 +207,7 @@ def _hidden_kinds(line: str) -> set[str]:
                 kinds.add("tags")
         elif char in _BIDI:
             kinds.add("bidi")
-        elif char in _INVISIBLE or (
-            unicodedata.category(char) == "Cf" and char not in "\u200c\u200d\u200e\u200f\u061c"
-        ):
+        elif char in _INVISIBLE or (unicodedata.category(char) == "Cf" and char not in _JOINERS):
             kinds.add("invisible")
     return kinds
 
