@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import bough
+from bough import errors
+from bough.events import model
 
 
 def test_every_name_can_be_had() -> None:
@@ -13,6 +15,19 @@ def test_every_name_can_be_had() -> None:
     for name in bough.__all__:
         assert getattr(bough, name).__name__ == name
     assert set(bough.__all__) <= set(dir(bough))
+
+
+def test_every_error_and_every_event_is_among_them() -> None:
+    named = {errors.BoughError, *_below(errors.BoughError), *_below(model.BaseEvent)}
+    assert {kind.__name__ for kind in named} <= set(bough.__all__)
+
+
+def _below(kind: type) -> set[type]:
+    return {each for child in kind.__subclasses__() for each in (child, *_below(child)) if _is_ours(each)}
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__ in ("bough.errors", "bough.events.model")
 
 
 def test_importing_loads_nothing_heavy() -> None:
