@@ -1,7 +1,9 @@
 """What the guard costs a tool call: its rules against reading the syntax tree alone, a hook against starting a shell.
 
-The floor of a review is one parse of the same command line by tree-sitter; the floor of a hook is `/bin/sh -c true`
-started and awaited by asyncio; the floor of masking is one search for the plain value by `str.replace`.
+The strict floor of a review is one parse of the same command line by tree-sitter, which is C alone; the fair one also
+looks at every node of the tree once from Python and at where each word would be a file, as any rule about commands
+must. The floor of a hook is `/bin/sh -c true` started and awaited by asyncio; the floor of masking is one search for
+the plain value by `str.replace`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,18 @@ async def main() -> None:
             allow_list=AllowList.of("*"),
         )
         await compare_async(
-            "guard, review of a command line", lambda: reviews(guard, command), parses, unit="us", per=REVIEWS
+            "guard, review of a command line, against a bare parse",
+            lambda: reviews(guard, command),
+            parses,
+            unit="us",
+            per=REVIEWS,
+        )
+        await compare_async(
+            "guard, review of a command line, against a parse and a look at each part",
+            lambda: reviews(guard, command),
+            lambda: looks(workspace),
+            unit="us",
+            per=REVIEWS,
         )
         await compare_async(
             "guard, review of another tool", lambda: reviews(guard, skill), parses, unit="us", per=REVIEWS
@@ -55,6 +68,22 @@ async def reviews(guard: Guard, call: ToolRequest) -> None:
 async def parses() -> None:
     for _ in range(REVIEWS):
         Parser(Language(tree_sitter_bash.language())).parse(COMMAND.encode())
+
+
+async def looks(workspace: Path) -> None:
+    parser = Parser(Language(tree_sitter_bash.language()))
+    for _ in range(REVIEWS):
+        await asyncio.to_thread(look, parser, workspace)
+
+
+def look(parser: Parser, workspace: Path) -> None:
+    """Read every word, and resolve those that may be paths."""
+    stack = [parser.parse(COMMAND.encode()).root_node]
+    while stack:
+        node = stack.pop()
+        stack += node.children
+        if node.type == "word":
+            (workspace / (node.text or b"").decode()).resolve()
 
 
 async def asks(guard: Guard, call: ToolRequest) -> None:

@@ -101,8 +101,10 @@ class Blueprint:
                 )
 
     def _toolsets(self) -> list[FunctionToolset[Any]]:
-        skills = [] if self.toolset is None else [self.toolset.toolset()]
-        return [workspace_toolset(self.spec.workspace_access), *skills]
+        """Return its own tools; PydanticAI asks each toolset in a task of its own at every step, so no empty ones."""
+        access = self.spec.workspace_access
+        workspace = [] if access == "none" else [workspace_toolset(access)]
+        return [*workspace, *([] if self.toolset is None else [self.toolset.toolset()])]
 
     async def aclose(self) -> None:
         """Stop the MCP servers of its skills."""
@@ -111,7 +113,7 @@ class Blueprint:
     def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, str]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
         instructions = self.instructions if instructions is None else instructions
-        toolsets = [*self._toolsets(), self.servers]
+        toolsets = [*self._toolsets(), *([] if self.toolset is None else [self.servers])]
         if self.spec.agent is not None:
             return AdoptedAgent(
                 self.spec.agent,
@@ -128,7 +130,7 @@ class Blueprint:
             instructions=instructions,
             tools=self.spec.tools,
             toolsets=toolsets,
-            capabilities=[PathSkills(self.paths)],
+            capabilities=[PathSkills(self.paths)] if self.paths.names else [],
             retries=_RETRIES,
         )
 

@@ -41,7 +41,7 @@ class Limits:
 
     def to_json(self) -> JsonObject:
         """The bounds that are set."""
-        return {name: bound for name, bound in asdict(self).items() if bound is not None}
+        return {name: bound for name, bound in vars(self).items() if bound is not None}
 
 
 _FRACTIONS = frozenset({"cost_usd", "wall_seconds"})
@@ -73,6 +73,9 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
     Args:
         usage: Summed over the run or the conversation. A cost that is not known reaches a bound of 0 only.
     """
+    bounds = limits.to_json()
+    if not bounds:
+        return None
     from bough.events.model import LimitReached
 
     values: dict[str, float] = {
@@ -84,7 +87,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
         "wall_seconds": elapsed_seconds,
         "iterations": iterations,
     }
-    for name, bound in limits.to_json().items():
+    for name, bound in bounds.items():
         if values[name] >= bound:
             return LimitReached(limit=name, value=float(values[name]), bound=float(bound))
     return None

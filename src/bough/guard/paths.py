@@ -78,6 +78,8 @@ def _resolved(path: str) -> str:
 
 
 def _inside(place: str, workspace: Path) -> bool:
+    if place.startswith(f"{workspace}/"):  # a resolved place goes through no link, so neither does the workspace
+        return True
     root = _resolved(str(workspace))
     return place == root or place.startswith(root.rstrip("/") + "/")
 

@@ -95,12 +95,13 @@ def _read(source: bytes, script: Script, variables: dict[str, tuple[str, ...] | 
     if root.descendant_count > MAX_NODES:
         script.problem = "the command has too many parts"
         return
-    if root.has_error or any(_torn(node, source) for node in _walk(root)):
+    nodes = list(_walk(root))
+    if root.has_error or any(_torn(node, source) for node in nodes):
         script.problem = "the command could not be read as shell in full"
     variables.setdefault("IFS", (" ",))
-    for node in _walk(root):
+    for node in nodes:
         _note_variable(node, script, variables)
-    for name in _read_from_input(root):
+    for name in _read_from_input(nodes):
         variables[name] = script.assigned[name] = None
     _Collector(script, variables).collect(root)
 
@@ -123,7 +124,7 @@ _WHOLE = names("concatenation string translated_string command_name expansion he
 
 def _torn(node: Node, source: bytes) -> bool:
     r"""Whether the grammar took one word for two: `'tr'\uncate` is `truncate`, but its tree says `tr uncate`."""
-    if node.type in _WHOLE:
+    if node.type in _WHOLE or node.child_count < 2:
         return False
     return any(
         left.type in _WORDS and right.type in _WORDS and not source[left.end_byte : right.start_byte].isspace()
@@ -165,9 +166,9 @@ def _all_texts(nodes: list[Node], variables: Variables) -> tuple[str, ...] | Non
 _READERS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "let"})
 
 
-def _read_from_input(root: Node) -> Iterator[str]:
+def _read_from_input(nodes: list[Node]) -> Iterator[str]:
     """Names of variables that builtins set at run time (`read x`, `printf -v x`)."""
-    for node in _walk(root):
+    for node in nodes:
         if node.type == "command" and (name := node.child_by_field_name("name")) and _source(name) in _READERS:
             for argument in node.children_by_field_name("argument"):
                 if match := re.fullmatch(r"-?v?([A-Za-z_]\w*)(\W.*)?", _source(argument), re.DOTALL):
@@ -217,9 +218,9 @@ class _Collector:
         arguments = tuple(
             word for each in node.children_by_field_name("argument") for word in flat_words(each, self._variables)
         )
-        fed = stdin + self._given(node)
+        fed, redirects = stdin + self._given(node), self._redirects(node)
         for words in islice(word_values(name, self._variables), MAX_VALUES):
-            self._add((*words, *arguments), self._redirects(node), piped, fed)
+            self._add((*words, *arguments), redirects, piped, fed)
         return None
 
     def _add(

@@ -106,22 +106,30 @@ def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: in
     position = edge
     for child in node.named_children:
         begin = max(child.start_byte - start, position)
-        parts += [_between(source[position:begin], quoted), _values(child, variables, quoted, depth + 1)]
+        parts += _between(source[position:begin], quoted)
+        parts.append(_values(child, variables, quoted, depth + 1))
         position = child.end_byte - start
-    parts.append(_between(source[position : len(source) - edge], quoted))
+    parts += _between(source[position : len(source) - edge], quoted)
+    if len(parts) == 1:
+        return _bounded(parts[0], node)
     return _bounded((sum(each, Word("")) for each in product(*parts)), node)
 
 
-def _between(source: bytes, quoted: bool) -> list[Word]:
-    return [_plain(source.decode("utf-8", "replace"), quoted)]
+def _between(source: bytes, quoted: bool) -> list[list[Word]]:
+    return [[_plain(source.decode("utf-8", "replace"), quoted)]] if source else []
+
+
+_SPECIAL = re.compile(r"[\\{},$\s*?\[]")
+_MARKS = str.maketrans({"{": _OPEN, ",": _COMMA, "}": _CLOSE})
 
 
 def _plain(text: str, quoted: bool) -> Word:
+    if _SPECIAL.search(text) is None:
+        return Word(text)
     if quoted:
         return Word(re.sub(r'\\([$`"\\\n])', r"\1", text))
     pieces = re.split(r"(\\.)", text, flags=re.DOTALL)
-    marks = str.maketrans({"{": _OPEN, ",": _COMMA, "}": _CLOSE})
-    plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(marks) for p in pieces)
+    plain = "".join(p[1:] if p.startswith("\\") and len(p) == 2 else p.translate(_MARKS) for p in pieces)
     known = not re.search(r"[$\s]", "".join(pieces[::2]))  # `$"…"`, `{ {`: words that the grammar reads wrongly
     return Word(plain, known, pattern=any(mark in piece for piece in pieces[::2] for mark in "*?["))
 
@@ -157,6 +165,9 @@ def _escaped(code: str) -> str:
 
 
 def _split(word: Word) -> Iterator[Word]:
+    if _DIVIDED.search(word.text) is None:
+        yield word
+        return
     texts = list(islice(_braces(word.text), MAX_VALUES * 4 + 1))
     if len(texts) > MAX_VALUES * 4:
         yield Word(_restored(word.text).replace(_BREAK, " "), known=False, computed=word.computed)
@@ -167,9 +178,13 @@ def _split(word: Word) -> Iterator[Word]:
                 yield Word(_restored(piece), word.known, word.computed, word.pattern)
 
 
+_DIVIDED = re.compile(f"[{_OPEN}{_COMMA}{_CLOSE}{_BREAK}]")
+_CHOICE = re.compile(f"{_OPEN}([^{_OPEN}{_CLOSE}]*{_COMMA}[^{_OPEN}{_CLOSE}]*){_CLOSE}")
+
+
 def _braces(text: str) -> Iterator[str]:
     """Expand the innermost unquoted braces with a comma, until there are none."""
-    match = re.search(f"{_OPEN}([^{_OPEN}{_CLOSE}]*{_COMMA}[^{_OPEN}{_CLOSE}]*){_CLOSE}", text)
+    match = _CHOICE.search(text)
     if match is None:
         yield text
         return
