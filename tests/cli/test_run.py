@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,17 @@ def test_a_title_and_tags_are_kept(cli: Any) -> None:
     (found,) = cli.data("conv", "list", "--tag", "kind=test")["conversations"]
     assert (found["title"], found["tags"]) == ("Cake", {"kind": "test"})
     assert cli.data("conv", "list", "--tag", "kind=other")["conversations"] == []
+
+
+def test_skills_that_were_named_are_there_for_whoever_goes_on(cli: Any, workspace: Path) -> None:
+    """They are recorded with the agent; else a fork or a resumed run had less than the conversation began with."""
+    skills = os.path.relpath(Path(__file__).parents[2] / "examples" / "skills", workspace)
+    (workspace / "notes.md").write_text("one two three\n")
+    bare = {"BOUGH_SKILL_ROOTS": ""}
+    started = cli("run", "how many words are in notes.md", "--skills", skills, **bare)
+    assert (started.returncode, "3" in started.stdout) == (0, True)
+    (workspace / "more.md").write_text("one two three four five\n")
+    for command in (("fork", "-@1"), ("resume", "-")):
+        done = cli(*command, "how many words are in more.md", **bare)
+        assert (done.returncode, done.stderr.count("word-count")) == (0, 1), done.stderr
+        assert "5" in done.stdout

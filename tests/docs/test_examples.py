@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,11 +33,29 @@ def test_a_python_example_runs_and_prints(code: str) -> None:
     assert done.stdout.strip()
 
 
+def test_the_tour_of_the_command_line_in_the_readme_goes_as_it_says(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tour,) = re.findall(r"## On the command line\n.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    activate = ". .venv/bin/activate\n"
+    assert activate in tour
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = "set -e\n" + tour.replace(activate, "")
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "180 rows, 8 columns" in done.stdout
+    assert "word-count" in done.stderr, "the fork has the skills that its source was started with"
+    assert "lines words bytes file" in done.stdout
+    assert "failed" not in done.stdout
+    assert "└─ @1" in done.stdout
+
+
 @pytest.mark.parametrize("code", blocks("sh"))
 def test_a_command_in_an_example_is_one_there_is(code: str) -> None:
     for line in code.splitlines():
         words = line.split("#")[0].split()
-        if words[:1] == ["bough"]:
+        if words[0] in (".", "cd"):
+            continue
+        if words[0] == "bough":
             verbs = [word for word in words[1:3] if re.fullmatch(r"[a-z]+", word)]
             command = [Path(sys.executable).with_name("bough"), *verbs, "--help"]
         else:

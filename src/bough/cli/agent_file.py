@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from bough.cli.text import one_line
 from bough.config import Settings
 from bough.errors import InvalidInput
 
@@ -21,8 +22,10 @@ KEYS = (
 """What a file may say: data only, no code."""
 
 
-def agent_of(file: Path | None, settings: Settings) -> AgentSpec:
+def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = ()) -> AgentSpec:
     """Return the agent of a file, or the default agent; its model settled.
+
+    Skills of `skill_roots` come first. They are recorded with the agent, so that whoever goes on has them, too.
 
     The default agent may read, write and run commands in its workspace, the latter in the sandbox. The offline planner
     has no use for these tools.
@@ -35,10 +38,17 @@ def agent_of(file: Path | None, settings: Settings) -> AgentSpec:
     from bough.agents.spec import AgentSpec
 
     if file is not None:
-        return load_agent(file, model=settings.model, base_url=settings.base_url)
+        spec = load_agent(file, model=settings.model, base_url=settings.base_url)
+        return spec.model_copy(update={"skill_roots": (*skill_roots, *spec.skill_roots)})
     name = resolve_model(settings.model, base_url=settings.base_url, env=os.environ).name
     access = "none" if name == "offline" else "run"
-    return AgentSpec(model=name, base_url=settings.base_url, discover_skills=True, workspace_access=access)
+    return AgentSpec(
+        model=name,
+        base_url=settings.base_url,
+        skill_roots=skill_roots,
+        discover_skills=True,
+        workspace_access=access,
+    )
 
 
 def load_agent(file: Path, *, model: str | None = None, base_url: str | None = None) -> AgentSpec:
@@ -78,7 +88,7 @@ def _read(file: Path) -> dict[str, Any]:
     if unknown:
         near = get_close_matches(unknown[0], KEYS, 1)
         hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(KEYS)}"
-        raise InvalidInput(f"{file}: unknown keys: {', '.join(unknown)}", hint=hint)
+        raise InvalidInput(f"{file}: unknown keys: {one_line(', '.join(unknown), 60)}", hint=hint)
     return values
 
 

@@ -83,6 +83,18 @@ Tags: TypeAlias = Annotated[
 ]
 
 
+def skill_roots_of(given: list[Path] | None) -> tuple[Path, ...]:
+    """Return the folders of skills that were named, absolute.
+
+    Raises:
+        InvalidInput: One is no folder.
+    """
+    for root in given or ():
+        if not root.is_dir():
+            raise InvalidInput(f"{root} is not a folder of skills", hint="--skills takes a folder with skills in it")
+    return tuple(root.absolute() for root in given or ())
+
+
 def settings_of(
     home: str | None,
     store: str | None,
@@ -99,9 +111,6 @@ def settings_of(
     Raises:
         InvalidInput: A value, a `bough.yaml` or a folder of skills is not right.
     """
-    for root in skill_roots or ():
-        if not root.is_dir():
-            raise InvalidInput(f"{root} is not a folder of skills", hint="--skills takes a folder with skills in it")
     return Settings.load(
         home,
         store,
@@ -109,7 +118,7 @@ def settings_of(
         model=model,
         base_url=base_url,
         executor=executor,
-        skill_roots=skill_roots or None,
+        skill_roots=list(skill_roots_of(skill_roots)) or None,
         timeout_seconds=script_timeout,
     )
 

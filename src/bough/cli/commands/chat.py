@@ -63,7 +63,7 @@ def chat(
         model=model,
         base_url=base_url,
         executor=executor,
-        skill_roots=skills,
+        skill_roots=None if id is None else skills,  # a new conversation records them with its agent
         script_timeout=script_timeout,
         cwd=workspace,
     )
@@ -71,7 +71,8 @@ def chat(
         policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
     )
     with asyncio.Runner() as runner:
-        chatting = runner.run(_begin(id, settings, rules, workspace=workspace, agent=agent, model=model))
+        roots = options.skill_roots_of(skills)
+        chatting = runner.run(_begin(id, settings, rules, workspace, agent=agent, model=model, skill_roots=roots))
         try:
             chatting.loop(runner)
         finally:
@@ -80,14 +81,24 @@ def chat(
 
 
 async def _begin(
-    id: str | None, settings: Settings, rules: RuleOptions, *, workspace: Path, agent: Path | None, model: str | None
+    id: str | None,
+    settings: Settings,
+    rules: RuleOptions,
+    workspace: Path,
+    *,
+    agent: Path | None,
+    model: str | None,
+    skill_roots: tuple[Path, ...],
 ) -> Chat:
     from bough.conversation import AsyncConversation
 
     renderer = renderer_for(json=False)
     if id is None:
         conversation = await AsyncConversation.create(
-            agent_of(agent, settings), workspace=workspace, settings=settings, **rules.given(settings)
+            agent_of(agent, settings, skill_roots=skill_roots),
+            workspace=workspace,
+            settings=settings,
+            **rules.given(settings),
         )
         if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)

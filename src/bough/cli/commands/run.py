@@ -64,10 +64,10 @@ def run(
         model=model,
         base_url=base_url,
         executor=executor,
-        skill_roots=skills,
         script_timeout=script_timeout,
         cwd=workspace,
     )
+    roots = options.skill_roots_of(skills)
     rules = RuleOptions(
         policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
     )
@@ -76,7 +76,7 @@ def run(
     async def main() -> int:
         from bough.conversation import AsyncConversation
 
-        spec = agent_of(agent, settings)
+        spec = agent_of(agent, settings, skill_roots=roots)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         conversation = await AsyncConversation.create(
             spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings)
