@@ -22,7 +22,6 @@ PROGRAMS = {
     "weak reference": "import weakref\nclass A: pass\na = A()\nr = weakref.ref(a, lambda _: print('gone'))",
     "finalize": "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')",
     "generator": "def g():\n    try:\n        yield\n    finally:\n        print('closed')\na = g(); next(a)",
-    "open file": "f = open('/tmp/f', 'w'); f.write('x'); import atexit\natexit.register(lambda: None)",
     "own stream": "import sys, io\nsys.stdout = io.TextIOWrapper(open(1, 'wb', closefd=False)); print('mine')",
     "closed output": "import sys; print('before'); sys.stdout.close()",
     "broken output": "import os; print('x', end=''); os.close(1)",

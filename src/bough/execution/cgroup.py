@@ -125,9 +125,12 @@ class LateGroup:
         return self._group is not None
 
     def enter(self, pids: Callable[[], Sequence[int]]) -> None:
-        """Make the group and move everything in that `pids` returns, until it returns nothing new. Blocks."""
+        """Make the group and move everything in that `pids` returns, until it returns nothing new. Blocks.
+
+        Once is enough: what is forked later is in it from its beginning.
+        """
         with self._lock:
-            if self._closed:
+            if self._closed or self._group is not None:
                 return
             group = self._make()
             taken: set[int] = set()
@@ -149,6 +152,14 @@ class LateGroup:
                 self._group.remove()
 
 
+def memory_group_of(pid: int) -> Group | None:
+    """Return the control group that bounds the memory of a process, to look at; None where it cannot be found."""
+    groups = _groups_of(pid)
+    version, mount, name = (1, os.path.join(ROOT, "memory"), "memory") if "memory" in groups else (2, ROOT, "")
+    folder = os.path.join(mount, groups.get(name, "/").lstrip("/"))
+    return Group(version, (folder,)) if os.path.isdir(folder) and folder.rstrip("/") != mount else None
+
+
 def usable_hierarchy() -> Hierarchy | None:
     """Return where groups with memory and process bounds can really be made, by making one; None: nowhere. Blocks."""
     for hierarchy in (_version_2(), _version_1()):
@@ -164,7 +175,7 @@ def usable_hierarchy() -> Hierarchy | None:
 
 def _version_1() -> Hierarchy | None:
     """Return this process's own groups of version 1."""
-    own = _own_groups()
+    own = _groups_of("self")
     mounted = {name: os.path.join(ROOT, name) for name in _NEEDED}
     if not all(name in own and os.path.isdir(path) for name, path in mounted.items()):
         return None
@@ -176,7 +187,7 @@ def _version_2() -> Hierarchy | None:
     """Return the first group of version 2, from this process's own to the root, that hands its controllers down."""
     if not os.path.exists(os.path.join(ROOT, "cgroup.controllers")):
         return None
-    folder = _existing(ROOT, _own_groups().get("", "/"))
+    folder = _existing(ROOT, _groups_of("self").get("", "/"))
     for candidate in (folder, ROOT):
         if candidate == ROOT:
             _write_if_there(ROOT, "cgroup.subtree_control", "+memory +pids")
@@ -186,10 +197,10 @@ def _version_2() -> Hierarchy | None:
     return None
 
 
-def _own_groups() -> dict[str, str]:
-    """Return the group of this process by controller; version 2 has the name ''."""
+def _groups_of(pid: int | str) -> dict[str, str]:
+    """Return the group of a process by controller; version 2 has the name ''."""
     found: dict[str, str] = {}
-    for line in _lines("/proc/self", "cgroup"):
+    for line in _lines(f"/proc/{pid}", "cgroup"):
         _, controllers, path = line.split(":", 2)
         found.update(dict.fromkeys(controllers.split(","), path))
     return found

@@ -13,16 +13,17 @@ import array
 import asyncio
 import os
 import socket
+import struct
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.bubblewrap import configuration
-from bough.execution.cgroup import LateGroup
+from bough.execution.cgroup import Group, LateGroup, memory_group_of
 from bough.execution.child import Child, Launch
 from bough.execution.ending import ended_whole
-from bough.execution.files import opened
+from bough.execution.files import Collected, opened
 from bough.execution.identity import Identity, free_uid
 from bough.execution.outcome import result_of, timed_out_at_once
 from bough.execution.process import finished, prepare
@@ -159,16 +160,17 @@ class ContainerCodeExecutor:
                 container = await finished(self._start, checked, workspace)
                 connection = await self._answered(listener, container)
             with connection:
+                group = memory_group_of(_peer(connection))
                 child = ContainerChild(self._launch(checked, workspace), connection, container)
-                ended, collected = await child.run(
+                ended, (collected, ran_out) = await child.run(
                     timeout_seconds=checked.timeout_seconds,
                     watch=lambda it: watch(it, checked, workspace, group=_NoGroup(lambda: None)),
-                    harvest=lambda: finished(workspace.collect, checked),
+                    harvest=lambda: child.harvest(workspace, checked, group),
                 )
         finally:
             await finished(_remove, container)
             await finished(workspace.remove)
-        return result_of(checked, ended, collected, isolation=self.isolation)
+        return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
 
     def _start(self, checked: Plan, workspace: Workspace) -> Any:
         """Create and start the container. Blocks."""
@@ -194,11 +196,12 @@ class ContainerCodeExecutor:
         conf = configuration(checked, Identity())
         return Launch(
             argv=(),
-            configuration={**conf, "filter": self._filter},
+            configuration={**conf, "filter": self._filter, "stays": True},
             stdin=checked.request.stdin,
             limits=checked.request.limits,
             env={},
             kill_after_seconds=0.1,
+            reports_last=True,
         )
 
 
@@ -214,6 +217,18 @@ class ContainerChild(Child):
     def pid(self) -> int:
         """No process of this machine that could be looked below; the engine bounds what there is."""
         return 0
+
+    async def harvest(self, workspace: Workspace, plan: Plan, group: Group | None) -> tuple[Collected, bool]:
+        """Return what came out, and whether memory ran out; then let the container go, and its control group with it.
+
+        The first process stays until the host hangs up: with it the engine takes the group away, and what it counted.
+        """
+        try:
+            ran_out = group is not None and group.memory_kills > 0
+            return await finished(workspace.collect, plan), ran_out
+        finally:
+            if self._status.fileno() >= 0:
+                self._status.shutdown(socket.SHUT_WR)
 
     def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
         conf, stdin, stdout, stderr, status = fds
@@ -262,6 +277,12 @@ def _listener(workspace: Workspace) -> socket.socket:
     listener.listen(1)
     listener.setblocking(False)
     return listener
+
+
+def _peer(connection: socket.socket) -> int:
+    """Return the process on the other side as this machine numbers it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])
 
 
 def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:

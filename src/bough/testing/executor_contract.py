@@ -21,7 +21,7 @@ import os
 import resource
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import anyio.to_thread
@@ -84,7 +84,13 @@ def lock_is_free(folder: Path) -> bool:
 
 @pytest.mark.anyio
 class ExecutorContract:
-    """The promises of the `CodeExecutor` protocol; every executor keeps all of them."""
+    """The promises of the `CodeExecutor` protocol; every executor keeps all of them.
+
+    Attributes:
+        tells_of_memory: Whether it can tell that memory ran out from another kill; false has to be documented.
+    """
+
+    tells_of_memory: ClassVar[bool] = True
 
     @pytest.fixture
     def executor(self) -> CodeExecutor:
@@ -300,6 +306,25 @@ class ExecutorContract:
         assert lock_is_free(workspace)
 
     # much
+
+    async def test_memory_that_ran_out_is_told(self, executor: CodeExecutor) -> None:
+        """No process is over the bound, all together are; the largest one, which is the program, is what has to go."""
+        code = (
+            "import os, time\n"
+            "reading, writing = os.pipe()\n"
+            "for _ in range(2):\n"
+            "    if os.fork() == 0:\n"
+            "        less = b'x' * (60 << 20)\n"
+            "        os.write(writing, b'x')\n"
+            "        time.sleep(1000)\n"
+            "    os.read(reading, 1)\n"
+            "time.sleep(0.3)\n"
+            "more = b'x' * (160 << 20)\n"
+            "time.sleep(1000)"
+        )
+        result = await self.run(executor, code, limits=ExecutionLimits(memory_bytes=220 << 20))
+        assert (result.signal, result.exit_code, result.timed_out) == (9, None, False), result.stderr
+        assert result.killed_by == ("memory" if self.tells_of_memory else None)
 
     async def test_100_mb_of_output_keep_head_and_tail(self, executor: CodeExecutor) -> None:
         code = (

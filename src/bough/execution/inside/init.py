@@ -129,8 +129,16 @@ def prepare_child(conf, status_fd):
         signal.signal(name, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     set_limits(conf["limits"])
+    if conf.get("stays"):
+        offer_to_die_first()
     if "filter" in conf:
         set_filter(conf["filter"])
+
+
+def offer_to_die_first():
+    """Let the kernel, when it wants memory back, end the program and not the first process, which has to tell of it."""
+    with open("/proc/self/oom_score_adj", "w") as target:
+        target.write("1000")
 
 
 def execute(conf, status_fd):
@@ -360,6 +368,8 @@ def run(conf, status_fd):
         if ended is not None and os.getpid() == 1:
             kill_everything()
         report(status_fd, ended)
+        while conf.get("stays") and os.read(status_fd, 1):
+            pass
         os._exit(0)
     try:
         signal.set_wakeup_fd(-1)
