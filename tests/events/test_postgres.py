@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from bough.errors import BoughError, InvalidInput, StoreError
+from bough.errors import BoughError, Conflict, CorruptLog, InvalidInput, NotFound, StoreError
 from bough.events import PostgresEventStore
 from bough.events.draft import Append, digest_of, draft
-from bough.events.model import UserMessage
+from bough.events.model import ToolReturned, UserMessage
 from bough.events.postgres.appending import rounds
+from bough.events.relational.reading import PAGE_BYTES
 from bough.testing.postgres import drop_schema
 from bough.types import new_id
 
@@ -51,15 +52,71 @@ async def test_appends_at_the_same_time_are_one_statement(store: PostgresEventSt
     work = store._appends._work
     execute_ = work._execute
 
-    def counting(groups: Any) -> Any:
+    def counting(*statement: Any) -> Any:
         nonlocal statements
         statements += 1
-        return execute_(groups)
+        return execute_(*statement)
 
     work._execute = counting
     await asyncio.gather(*(store.append(record.id, [message()]) for record in records for _ in range(3)))
     assert statements == 1
     assert [(await store.get(record.id)).head for record in records] == [3] * 20
+
+
+async def test_one_event_alone_needs_no_arrays(store: PostgresEventStore) -> None:
+    """The lean statement does what the general one does, and leaves saying no to it."""
+    record = await store.create()
+    asked: list[bytes] = []
+    work = store._appends._work
+    execute_ = work._execute
+
+    def listening(statement: bytes, parameters: Any) -> Any:
+        asked.append(statement)
+        return execute_(statement, parameters)
+
+    work._execute = listening
+    event = message()
+    assert await store.append(record.id, [event], generation=0, expected_head=0) == 1
+    assert await store.append(record.id, [message(), message()]) == 3
+    with pytest.raises(Conflict, match="has 3 events, not 1"):
+        await store.append(record.id, [message()], expected_head=1)
+    with pytest.raises(Conflict, match="stored already"):
+        await store.append(record.id, [event])
+    with pytest.raises(NotFound):
+        await store.append(new_id(), [message()])
+    lean, general = work._statement_for_one, work._statement
+    assert asked == [lean, general, lean, general, lean, lean, general]
+    assert [stored.seq for stored in await store.tail(record.id, 9)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("cut", [None, 3])
+async def test_large_events_are_read_a_few_at_a_time(store: PostgresEventStore, reverse: bool, cut: int | None) -> None:
+    """Forwards, backwards, and across the ranges of a fork."""
+    large = [ToolReturned(tool_call_id="1", tool="t", result="x" * 1_500_000) for _ in range(6)]
+    cid = (await store.create(events=large[:cut])).id
+    if cut is not None:
+        cid = (await store.fork(cid, events=large[cut:])).id
+    sizes, seqs = [], []
+    events, left = await store._read(lambda log: log.begin(cid, 0, None, reverse))
+    while events:
+        sizes.append(sum(len(stored.raw) for stored in events))
+        seqs += [stored.seq for stored in events]
+        events, left = await store._read(lambda log, left=left: log.page(left, reverse))
+    assert seqs == (list(range(6))[::-1] if reverse else list(range(6)))
+    assert len(sizes) > 1
+    assert max(sizes) < PAGE_BYTES + 1_600_000
+
+
+async def test_a_changed_payload_is_noticed_by_whoever_reads_it(
+    store: PostgresEventStore, postgres: str, schema: str
+) -> None:
+    record = await store.create(events=[message(str(i)) for i in range(10)])
+    execute(postgres, schema, "update event set data = set_byte(data, 20, 33) where seq = 4")
+    with pytest.raises(CorruptLog) as corrupt:
+        _ = [stored async for stored in store.read(record.id)]
+    assert (corrupt.value.details["lo"], corrupt.value.details["hi"]) == (4, 5)
+    assert len(await store.tail(record.id, 5)) == 5
 
 
 async def test_a_fork_writes_one_row(store: PostgresEventStore, postgres: str, schema: str) -> None:

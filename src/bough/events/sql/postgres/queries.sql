@@ -42,6 +42,23 @@ select j.head, j.current, j.ok,
         from (select string_agg(o.id::text, ',') as ids from judged o where o.ok) told where told.ids is not null)
 from judged j order by j.n;
 
+-- name: append_one
+-- One event to one conversation, alone in its batch: what most appends are. No row comes back when it is refused; the
+-- statement above then says why.
+with moved as (
+  update conversation
+  set head = head + 1, updated = greatest(coalesce(updated, created), %(now)s)
+  where id = %(cid)s and not deleted
+    and (%(generation)s::bigint is null or generation = %(generation)s)
+    and (%(expected)s::bigint is null or head = %(expected)s)
+  returning cid, head
+),
+written as (
+  insert into event (cid, seq, id, kind, ts, data, digest)
+  select cid, head - 1, %(id)s, %(kind)s, %(ts)s, %(data)s, %(digest)s from moved
+)
+select head, pg_notify(%(channel)s, %(ids)s) from moved;
+
 -- name: fork
 -- The row of a fork and its first events. No row comes back when there is no such source or cut, or the id is taken.
 with recursive source as materialized (
@@ -194,32 +211,41 @@ with recursive part (cid, id, lo, hi, parent, deleted, depth) as (
 select cid, uuid_send(id), lo, hi, deleted from part order by depth;
 
 -- name: page
--- Events of one owner, oldest first, as many as fit in the budget (one at least).
-select seq, id, kind, ts, data, digest from (
-  select seq, uuid_send(id) as id, kind, ts, data, digest,
-         sum(octet_length(data)) over (order by seq rows unbounded preceding) - octet_length(data) as before
-  from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
-  order by seq limit %(rows)s) page
-where before < %(budget)s;
+-- Events of one owner, oldest first, as many as fit in the budget (one at least). Mostly all do, which a sum finds out
+-- sooner than running totals, and neither carries payloads.
+select seq, uuid_send(id), kind, ts, data, digest from event
+where cid = %(cid)s and seq >= %(lo)s and seq < coalesce(
+  (select %(hi)s::bigint from (
+    select octet_length(data) as bytes from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
+    order by seq limit %(rows)s) size having sum(bytes) < %(budget)s),
+  (select max(seq) + 1 from (
+    select seq, sum(octet_length(data)) over (order by seq rows unbounded preceding) - octet_length(data) as before
+    from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
+    order by seq limit %(rows)s) size where before < %(budget)s))
+order by seq limit %(rows)s;
 
 -- name: page_reverse
--- The same, newest first.
-select seq, id, kind, ts, data, digest from (
-  select seq, uuid_send(id) as id, kind, ts, data, digest,
-         sum(octet_length(data)) over (order by seq desc rows unbounded preceding) - octet_length(data) as before
-  from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
-  order by seq desc limit %(rows)s) page
-where before < %(budget)s;
+-- The same, newest first, by running totals alone.
+select seq, uuid_send(id), kind, ts, data, digest from event
+where cid = %(cid)s and seq < %(hi)s and seq >= (
+  select min(seq) from (
+    select seq, sum(octet_length(data)) over (order by seq desc rows unbounded preceding) - octet_length(data) as before
+    from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
+    order by seq desc limit %(rows)s) size
+  where before < %(budget)s)
+order by seq desc;
 
 -- name: pages
 -- Events of several ranges, oldest first, as many as fit in the budget (one at least).
-select seq, id, kind, ts, data, digest from (
-  select e.seq, uuid_send(e.id) as id, e.kind, e.ts, e.data, e.digest,
-         sum(octet_length(e.data)) over (order by e.seq rows unbounded preceding) - octet_length(e.data) as before
+with place as (
+  select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq rows unbounded preceding) - octet_length(e.data) as before
   from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
   join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
-  order by e.seq limit %(rows)s) page
-where before < %(budget)s order by seq;
+  order by e.seq limit %(rows)s
+)
+select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
+from place p join event e on e.cid = p.cid and e.seq = p.seq
+where p.before < %(budget)s order by e.seq;
 
 -- name: span
 -- Events with their digests.
