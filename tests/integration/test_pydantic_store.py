@@ -40,7 +40,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), OUTSIDE.get("PATH", "")]))
     if uv is not None:
         run(uv, "venv", "--quiet", "--python", sys.executable, folder)
-        run(uv, "pip", "install", "--no-config", "--quiet", "--python", python, *wanted)
+        run(uv, "pip", "install", "--quiet", "--python", python, *wanted)
     else:
         run(sys.executable, "-m", "venv", folder)
         run(python, "-m", "pip", "install", "--quiet", *wanted)
