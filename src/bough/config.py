@@ -121,19 +121,19 @@ def _known(key: str, allowed: frozenset[str], path: Path) -> str:
 def _text(key: str, value: Any) -> str | None:
     if value is None or (isinstance(value, str) and value.strip()):
         return value
-    raise InvalidInput(f"setting `{key}` must be text, not {value!r}")
+    raise InvalidInput(f"setting `{key}` must be text, not {value!r}", hint="leave it out for its default")
 
 
 def _path(key: str, value: Any) -> Path:
     if isinstance(value, (str, Path)) and str(value):
         return Path(value).expanduser().absolute()
-    raise InvalidInput(f"setting `{key}` must be a path, not {value!r}")
+    raise InvalidInput(f"setting `{key}` must be a path, not {value!r}", hint="leave it out for its default")
 
 
 def _paths(key: str, value: Any) -> tuple[Path, ...]:
     items = [value] if isinstance(value, (str, Path)) else value
     if not isinstance(items, (list, tuple)):
-        raise InvalidInput(f"setting `{key}` must be a list of paths, not {value!r}")
+        raise InvalidInput(f"setting `{key}` must be a list of paths, not {value!r}", hint="give one path, or a list")
     return tuple(_path(key, item) for item in items)  # pyright: ignore
 
 
@@ -143,7 +143,9 @@ def _seconds(key: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         seconds = -1.0
     if seconds is not None and not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"setting `{key}` must be a number of seconds, 0 or more, not {value!r}")
+        raise InvalidInput(
+            f"setting `{key}` must be a number of seconds, 0 or more, not {value!r}", hint="for example 30"
+        )
     return seconds
 
 

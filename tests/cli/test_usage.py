@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,3 +87,27 @@ def test_a_fault_of_bough_s_own_is_told_without_a_traceback_unless_it_is_asked_f
         assert done.returncode == 1
         assert ("Traceback" in done.stderr) is shown
         assert "NoneType" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("command", "code"), [("conv list", 0), ("run 'bake a cake'", 0), ("run", 2), ("chat", 0)])
+def test_a_stream_that_is_closed_is_an_empty_one(cli: Any, closed: str, command: str, code: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"{Path(sys.executable).with_name("bough")}" {command} {closed}'],
+        cwd=cli.folder,
+        env=cli.env(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "a fault in" not in done.stderr
+
+
+@pytest.mark.parametrize("args", [["skills", "check"], ["skills", "add"], ["run", "x", "--skills"], ["run", "-f"]])
+def test_a_name_that_no_file_can_have_is_wrong_input(cli: Any, args: list[str]) -> None:
+    done = cli(*args, "x" * 300)
+    assert done.returncode == 2
+    assert "hint: " in done.stderr
+    assert "a fault in" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -24,7 +25,11 @@ _ALLOCATIONS = 100_000
 def main() -> None:
     """Run the command line of this process and end it."""
     gc.set_threshold(_ALLOCATIONS, 20, 20)
-    code = run(sys.argv[1:])
+    try:
+        _fill_in_streams()
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before there is a command that could handle it
+        code = OUTCOMES["interrupted"].exit_code
     gc.freeze()  # the end of the process frees everything at once
     sys.exit(code)
 
@@ -55,8 +60,20 @@ def run(argv: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the boundary: a fault of bough's own, told as such
-        renderer.error(_fault(error))
-        return OUTCOMES["internal"].exit_code
+        fault = _fault(error)
+        renderer.error(fault)
+        return fault.exit_code
+
+
+def _fill_in_streams() -> None:
+    """Give a process that was started without some of its streams empty ones, so that no file takes their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
@@ -86,6 +103,8 @@ def _usage(error: Any) -> InvalidInput:
 def _fault(error: Exception) -> BoughError:
     if os.environ.get("BOUGH_DEBUG"):
         raise error
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return InvalidInput("a name is too long for a file or a folder", hint="give a shorter one")
     return BoughError(
         f"a fault in bough: {type(error).__name__}: {error}",
         hint="BOUGH_DEBUG=1 shows where; please report it",

@@ -286,7 +286,10 @@ def _skills(stage: Path, names: Sequence[str]) -> dict[str, tuple[Path, tuple[Di
         found[name] = (Path(path).parent, reading.diagnostics)
     missing = sorted(set(names) - set(found))
     if missing or not found:
-        raise NotFound(f"there is no skill {', '.join(missing)} in it" if missing else "there is no skill in it")
+        raise NotFound(
+            f"there is no skill {', '.join(missing)} in it" if missing else "there is no skill in it",
+            hint="a skill is a folder with a SKILL.md in it",
+        )
     return found
 
 
