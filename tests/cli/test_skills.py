@@ -22,10 +22,10 @@ def project(cli: Any, workspace: Path) -> Any:
 
 def test_the_examples_are_listed_with_their_descriptions(cli: Any) -> None:
     found = cli.data("skills")
-    assert [skill["name"] for skill in found["skills"]] == NAMES
+    assert [skill["name"] for skill in found["skills"] if skill["scope"] != "builtin"] == NAMES
     assert found["diagnostics"] == []
     lines = cli("skills", "list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["name", *NAMES]
+    assert [line.split()[0] for line in lines] == ["name", *NAMES, "write-a-skill"]
 
 
 def test_the_examples_hold_to_the_specification(cli: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_project_s_skills_run_only_after_it_was_trusted_and_not_after_a_change
     assert "--yes" in refused.stderr
     assert project.data("skills", "trust", "--dry-run")["trusted"] == []
     assert len(project.data("skills", "trust", "--yes")["trusted"]) == 4
-    assert [each["name"] for each in project.data("skills")["skills"]] == NAMES
+    assert [each["name"] for each in project.data("skills")["skills"] if each["scope"] == "project"] == NAMES
     assert project("run", "count the words of README.md").stdout.startswith("lines words bytes")
     (workspace / ".agents" / "skills" / "word-count" / "scripts" / "count.sh").write_text("echo changed\n")
     assert [each["name"] for each in project.data("skills")["withheld"]] == ["word-count"]

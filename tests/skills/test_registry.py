@@ -22,6 +22,11 @@ def write_skill(
     return file
 
 
+def names(registry: SkillRegistry) -> list[str]:
+    """Of the skills that do not come with bough."""
+    return [skill.name for skill in registry.list_all() if skill.scope != "builtin"]
+
+
 def test_discover_returns_metadata_sorted_and_get_reads_the_body(tmp_path: Path) -> None:
     write_skill(tmp_path, "zebra")
     write_skill(tmp_path, "ant", "Ants.", body="# Ants\n\nCount them.")
@@ -76,6 +81,18 @@ def test_the_first_root_wins_and_the_duplicate_is_named(tmp_path: Path) -> None:
     assert (note.code, note.path) == ("duplicate-name", str(second))
 
 
+def test_two_skills_of_one_name_in_one_scope_are_diagnosed_and_the_first_by_path_wins(tmp_path: Path) -> None:
+    first, second = write_skill(tmp_path, "a", "First."), write_skill(tmp_path, "b", "Second.")
+    for file in (first, second):
+        file.write_text(file.read_text().replace(f"name: {file.parent.name}", "name: same"))
+    registry = SkillRegistry()
+    registry.discover([tmp_path])
+
+    assert registry.get("same").description == "First."
+    [note] = [each for each in registry.diagnostics if each.code == "duplicate-name"]
+    assert note.path == str(second) and str(first) in note.message
+
+
 def test_open_takes_every_scope_in_its_order(tmp_path: Path) -> None:
     home = tmp_path / "person" / ".bough"
     project = tmp_path / "project"
@@ -118,7 +135,7 @@ def test_project_skills_with_code_wait_for_trust(tmp_path: Path) -> None:
 
     registry = SkillRegistry.open(project, home=home)
 
-    assert [skill.name for skill in registry.list_all()] == ["words-only"]
+    assert names(registry) == ["words-only"]
     assert {skill.name for skill in registry.withheld} == {"with-script", "with-servers", "with-hooks"}
     with pytest.raises(PermissionDenied, match="not trusted"):
         registry.get("with-script")
@@ -127,7 +144,7 @@ def test_project_skills_with_code_wait_for_trust(tmp_path: Path) -> None:
     assert not store.is_trusted(project)
     store.trust(project)
     assert store.is_trusted(project)
-    assert len(SkillRegistry.open(project, home=home)) == 4
+    assert len(names(SkillRegistry.open(project, home=home))) == 4
 
     held = SkillRegistry.open(project, home=home)
     script.write_text("print(2)")
@@ -138,7 +155,7 @@ def test_project_skills_with_code_wait_for_trust(tmp_path: Path) -> None:
     assert [skill.name for skill in again.withheld] == ["with-script"]
 
     assert store.revoke(project) and not store.revoke(project)
-    assert len(SkillRegistry.open(project, home=home)) == 1
+    assert names(SkillRegistry.open(project, home=home)) == ["words-only"]
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000])
@@ -150,7 +167,7 @@ def test_a_broken_trust_file_trusts_nothing_and_says_so(tmp_path: Path, text: st
     write_skill(tmp_path / "project" / ".agents" / "skills", "plain")
     (file.parent / "run.sh").write_text("true")
     registry = SkillRegistry.open(tmp_path / "project", home=tmp_path)
-    assert ([s.name for s in registry.list_all()], [s.name for s in registry.withheld]) == (["plain"], ["coded"])
+    assert (names(registry), [s.name for s in registry.withheld]) == (["plain"], ["coded"])
     with pytest.raises(StoreError):
         TrustStore(tmp_path).trust(tmp_path / "project")
     (file.parent / "run.sh").unlink()
@@ -236,7 +253,7 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
     (root / "refused" / "SKILL.md").touch()
     first = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     second = SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
-    assert second.list_all() == first.list_all() and len(first) == 25
+    assert second.list_all() == first.list_all() and len(names(first)) == 25
     assert second.diagnostics == first.diagnostics != []
 
     write_skill(root, "skill-3", "Changed, and longer than before.")
@@ -254,7 +271,7 @@ def test_a_broken_index_is_an_empty_one(tmp_path: Path, data: bytes) -> None:
     for file in (home / "cache").iterdir():
         file.write_bytes(data)
 
-    assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
+    assert names(SkillRegistry.open(tmp_path / "w", home=home, roots=[root])) == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -266,11 +283,11 @@ def test_a_foreign_entry_of_the_index_is_read_from_its_file(tmp_path: Path, rest
     home, root = tmp_path / "home", tmp_path / "roots"
     write_skill(root, "one")
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
-    [file] = (home / "cache").iterdir()
+    [file] = [each for each in (home / "cache").iterdir() if str(root) in each.read_text()]
     first, path, stamp, _, _, _ = file.read_text().split("\n")
     file.write_text("\n".join([first, path, stamp, "", "", rest]))
 
-    assert [skill.name for skill in SkillRegistry.open(tmp_path / "w", home=home, roots=[root]).list_all()] == ["one"]
+    assert names(SkillRegistry.open(tmp_path / "w", home=home, roots=[root])) == ["one"]
 
 
 def test_a_change_of_the_same_length_and_a_change_back_are_seen(tmp_path: Path) -> None:
@@ -297,5 +314,5 @@ def test_the_index_forgets_what_has_gone(tmp_path: Path) -> None:
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
     file.unlink()
     SkillRegistry.open(tmp_path / "w", home=home, roots=[root])
-    [index] = (home / "cache").iterdir()
-    assert str(file) not in index.read_text() and str(root / "two") in index.read_text()
+    known = "".join(index.read_text() for index in (home / "cache").iterdir())
+    assert str(file) not in known and str(root / "two") in known
