@@ -1,7 +1,9 @@
 """The system-call filter of a sandbox, as a BPF program.
 
 Namespaces take away what can be named; the filter takes away kernel code that scripts have no use for and that escapes
-are made of. A refused call returns an error, so a program that only tries it goes on.
+are made of. It has two halves: one lets through what `system_calls.ALLOWED` lists and nothing else; what comes through
+meets the other, which refuses by name, with the error that programs expect, and by arguments. A refused call returns an
+error and never kills, so a program that only tries it goes on.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ import errno
 import os
 import socket
 import stat
+import struct
 import tempfile
 from typing import Any, Final
+
+from bough.execution.system_calls import ALLOWED
 
 SECCOMP_INSTALL: Final = "apt-get install libseccomp2 && pip install pyseccomp"
 """The command that brings what the filter is made with."""
@@ -121,6 +126,11 @@ _REFUSED: Final = {
 """What is refused, and why."""
 
 
+_INSTRUCTION: Final = struct.Struct("=HBBI")
+"""One instruction of a filter: code, jumps if true and if false, value."""
+
+_RETURN, _JUMP, _ALLOW = 0x06, 0x05, 0x7FFF0000
+
 _NAMESPACE_FLAGS: Final = (
     0x00000080,  # CLONE_NEWTIME
     0x00020000,  # CLONE_NEWNS
@@ -160,6 +170,32 @@ def filter_program(*, network: bool = False) -> bytes:
     """
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
+    return _one_after_the_other(_listed(seccomp), _refused(seccomp, network=network))
+
+
+def _listed(seccomp: Any) -> bytes:
+    """Return the filter that lets through what is listed, or refused with an error of its own further on."""
+    sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
+    names = {name for text in ALLOWED.values() for name in text.split()}
+    for name in sorted(names.union(*_REFUSED.values())):
+        if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) >= 0:
+            sieve.add_rule(seccomp.ALLOW, name)
+    return _export(sieve, seccomp)
+
+
+def _one_after_the_other(first: bytes, second: bytes) -> bytes:
+    """Return a filter that asks `second` about what `first` lets through."""
+    asked: list[bytes] = []
+    count = len(first) // _INSTRUCTION.size
+    for place, (code, if_true, if_false, value) in enumerate(_INSTRUCTION.iter_unpack(first)):
+        if (code, value) == (_RETURN, _ALLOW):
+            code, value = _JUMP, count - place - 1
+        asked.append(_INSTRUCTION.pack(code, if_true, if_false, value))
+    return b"".join(asked) + second
+
+
+def _refused(seccomp: Any, *, network: bool) -> bytes:
+    """Return the filter that refuses by name and by arguments."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():
         _refuse(sieve, seccomp, names, errno.EPERM)
@@ -176,7 +212,7 @@ def filter_program(*, network: bool = False) -> bytes:
             _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
     _refuse_setuid_files(sieve, seccomp)
     _refuse_sockets(sieve, seccomp, network=network)
-    return _export(sieve)
+    return _export(sieve, seccomp)
 
 
 def _refuse(sieve: Any, seccomp: Any, names: tuple[str, ...], number: int) -> None:
@@ -201,8 +237,9 @@ def _refuse_setuid_files(sieve: Any, seccomp: Any) -> None:
         for name, argument in _MODE_ARGUMENTS.items():
             _add(sieve, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
         for name, flags in (("open", 1), ("openat", 2)):
-            creates = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
-            _add(sieve, refused, name, creates, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
+            for making in (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY):
+                makes = seccomp.Arg(flags, seccomp.MASKED_EQ, making, making)
+                _add(sieve, refused, name, makes, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
     # its mode lies in memory, where a filter cannot look; callers fall back to openat
     _refuse(sieve, seccomp, ("openat2",), errno.ENOSYS)
 
@@ -220,7 +257,9 @@ def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:
             sieve.add_rule(refused, "socket", seccomp.Arg(1, seccomp.MASKED_EQ, kind_bits, kind))
 
 
-def _export(sieve: Any) -> bytes:
+def _export(sieve: Any, seccomp: Any) -> bytes:
+    sieve.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.ERRNO(errno.ENOSYS))
+    sieve.set_attr(seccomp.Attr.CTL_OPTIMIZE, 2)  # a tree instead of a chain: the kernel walks it once for every call
     with tempfile.TemporaryFile() as target:
         sieve.export_bpf(target)
         os.lseek(target.fileno(), 0, os.SEEK_SET)
