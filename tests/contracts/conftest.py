@@ -1,22 +1,98 @@
-"""The public suites explain their failures as tests of this repository do; one container engine serves them all."""
+"""Every executor there is, for the public suites; one container engine serves them all."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("bough.testing.executor_contract", "bough.testing.executor_threats")
+from bough.execution import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+    ContainerCodeExecutor,
+    Isolation,
+    LocalSandboxCodeExecutor,
+    UnsafeLocalCodeExecutor,
+)
+from bough.execution.base import CodeExecutor
+from bough.testing.docker_engine import IMAGE, engine, make_image, missing
+
+
+class WarmExecutor(LocalSandboxCodeExecutor):
+    """Runs everything in a sandbox that was warm before."""
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        warm = replace(request, execution_id=request.execution_id or "warm")
+        if await self.healthy():
+            assert await self.warm_up(warm)
+        return await super().execute(warm)
+
+
+class StatefulExecutor(LocalSandboxCodeExecutor):
+    """Runs everything in one interpreter that stays."""
+
+    async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        return await super().execute(replace(request, execution_id=request.execution_id or "stays"))
+
+
+@asynccontextmanager
+async def closing(executor: CodeExecutor) -> AsyncGenerator[CodeExecutor]:
+    """Close an executor at the end."""
+    yield executor
+    await executor.aclose()
+
+
+@pytest.fixture
+async def bubblewrap() -> AsyncIterator[CodeExecutor]:
+    """The strongest wall without an engine."""
+    async with closing(LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def zygote() -> AsyncIterator[CodeExecutor]:
+    """The same, warm."""
+    async with closing(WarmExecutor(min_isolation=Isolation.NAMESPACES)) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def stateful() -> AsyncIterator[CodeExecutor]:
+    """The same, with an interpreter that stays."""
+    async with closing(StatefulExecutor(stateful=True)) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def sandlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CodeExecutor]:
+    """What is taken where there is no bubblewrap in PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with closing(LocalSandboxCodeExecutor()) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def container(container_engine: str) -> AsyncIterator[CodeExecutor]:
+    """Containers of a real engine."""
+    async with closing(ContainerCodeExecutor(IMAGE, docker_host=container_engine)) as executor:
+        yield executor
+
+
+@pytest.fixture
+async def unsafe() -> AsyncIterator[CodeExecutor]:
+    """No wall at all."""
+    async with closing(UnsafeLocalCodeExecutor()) as executor:
+        yield executor
 
 
 @pytest.fixture(scope="session")
 def container_engine() -> Iterator[str]:
     """Where a real container engine listens that has the image of `bough.testing.docker_engine`."""
-    from bough.testing.docker_engine import engine, make_image, missing
-
     lacking = missing()
     if lacking and os.environ.get("CI") and os.geteuid() == 0:
         pytest.fail(f"the container tests have to run here: {lacking}")

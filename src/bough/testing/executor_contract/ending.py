@@ -1,0 +1,91 @@
+"""The executor contract: when and how a run ends."""
+
+# ruff: noqa: S103, D102, ASYNC230 - tests: their names say what they do
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from bough.errors import InvalidInput
+from bough.execution.base import (
+    CodeExecutor,
+)
+from bough.testing.executor_contract.base import DAEMONS, HOLD_LOCK, Contract, lock_is_free
+
+
+class EndingContract(Contract):
+    """What every executor promises about when and how a run ends."""
+
+    async def test_timeout_0_is_at_once(self, executor: CodeExecutor) -> None:
+        result = await self.run(executor, "print('never')", timeout_seconds=0)
+        assert (result.timed_out, result.killed_by, result.exit_code, result.stdout) == (True, "timeout", None, b"")
+
+    async def test_no_timeout_is_the_executors_own(self, executor: CodeExecutor) -> None:
+        assert (await self.run(executor, "print(1)", timeout_seconds=None)).ok
+
+    @pytest.mark.parametrize("seconds", [-1.0, -0.001, float("nan"), float("inf")])
+    async def test_impossible_timeouts_are_refused(self, executor: CodeExecutor, seconds: float) -> None:
+        with pytest.raises(InvalidInput):
+            await self.run(executor, "print(1)", timeout_seconds=seconds)
+
+    async def test_a_timeout_keeps_what_was_printed(self, executor: CodeExecutor) -> None:
+        code = "import sys, time\nprint('first')\nprint('second', file=sys.stderr)\ntime.sleep(1000)"
+        result = await self.run(executor, code, timeout_seconds=2.0)
+        assert (result.timed_out, result.killed_by, result.exit_code) == (True, "timeout", None)
+        assert (result.stdout, result.stderr) == (b"first\n", b"second\n")
+
+    async def test_a_timeout_ends_what_ignores_signals(self, executor: CodeExecutor, workspace: Path) -> None:
+        code = HOLD_LOCK + (
+            "import signal, time\n"
+            "for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(n, signal.SIG_IGN)\n"
+            "print('deaf', flush=True)\n"
+            "while True: time.sleep(1000)"
+        )
+        result = await self.run(executor, code, timeout_seconds=2.0, workspace=str(workspace))
+        assert (result.timed_out, result.stdout) == (True, b"deaf\n")
+        assert lock_is_free(workspace)
+
+    async def test_daemons_do_not_outlive_their_run(self, executor: CodeExecutor, workspace: Path) -> None:
+        result = await self.run(executor, DAEMONS, workspace=str(workspace))
+        assert (result.exit_code, result.stdout) == (0, b"daemons are up\n")
+        assert lock_is_free(workspace)
+
+    async def test_daemons_do_not_outlive_a_timeout(self, executor: CodeExecutor, workspace: Path) -> None:
+        code = DAEMONS + "time.sleep(1000)"
+        result = await self.run(executor, code, timeout_seconds=2.5, workspace=str(workspace))
+        assert (result.timed_out, result.stdout) == (True, b"daemons are up\n")
+        assert lock_is_free(workspace)
+
+    async def test_cancelling_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
+        os.mkfifo(workspace / "up")
+        os.chmod(workspace / "up", 0o666)
+        code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            running = asyncio.ensure_future(self.run(executor, code, workspace=str(workspace)))
+            reading = asyncio.get_running_loop().run_in_executor(None, up.read, 1)
+            await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
+            assert not running.done()
+            assert await reading == b"x"
+        assert not lock_is_free(workspace)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert lock_is_free(workspace)
+
+    async def test_a_cancel_scope_ends_the_whole_tree(self, executor: CodeExecutor, workspace: Path) -> None:
+        """It cancels in every turn of the event loop, cleaning up included."""
+        os.mkfifo(workspace / "up")
+        os.chmod(workspace / "up", 0o666)
+        code = DAEMONS + "open('up', 'w').write('x')\ntime.sleep(1000)"
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: self.run(executor, code, workspace=str(workspace)))
+                assert await anyio.to_thread.run_sync(up.read, 1) == b"x"
+                assert not lock_is_free(workspace)
+                group.cancel_scope.cancel()
+        assert lock_is_free(workspace)

@@ -1,0 +1,30 @@
+"""What no sandbox may let through, as tests: subclass `ExecutorThreats` and give it a fixture `executor`.
+
+Every attack aims at something on the host: a secret, a folder, a listener, a process. What counts is what the host sees
+of it: whether the secret came out, the folder changed, the listener was reached, the process is alive. Where an attack
+has no trace on the host (a system call that must not reach the kernel), the probe's own report counts, and only against
+the sandbox. An executor without a wall fails these tests, which shows that the attacks work.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = ("base", "reading", "writing", "network", "kernel", "bombs")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+
+from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
+from bough.testing.executor_threats.kernel import KernelThreats  # noqa: E402
+from bough.testing.executor_threats.network import NetworkThreats  # noqa: E402
+from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
+from bough.testing.executor_threats.writing import WritingThreats  # noqa: E402
+
+__all__ = ["ExecutorThreats"]
+
+
+class ExecutorThreats(ReadingThreats, WritingThreats, NetworkThreats, KernelThreats, BombsThreats):
+    """Attacks on the host; every one has to fail.
+
+    A subclass may set `let_through`: the names of attacks that its wall is documented not to stop. They are then
+    expected to succeed, and the test fails when they do not.
+    """

@@ -1,0 +1,123 @@
+"""Attacks: writing where others read."""
+
+# ruff: noqa: S108, D102, ASYNC240 - tests: their names say what they do
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from pathlib import Path
+
+from bough.errors import BoughError
+from bough.execution.base import (
+    CodeExecutor,
+    File,
+    Mount,
+)
+from bough.testing.executor_threats.base import Threats, read_text
+
+
+class WritingThreats(Threats):
+    """Attacks by writing where others read."""
+
+    async def test_write_outside(self, executor: CodeExecutor, outside: Path) -> None:
+        name = f"bough-{uuid.uuid4().hex}"
+        code = (
+            "import os, sys\n"
+            "name, *folders = sys.argv[1:]\n"
+            "for folder in folders:\n"
+            "    try: open(os.path.join(folder, name), 'w').write('x')\n"
+            "    except OSError: pass\n"
+        )
+        folders = [str(outside), "/tmp", "/var/tmp", "/dev/shm", "/", "/usr", "/etc", "/root", "/run", "/proc/1/cwd"]
+        await self.run(executor, code, name, *folders)
+        assert [folder for folder in folders if os.path.exists(os.path.join(folder, name))] == []
+
+    async def test_change_the_own_skill(self, executor: CodeExecutor, outside: Path) -> None:
+        (outside / "SKILL.md").write_text("as it was")
+        (outside / "SKILL.md").chmod(0o666)
+        code = (
+            "import os\n"
+            "for attack in (lambda: open('/skill/SKILL.md', 'w').write('x'), lambda: open('/skill/new', 'w'),\n"
+            "               lambda: os.unlink('/skill/SKILL.md'), lambda: os.rename('/skill', '/gone'),\n"
+            "               lambda: os.chmod('/skill/SKILL.md', 0), lambda: os.utime('/skill/SKILL.md', (0, 0)),\n"
+            "               lambda: os.truncate('/skill/SKILL.md', 0), lambda: os.mkdir('/skill/folder')):\n"
+            "    try: attack()\n"
+            "    except OSError: pass\n"
+        )
+        before = (outside / "SKILL.md").stat()
+        await self.run(executor, code, mounts=(Mount(source=str(outside), target="/skill"),))
+        after = (outside / "SKILL.md").stat()
+        assert [p.name for p in outside.iterdir()] == ["SKILL.md"]
+        assert (outside / "SKILL.md").read_text() == "as it was"
+        assert (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns)
+
+    async def test_change_a_protected_part_of_the_workspace(self, executor: CodeExecutor, workspace: Path) -> None:
+        (workspace / ".git").mkdir()
+        (workspace / ".git" / "config").write_text("as it was")
+        code = (
+            "import os\n"
+            "for attack in (lambda: open('.git/config', 'w').write('x'), lambda: os.rename('.git', 'moved'),\n"
+            "               lambda: open('.git/hook', 'w'), lambda: os.unlink('.git/config')):\n"
+            "    try: attack()\n"
+            "    except OSError: pass\n"
+            "open('mine', 'w')"
+        )
+        mounts = (Mount(source=str(workspace / ".git"), target="/work/.git"),)
+        result = await self.run(executor, code, workspace=str(workspace), mounts=mounts)
+        assert result.exit_code == 0
+        assert (workspace / ".git" / "config").read_text() == "as it was"
+        assert sorted(p.name for p in workspace.iterdir()) == [".git", "mine"]
+        assert [p.name for p in (workspace / ".git").iterdir()] == ["config"]
+
+    async def test_input_files_are_not_written_through_a_planted_link(
+        self, executor: CodeExecutor, workspace: Path, outside: Path
+    ) -> None:
+        (outside / "victim").write_text("as it was")
+        plant = "import os, sys; os.symlink(sys.argv[1], 'd'); os.symlink(sys.argv[1] + '/victim', 'f')"
+        assert (await self.run(executor, plant, outside, workspace=str(workspace))).ok
+        files = (File(path="d/evil", content=b"x"), File(path="f", content=b"x"))
+        for file in files:
+            try:
+                await self.run(executor, "pass", workspace=str(workspace), input_files=(file,))
+            except BoughError:
+                continue
+        assert (outside / "victim").read_text() == "as it was"
+        assert [p.name for p in outside.iterdir()] == ["victim"]
+
+    async def test_leave_a_setuid_file_behind(self, executor: CodeExecutor, workspace: Path) -> None:
+        code = (
+            "import os, shutil\n"
+            "shutil.copy('/bin/sh', 'a')\n"
+            "def by_open(): os.close(os.open('b', os.O_CREAT | os.O_WRONLY, 0o4755))\n"
+            "def by_fchmod(): os.fchmod(os.open('c', os.O_CREAT | os.O_WRONLY), 0o6755)\n"
+            "for attack in (lambda: os.chmod('a', 0o4755), by_open, by_fchmod, lambda: os.mknod('d', 0o104755)):\n"
+            "    try: attack()\n"
+            "    except OSError: pass\n"
+        )
+        await self.run(executor, code, workspace=str(workspace))
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in workspace.iterdir()}
+        assert "a" in modes
+        assert {name: mode for name, mode in modes.items() if mode & 0o6000} == {}
+
+    async def test_change_settings_of_the_kernel(self, executor: CodeExecutor) -> None:
+        names = ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory")
+        before = {name: read_text(f"/proc/sys/{name}") for name in names}
+        code = (
+            "import sys\n"
+            "for path in sys.argv[1:]:\n"
+            "    try:\n"
+            "        old = open(path).read().strip()\n"
+            "        open(path, 'w').write(old + ('0' if old.isdigit() else '-attacked'))\n"
+            "    except OSError: pass\n"
+            "import socket\n"
+            "try: socket.sethostname('attacked')\n"
+            "except OSError: pass\n"
+        )
+        try:
+            await self.run(executor, code, *(f"/proc/sys/{name}" for name in names[:2]), "/proc/sysrq-trigger")
+            assert {name: read_text(f"/proc/sys/{name}") for name in names} == before
+        finally:
+            for name, value in before.items():
+                if read_text(f"/proc/sys/{name}") != value:
+                    Path(f"/proc/sys/{name}").write_text(value)
