@@ -1,5 +1,9 @@
 """What running a script in the sandbox costs, against a bare `python3 -I -S -c 'print(1)'` child process.
 
+That floor has no wall around it. For the cold run there is a second one, which has: the same interpreter behind a plain
+`bwrap` with every namespace, without a filter, bounds, a first process, files or anything that is collected; and what
+that costs against the first floor, which nothing that starts bubblewrap can go below.
+
 Figures: a cold run, a run that repeats with an `execution_id`, a call into a stateful interpreter, 50 runs at once,
 100 MB of output (time, and how far the caller's memory grows), how late a timeout comes, and how long a script takes to
 be over that leaves daemons behind.
@@ -27,6 +31,11 @@ from harness import Figure, compare_async, in_turns_async, seconds_async
 PYTHON = "/usr/bin/python3"
 ROUNDS = 21
 TIMEOUT_SECONDS = 0.3
+PLAIN_BUBBLEWRAP = (
+    *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--cap-drop", "ALL"),
+    *("--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"),
+    *("--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--"),
+)
 
 DAEMONS = """
 import os, time
@@ -45,6 +54,12 @@ async def bare() -> None:
     await asyncio.to_thread(
         subprocess.run, [PYTHON, "-I", "-S", "-c", "print(1)"], check=True, stdout=subprocess.DEVNULL
     )
+
+
+async def plain() -> None:
+    """Run a bare interpreter behind a plain bubblewrap; the floor with a wall."""
+    command = [*PLAIN_BUBBLEWRAP, PYTHON, "-I", "-S", "-c", "print(1)"]
+    await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
 
 
 async def ok(executor: CodeExecutor, code: str, **request: object) -> CodeExecutionResult:
@@ -78,6 +93,8 @@ async def main() -> None:
     executor = LocalSandboxCodeExecutor()
     await ok(executor, "print(1)")
     await compare_async("execution: cold", lambda: ok(executor, "print(1)"), bare, rounds=ROUNDS)
+    await compare_async("execution: cold, to plain bubblewrap", lambda: ok(executor, "print(1)"), plain, rounds=ROUNDS)
+    await compare_async("execution: plain bubblewrap", plain, bare, rounds=ROUNDS)
 
     repeat = {"execution_id": "benchmark"}
     if not await executor.warm_up(CodeExecutionInput(code="print(1)", **repeat)):
