@@ -1,8 +1,12 @@
-"""Durable appends a second: 1, 8 and 64 producers, typed events encoded on the way, against raw SQLite.
+"""Durable appends a second: 1, 8 and 64 producers, typed events encoded on the way, against two floors.
 
-The floor is one connection in one thread, in WAL mode with full synchronisation, that inserts bytes to the same places:
-each producer has a conversation, and a transaction has a row of each. No event loop, no encoding, no heads to keep:
-what any group commit could do at the very best.
+Strict: one connection in one thread, in WAL mode with full synchronisation, that inserts bytes to the same places: each
+producer has a conversation that grows, and a transaction has a row of each. No event loop, no encoding, no heads to
+keep: what any group commit could do at the very best.
+
+Fair: the same insert behind the same pattern: asyncio producers that await a bare writer thread, which commits whatever
+waits as one transaction. What is left between it and a store is the store's own work: encoding, digests, heads,
+conditions, turns between processes.
 """
 
 from __future__ import annotations
@@ -10,36 +14,50 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from uuid import UUID
 
 from bough.events import SqliteEventStore
 from bough.events.codec import encode
 from bough.events.model import UserMessage
 from bough.types import new_id
-from harness import ROUNDS, compare_async
+from harness import ROUNDS, AsyncWork, compare_async
 
 APPENDS = {1: 300, 8: 1_600, 64: 6_400}
 TEXT = "x" * 500
+INSERT = "insert into event values (?, ?, ?)"
+
+Row = tuple[int | None, bytes, bytes]
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         store = await SqliteEventStore.open(Path(name) / "log.db")
-        floor = raw(Path(name) / "raw.db")
+        strict, bare = raw(Path(name) / "raw.db"), BareWriter(raw(Path(name) / "bare.db"))
         for producers, appends in APPENDS.items():
-            cids = [(await store.create()).id for _ in range(producers)]
-            made = iter([UserMessage.text(TEXT) for _ in range(appends * (ROUNDS + 1))])
-            await compare_async(
-                f"append, durable, {producers} producers",
-                lambda cids=cids, each=appends // producers, made=made: produce(store, cids, each, made),
-                lambda producers=producers, appends=appends: insert(floor, producers, appends),
-                unit="1/s",
-                per=appends,
-            )
+            await measure(store, strict, bare, producers, appends)
         await store.aclose()
-        floor.close()
+        bare.stop()
+        strict.close()
+
+
+async def measure(
+    store: SqliteEventStore, strict: sqlite3.Connection, bare: BareWriter, producers: int, appends: int
+) -> None:
+    cids = [(await store.create()).id for _ in range(producers)]
+    made = iter([UserMessage.text(TEXT) for _ in range(2 * appends * (ROUNDS + 1))])
+    each, seqs, rounds = appends // producers, count(), count()
+    floors: dict[str, AsyncWork] = {
+        "raw SQLite in one thread": lambda: insert(strict, producers, each, seqs),
+        "a bare writer thread": lambda: produce_bare(bare, producers, each, rounds),
+    }
+    for floor, work in floors.items():
+        name = f"append, durable, {producers} producers, to {floor}"
+        await compare_async(name, lambda: produce(store, cids, each, made), work, unit="1/s", per=appends)
 
 
 async def produce(store: SqliteEventStore, cids: list[UUID], each: int, made: Iterator[UserMessage]) -> None:
@@ -51,7 +69,7 @@ async def produce(store: SqliteEventStore, cids: list[UUID], each: int, made: It
 
 
 def raw(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None)
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     db.execute("pragma page_size = 16384")
     db.execute("pragma journal_mode = wal")
     db.execute("pragma synchronous = full")
@@ -59,14 +77,71 @@ def raw(path: Path) -> sqlite3.Connection:
     return db
 
 
-async def insert(db: sqlite3.Connection, batch: int, rows: int) -> None:
+def row(producers: int, producer: int, seq: int, data: bytes) -> Row:
+    """The next row of a producer; those of other numbers of producers have other keys."""
+    return (producers << 8 | producer) << 32 | seq, new_id().bytes, data
+
+
+async def insert(db: sqlite3.Connection, producers: int, each: int, seqs: Iterator[int]) -> None:
     data = encode(UserMessage.text(TEXT))
-    (first,) = db.execute("select ifnull(max(k) >> 32, 0) + 1 from event").fetchone()
-    for seq in range(rows // batch):
+    for _ in range(each):
+        seq = next(seqs)
         db.execute("begin immediate")
-        for cid in range(first, first + batch):
-            db.execute("insert into event values (?, ?, ?)", (cid << 32 | seq, new_id().bytes, data))
+        for producer in range(producers):
+            db.execute(INSERT, row(producers, producer, seq, data))
         db.execute("commit")
+
+
+async def produce_bare(writer: BareWriter, producers: int, each: int, rounds: Iterator[int]) -> None:
+    data, start = encode(UserMessage.text(TEXT)), next(rounds) * each
+
+    async def producer(number: int) -> None:
+        for seq in range(start, start + each):
+            await writer.insert(row(producers, number, seq, data))
+
+    await asyncio.gather(*(producer(number) for number in range(producers)))
+
+
+class BareWriter:
+    """A thread that inserts what waits in one transaction; rows of one turn of the loop travel together."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[tuple[asyncio.Future[None], Row]] = []
+        self._queue: SimpleQueue[list[tuple[asyncio.Future[None], Row]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    async def insert(self, row: Row) -> None:
+        """Return once the row is durable."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        future = self._loop.create_future()
+        self._waiting.append((future, row))
+        await future
+
+    def stop(self) -> None:
+        """End the thread and close the connection."""
+        self._queue.put(None)
+        self._thread.join()
+        self._db.close()
+
+    def _send(self) -> None:
+        self._queue.put(self._waiting)
+        self._waiting = []
+
+    def _run(self) -> None:
+        while (batch := self._queue.get()) is not None:
+            self._db.execute("begin immediate")
+            self._db.executemany(INSERT, [row for _, row in batch])
+            self._db.execute("commit")
+            self._loop.call_soon_threadsafe(self._settle, batch)
+
+    @staticmethod
+    def _settle(batch: list[tuple[asyncio.Future[None], Row]]) -> None:
+        for future, _ in batch:
+            future.set_result(None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A fork at every length of the log against one durable insert; ten thousand forks, their bytes, and reading one.
 
-Peers copy the log: their cost grows with its length. Here the rows written do not depend on it.
+Peers copy the log: their cost grows with its length. Here the rows written do not depend on it. The strict floor
+inserts in the caller's thread, the fair one awaits a bare writer thread, as every caller of a store does.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 from time import perf_counter
 from uuid import UUID
 
-from append import raw
+from append import BareWriter, raw
 from bough.events import SqliteEventStore
 from bough.events.model import UserMessage
 from bough.types import new_id
-from harness import ROUNDS, Figure, compare_async
+from harness import ROUNDS, AsyncWork, Figure, compare_async
 
 SIZES = (1_000, 10_000, 100_000)
 FORKS = 100
@@ -28,14 +29,9 @@ async def main() -> None:
         store = await SqliteEventStore.open(Path(name) / "log.db")
         floor = raw(Path(name) / "raw.db")
         sources = {size: await filled(store, size) for size in SIZES}
+        bare = BareWriter(raw(Path(name) / "bare.db"))
         for size, cid in sources.items():
-            await compare_async(
-                f"fork of {size} events",
-                lambda cid=cid: fork(store, cid, FORKS),
-                lambda: insert(floor, FORKS),
-                unit="us",
-                per=FORKS,
-            )
+            await measure(store, cid, size, floor, bare)
         await many(store, sources[10_000])
         made = await store.fork(sources[10_000])
         await compare_async(
@@ -45,7 +41,18 @@ async def main() -> None:
         )
         await chain(store, sources[10_000])
         await store.aclose()
+        bare.stop()
         floor.close()
+
+
+async def measure(store: SqliteEventStore, cid: UUID, size: int, raw: sqlite3.Connection, bare: BareWriter) -> None:
+    floors: dict[str, AsyncWork] = {
+        "one insert in one thread": lambda: insert(raw, FORKS),
+        "one insert by a bare writer thread": lambda: insert_bare(bare, FORKS),
+    }
+    for floor, work in floors.items():
+        name = f"fork of {size} events, to {floor}"
+        await compare_async(name, lambda: fork(store, cid, FORKS), work, unit="us", per=FORKS)
 
 
 async def filled(store: SqliteEventStore, size: int) -> UUID:
@@ -63,6 +70,11 @@ async def fork(store: SqliteEventStore, cid: UUID, times: int) -> None:
 async def insert(db: sqlite3.Connection, times: int) -> None:
     for _ in range(times):
         db.execute("insert into event (id, data) values (?, ?)", (new_id().bytes, b"x" * 64))
+
+
+async def insert_bare(bare: BareWriter, times: int) -> None:
+    for _ in range(times):
+        await bare.insert((None, new_id().bytes, b"x" * 64))
 
 
 async def many(store: SqliteEventStore, cid: UUID) -> None:

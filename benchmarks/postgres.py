@@ -1,7 +1,9 @@
 """The Postgres store against bare psycopg on a server of its own, durable: append, fork and load.
 
 The floors are the statements one would write by hand over one connection: an insert of a row for an append or fork, a
-select for a load; bytes in, tuples out. For eight producers the floor has eight connections in eight threads.
+select for a load; bytes in, tuples out. The strict ones run in the caller's thread (for eight producers there are eight
+connections in eight threads), the fair ones in a thread that an event loop awaits, and compare each event they load
+with its digest.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
+from zlib import crc32
 
 import psycopg
 
@@ -32,23 +35,34 @@ async def main() -> None:
         floors = [psycopg.connect(url, autocommit=True) for _ in range(8)]
         floors[0].execute("create table floor (k bigserial primary key, id uuid unique, data bytea)")
         log = await filled(store)
+        threads = ThreadPoolExecutor(8)
         for producers in (1, 8):
             cids = [(await store.create()).id for _ in range(producers)]
-            await compare_async(
-                f"postgres: append, {producers} producers",
-                lambda cids=cids: produce(store, cids),
-                lambda producers=producers: insert(floors[:producers]),
-                unit="1/s",
-                per=TIMES,
-            )
-        await compare_async(
-            "postgres: fork of 10000 events", lambda: fork(store, log), lambda: insert(floors[:1]), unit="us", per=TIMES
-        )
+            for floor, work in (
+                ("inserts", lambda some=floors[:producers]: insert(some)),
+                ("awaited inserts", lambda some=floors[:producers]: insert_awaited(threads, some)),
+            ):
+                await compare_async(
+                    f"postgres: append, {producers} producers, to {floor}",
+                    lambda cids=cids: produce(store, cids),
+                    work,
+                    unit="1/s",
+                    per=TIMES,
+                )
+        for floor, work in (
+            ("an insert", lambda: insert(floors[:1])),
+            ("an awaited insert", lambda: insert_awaited(threads, floors[:1])),
+        ):
+            name = f"postgres: fork of {LOG} events, to {floor}"
+            await compare_async(name, lambda: fork(store, log), work, unit="us", per=TIMES)
         query = floors[0].execute("select cid from bough.conversation where id = %s", (log,)).fetchone()
         assert query
-        await compare_async(
-            "postgres: load 10000 events, raw", lambda: load(store, log), lambda: select(floors[0], query)
-        )
+        for floor, work in (
+            ("a select", lambda: select(floors[0], query)),
+            ("an awaited select that checks digests", lambda: select_awaited(threads, floors[0], query)),
+        ):
+            await compare_async(f"postgres: load {LOG} events, raw, to {floor}", lambda: load(store, log), work)
+        threads.shutdown()
         for floor in floors:
             floor.close()
         await store.aclose()
@@ -83,6 +97,16 @@ async def insert(floors: list[Any]) -> None:
         list(threads.map(work, floors))
 
 
+async def insert_awaited(threads: ThreadPoolExecutor, floors: list[Any]) -> None:
+    data, loop = encode(UserMessage.text(TEXT)), asyncio.get_running_loop()
+
+    async def producer(db: Any) -> None:
+        for _ in range(TIMES // len(floors)):
+            await loop.run_in_executor(threads, db.execute, INSERT, (new_id(), data))
+
+    await asyncio.gather(*(producer(db) for db in floors))
+
+
 async def fork(store: PostgresEventStore, cid: UUID) -> None:
     for _ in range(TIMES):
         await store.fork(cid)
@@ -95,6 +119,17 @@ async def load(store: PostgresEventStore, cid: UUID) -> None:
 async def select(db: Any, number: Any) -> None:
     query = "select seq, id, kind, ts, data from bough.event where cid = %s order by seq"
     db.execute(query, number, binary=True).fetchall()
+
+
+async def select_awaited(threads: ThreadPoolExecutor, db: Any, number: Any) -> None:
+    await asyncio.get_running_loop().run_in_executor(threads, select_checked, db, number)
+
+
+def select_checked(db: Any, number: Any) -> None:
+    query = "select seq, uuid_send(id), kind, ts, data, digest from bough.event where cid = %s order by seq"
+    rows = db.execute(query, number, binary=True).fetchall()
+    if not all(crc32(id + f"{kind}{ts}".encode() + data) == digest for _, id, kind, ts, data, digest in rows):
+        raise ValueError("damaged")
 
 
 if __name__ == "__main__":
