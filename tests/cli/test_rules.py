@@ -71,27 +71,68 @@ def test_a_limit_ends_the_run_with_5(cli: Any, options: list[str], says: str) ->
         assert len(server.received) == 1
 
 
-def test_a_cost_bound_without_known_prices_is_warned_about_and_a_project_s_hooks_are_not_asked(
-    cli: Any, workspace: Path, bough_home: Path
-) -> None:
-    (workspace / ".claude").mkdir()
-    (workspace / ".claude" / "settings.json").write_text('{"hooks": {}}')
+def test_a_cost_bound_that_cannot_be_kept_is_refused(cli: Any) -> None:
+    with OpenAIServer(["never"]) as server:
+        done = with_model(cli, server)("run", "write", "--max-cost-usd", "1")
+        assert done.returncode == 2
+        assert "prices of test are not known" in done.stderr
+        assert "tokens" in done.stderr
+        assert server.received == []
+    assert cli.data("conv", "list")["conversations"] == []
+
+
+def test_hooks_of_the_home_folder_are_asked(cli: Any, workspace: Path, bough_home: Path) -> None:
     bough_home.mkdir(parents=True)
     deny = {"type": "command", "command": "echo no writing >&2; exit 2"}
     hooks = {"hooks": {"PreToolUse": [{"matcher": "write_file", "hooks": [deny]}]}}
     (bough_home / "hooks.json").write_text(json.dumps(hooks))
     with OpenAIServer([writes("f.txt"), "ok", "again"]) as server:
         asked = with_model(cli, server)
-        done = asked("run", "write", "--max-cost-usd", "1")
+        done = asked("run", "write")
         assert done.returncode == 0
-        assert "prices of openai:test are not known" in done.stderr
-        assert "was not read" in done.stderr
         assert "no writing" in done.stderr
         assert not (workspace / "f.txt").exists()
         (bough_home / "hooks.json").unlink()
         gone = asked("resume", "-", "more")
     assert gone.returncode == 2
     assert "put them back into" in gone.stderr
+
+
+@pytest.mark.parametrize("name", [".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json"])
+def test_a_cloned_repository_s_hooks_never_run_by_themselves(
+    cli: Any, workspace: Path, tmp_path: Path, name: str
+) -> None:
+    """Not at any moment, not before they are trusted as they are, and no longer once their program has changed."""
+    ran, script = tmp_path / "ran", workspace / "tools" / "hook.sh"
+    script.parent.mkdir()
+    script.write_text(f"cat >> {ran}\n")
+    kinds = ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd"]
+    group = [{"matcher": "*", "hooks": [{"type": "command", "command": 'sh "$CLAUDE_PROJECT_DIR/tools/hook.sh"'}]}]
+    (workspace / name).parent.mkdir(exist_ok=True)
+    (workspace / name).write_text(json.dumps({"hooks": dict.fromkeys(kinds, group)}))
+    with OpenAIServer([writes("g.txt"), "one", writes("h.txt"), "two", writes("i.txt"), "three", "four"]) as server:
+        asked = with_model(cli, server)
+        untrusted = asked("run", "write")
+        assert untrusted.returncode == 0, untrusted.stderr
+        assert untrusted.stderr.count("are not asked") == 1
+        assert not ran.exists(), "it ran by itself"
+        assert asked.data("skills", "trust", "--yes")["trusted"] == [name]
+        trusted = asked("run", "write")
+        assert (trusted.returncode, "are not asked" in trusted.stderr) == (0, False), trusted.stderr
+        told = ran.read_text()
+        assert all(f'"{kind}"' in told for kind in kinds)
+        script.write_text(f"echo changed >> {ran}\n")
+        ran.unlink()
+        changed = asked("run", "write")
+        assert changed.stderr.count("are not asked") == 1
+        gone = asked("resume", trusted_conversation(asked), "more")
+        assert (gone.returncode, "skills trust" in gone.stderr) == (2, True)
+    assert not ran.exists(), "what changed ran without being trusted again"
+
+
+def trusted_conversation(cli: Any) -> str:
+    """The second of three conversations."""
+    return cli.data("conv", "list")["conversations"][1]["id"]
 
 
 def test_an_agent_file_sets_prompt_and_tools_and_a_skill_may_be_named(cli: Any, workspace: Path) -> None:

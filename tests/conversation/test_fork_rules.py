@@ -219,7 +219,7 @@ class TestRule05OnlyStricter:
             "security_analyzer": RuleAnalyzer(),
             "hooks": hooks,
             "allow_list": AllowList.of("read_file"),
-            "limits": Limits(requests=5, cost_usd=1.0),
+            "limits": Limits(requests=5, cost_usd=1.0, unpriced="allow"),
         }
         source = await start(scripted("one"), **given)
         await say(source, "go")

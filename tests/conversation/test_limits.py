@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bough.conversation import AsyncConversation
+from bough.errors import InvalidInput
 from bough.guard import EnvSecret, Limits, Secrets
 from bough.testing import tool_call
 
@@ -41,6 +43,27 @@ async def test_requests_of_the_conversation_are_bounded(start: Any, scripted: An
         await conversation.send_message(text)
         result = await conversation.run()
     assert (result.limit, spec.model.requests) == ("requests", 1)
+
+
+async def test_a_cost_bound_that_could_not_stop_the_model_is_refused(start: Any, scripted: Any, store: Any) -> None:
+    spec = scripted("never")
+    with pytest.raises(InvalidInput, match="prices of scripted are not known"):
+        await start(spec, limits=Limits(cost_usd=1))
+    assert (await store.list()).items == [], "a conversation that cannot run was left"
+    conversation = await start(scripted("allowed"), limits=Limits(cost_usd=1, unpriced="allow"))
+    await conversation.send_message("go")
+    assert (await conversation.run()).output == "allowed"
+
+
+async def test_a_model_that_is_changed_to_one_without_prices_is_not_asked(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted("never").model_copy(update={"model": "offline"}), limits=Limits(cost_usd=1))
+    again = await AsyncConversation.open(
+        conversation.id, store=conversation.store, agent=scripted("never"), settings=conversation.settings
+    )
+    await again.send_message("go")
+    with pytest.raises(InvalidInput, match="prices of scripted"):
+        await again.run()
+    assert again.agent.model.requests == 0
 
 
 async def test_a_pause_takes_effect_at_the_next_step(start: Any, scripted: Any) -> None:

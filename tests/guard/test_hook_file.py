@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bough.errors import InvalidInput
-from bough.guard import HookKind, HookSet, find_hooks
+from bough.guard import HookKind, HookSet
 
 GROUP = [{"matcher": "Bash", "hooks": [{"type": "command", "command": "check.sh", "timeout": 5}]}]
 
@@ -101,22 +101,3 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "hooks.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput):
         HookSet.load(tmp_path / "hooks.json")
-
-
-def test_a_projects_hooks_count_only_when_it_is_trusted(tmp_path: Path) -> None:
-    home, project = tmp_path / "home", tmp_path / "project"
-    load(home, {"PreToolUse": [{"hooks": [{"command": "mine"}]}]})
-    load(project, {"PreToolUse": [{"hooks": [{"command": "theirs"}]}]}, ".openhands/hooks.json")
-    load(project, {"hooks": {"Stop": [{"hooks": [{"command": "claude"}]}]}}, ".claude/settings.json")
-    load(project, {"PreToolUse": [{"hooks": [{"command": "own"}]}]}, ".bough/hooks.json")
-    untrusted = find_hooks(home=home, project=project, trusted=False)
-    assert [hook.command for hook in untrusted.hooks] == ["mine"]
-    assert len(untrusted.notes) == 3
-    trusted = find_hooks(home=home, project=project, trusted=True)
-    assert [hook.command for hook in trusted.hooks] == ["mine", "own", "theirs", "claude"]
-
-
-def test_a_broken_file_of_an_untrusted_project_stops_nobody(tmp_path: Path) -> None:
-    (tmp_path / ".openhands").mkdir()
-    (tmp_path / ".openhands" / "hooks.json").write_text("{")
-    assert find_hooks(home=tmp_path / "home", project=tmp_path, trusted=False).hooks == ()

@@ -39,8 +39,21 @@ def test_no_bound_is_never_reached_and_zero_always() -> None:
     assert check(Limits(requests=0), Usage(requests=0)) is not None
 
 
-def test_an_unknown_cost_is_not_taken_for_a_bound_that_is_reached() -> None:
-    assert check(Limits(cost_usd=0.01), Usage(requests=1)) is None
+def test_a_cost_that_nobody_knows_reaches_any_bound_unless_it_is_allowed_by_name() -> None:
+    unknown = Usage(requests=1, input_tokens=1)
+    assert check(Limits(cost_usd=99), unknown) is not None
+    assert check(Limits(cost_usd=99, unpriced="allow"), unknown) is None
+    assert check(Limits(cost_usd=99), Usage(requests=1)) is None, "nothing was used"
+
+
+def test_allowing_an_unknown_cost_is_wider_and_is_recorded() -> None:
+    refusing, allowing = Limits(cost_usd=1), Limits(cost_usd=1, unpriced="allow")
+    assert limits_from_json(allowing.to_json()) == allowing
+    assert refusing.to_json() == {"cost_usd": 1}, "records from before say the same"
+    assert narrower(refusing, allowing) == narrower(allowing, refusing) == refusing
+    assert not allows_change(refusing, allowing)
+    with pytest.raises(InvalidInput):
+        limits_from_json({"unpriced": "perhaps"})
 
 
 @pytest.mark.parametrize("name", ["requests", "total_tokens", "cost_usd", "wall_seconds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bough.cli.rules import RuleOptions
@@ -17,16 +18,35 @@ async def opened_conversation(name: str, settings: Settings, rules: RuleOptions)
 
     Raises:
         NotFound: There is none of that name.
-        InvalidInput: Its hooks are no longer in the home folder, or its agent has code that a log only names.
+        InvalidInput: Its hooks are no longer there or no longer trusted, or its agent has code that a log only names.
     """
     from bough.conversation import AsyncConversation
 
     try:
         return await AsyncConversation.open(name, settings=settings, **rules.given(settings))
     except InvalidInput as error:
-        if "hooks" in error.details:
-            file = settings.home / "hooks.json"
-            raise InvalidInput(
-                error.message, hint=f"put them back into {file}, or start a new conversation", details=error.details
-            ) from error
-        raise
+        project = _project_of(error, settings.home)
+        if project is None:
+            raise _explained(error, f"put them back into {settings.home / 'hooks.json'}") from error
+    try:
+        return await AsyncConversation.open(name, settings=settings, **rules.given(settings, project))
+    except InvalidInput as error:
+        raise _explained(error, f"trust them with `bough skills trust` in {project}") from error
+
+
+def _explained(error: InvalidInput, how: str) -> InvalidInput:
+    if "hooks" not in error.details:
+        return error
+    return InvalidInput(error.message, hint=f"{how}, or start a new conversation", details=error.details)
+
+
+def _project_of(error: InvalidInput, home: Path) -> Path | None:
+    """Return the project that brought the hooks which are missing; None where another file did."""
+    from bough.guard.hook_file import PROJECT_FILES
+
+    for hook in error.details.get("hooks", ()):
+        for name in PROJECT_FILES:
+            source = str(hook.get("source", ""))
+            if source.endswith(f"/{name}") and Path(source) != home / "hooks.json":
+                return Path(source.removesuffix(f"/{name}"))
+    return None

@@ -41,28 +41,34 @@ class RuleOptions:
     max_cost_usd: float | None = None
     secrets: Sequence[str] = ()
 
-    def given(self, settings: Settings) -> GivenRules:
+    def given(self, settings: Settings, workspace: Path | None = None) -> GivenRules:
         """Return the rules for a conversation that is started or opened, the user's own hooks among them.
 
+        Args:
+            workspace: Brings its own hooks along where a person has trusted them.
+
         Raises:
-            InvalidInput: A value, or the file of hooks in the home folder, is not right.
+            InvalidInput: A value, or a file of hooks that counts, is not right.
         """
-        from bough.guard import HookSet, policy_named
+        from bough.guard import HookSet, find_hooks, policy_named
+        from bough.skills import TrustStore
+
+        home = settings.home
+        own = HookSet.load(home / "hooks.json")
 
         return {
             "confirmation_policy": policy_named(settings.policy if self.policy is None else self.policy),
-            "hooks": HookSet.load(settings.home / "hooks.json"),
+            "hooks": own if workspace is None else find_hooks(home=home, project=workspace, trust=TrustStore(home)),
             "limits": self._limits(),
             "secrets": _secrets(self.secrets),
         }
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
-        """Yield what a person should know before the run: hooks that are not asked, a cost nobody can count."""
+        """Yield what a person should know before the run: hooks that are not asked."""
         from bough.guard import find_hooks
+        from bough.skills import TrustStore
 
-        yield from find_hooks(home=home, project=workspace, trusted=False).notes
-        if self.max_cost_usd is not None and model is not None and not _has_price(model):
-            yield f"the prices of {model} are not known: --max-cost-usd cannot stop it, --max-tokens can"
+        yield from find_hooks(home=home, project=workspace, trust=TrustStore(home)).notes
 
     def kept(self, recorded: JsonObject) -> Iterator[str]:
         """Yield what was asked for in vain: the recorded rules of a conversation are never widened."""
@@ -81,19 +87,6 @@ class RuleOptions:
         from bough.guard import Limits
 
         return Limits(iterations=self.max_turns, total_tokens=self.max_tokens, cost_usd=self.max_cost_usd)
-
-
-def _has_price(model: str) -> bool:
-    """Whether what a model costs is known; the offline planner costs nothing."""
-    from genai_prices import Usage, calc_price
-
-    if model == "offline":
-        return True
-    try:
-        calc_price(Usage(input_tokens=1, output_tokens=1), model.partition(":")[2])
-    except LookupError:
-        return False
-    return True
 
 
 def _secrets(named: Sequence[str]) -> Secrets:

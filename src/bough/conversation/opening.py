@@ -20,6 +20,8 @@ from bough.conversation.setup import (
     agent_changes,
     blueprint_of,
     recorded_spec,
+    require_prices,
+    resolved_model,
     settled_spec,
     spec_of,
     workspace_folder,
@@ -66,6 +68,8 @@ class Beginning:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
         folder = workspace_folder(self.workspace)
         spec = settled_spec(self.agent, settings)
+        if rules.limits.cost_usd is not None:
+            require_prices(resolved_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings)
         surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
         cid = self.id or new_id()

@@ -18,7 +18,7 @@ from bough.conversation.loop import Loop
 from bough.conversation.recorder import Recorder
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules
-from bough.conversation.setup import resolved_model
+from bough.conversation.setup import require_prices, resolved_model
 from bough.conversation.supervisor import Supervisor, condense
 from bough.conversation.surroundings import Surroundings
 from bough.conversation.trace import run_span
@@ -50,6 +50,7 @@ class Runner:
         spec = self._blueprint.spec
         with run_span(self._journal.cid, agent=spec.name, model=spec.model_name) as span:
             model = resolved_model(spec, self._surroundings.settings)[0]
+            require_prices(model, self._rules.limits)
             async with held_lease(self._surroundings.store, self._journal.cid) as lease:
                 self._generation = lease.generation
                 self._journal = self._journal.leased(lease.generation)

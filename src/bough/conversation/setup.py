@@ -10,11 +10,13 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, registry_of
+from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
 from bough.conversation.state import State
 from bough.errors import InvalidInput
+from bough.guard import Limits
 
 _TITLE_LENGTH = 60
 
@@ -73,6 +75,20 @@ def resolved_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
         return spec.model, spec.model.model_name
     resolved = resolve_model(spec.model or settings.model, base_url=spec.base_url or settings.base_url, env=os.environ)
     return resolved.model, resolved.name
+
+
+def require_prices(model: Model, limits: Limits) -> None:
+    """Check that a bound of cost can be kept.
+
+    Raises:
+        InvalidInput: Nobody knows what the model costs, and that is not allowed by name.
+    """
+    if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model):
+        raise InvalidInput(
+            f"the prices of {model.model_name} are not known, so a bound of {limits.cost_usd:g} USD cannot stop it",
+            hint='bound its tokens instead, or take the risk by name: Limits(cost_usd=…, unpriced="allow")',
+            details={"model": model.model_name},
+        )
 
 
 def recorded_spec(state: State) -> AgentSpec:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.guard.allow import AllowList, allow_list_from_json
     from bough.guard.analyzer import RuleAnalyzer, SecurityAnalyzer, analyzer_from_json
-    from bough.guard.hook_file import find_hooks
+    from bough.guard.hook_trust import find_hooks
     from bough.guard.hook_verdict import HookAnswer, HookVerdict
     from bough.guard.hooks import Hook, HookInput, HookKind, HookSet
     from bough.guard.limits import Limits, limits_from_json
@@ -95,7 +95,7 @@ _HOMES = {
     "ToolRequest": "request",
     "allow_list_from_json": "allow",
     "analyzer_from_json": "analyzer",
-    "find_hooks": "hook_file",
+    "find_hooks": "hook_trust",
     "limits_from_json": "limits",
     "policy_from_json": "policy",
     "policy_named": "policy",

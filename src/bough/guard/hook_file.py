@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bough.errors import InvalidInput
-from bough.guard.hooks import Hook, HookKind, HookSet
+from bough.guard.hooks import Hook, HookKind
 from bough.types import Json, JsonObject
 
 MAX_BYTES = 1 << 20
@@ -16,27 +16,6 @@ _KINDS = {name: kind for kind in HookKind for name in (kind.value, kind.name.low
 PROJECT_FILES = (".bough/hooks.json", ".openhands/hooks.json", ".claude/settings.json")
 """Where a project may bring hooks along, relative to it: what trust in its hooks has to cover."""
 _HINT = 'the shape is {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "…"}]}]}}'
-
-
-def find_hooks(*, home: Path, project: Path, trusted: bool) -> HookSet:
-    """Return the hooks of the user's home folder, then those of the project where it is trusted.
-
-    Args:
-        home: bough's own folder.
-        trusted: Whether a person agreed to these very files of the project; trust in its skills does not cover them.
-            Files of a project that is not trusted are named in the notes only.
-
-    Raises:
-        InvalidInput: A file that counts is wrong.
-    """
-    found = HookSet.load(home / "hooks.json")
-    for name in PROJECT_FILES:
-        file = project / name
-        if trusted:
-            found = found.narrowed(HookSet.load(file))
-        elif file.is_file():
-            found = found.narrowed(HookSet((), (f"{file} was not read: the project is not trusted",)))
-    return found
 
 
 def load_hooks(path: Path) -> tuple[tuple[Hook, ...], tuple[str, ...]]:

@@ -13,13 +13,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from bough.errors import InvalidInput
 from bough.guard.hook_command import command_answer, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
 from bough.guard.request import names_of
 from bough.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from bough.guard.hook_trust import Agreed
 
 EVENT_OUTPUT = 4 << 10
 """Characters of a hook's output that its event keeps."""
@@ -93,6 +96,7 @@ class Hook:
         outside: Whether it reaches outside of this process: writes, sends, asks. What it is asked about is then durable
             first. False only for a function that looks and answers, and does nothing else.
         source: The file it comes from.
+        agreed: Of a project's hook, what a person agreed to; it is asked only while that holds.
 
     Raises:
         InvalidInput: Not exactly one of `command` and `function`, a timeout out of range, or a broken expression.
@@ -107,6 +111,7 @@ class Hook:
     waits: bool = True
     outside: bool = True
     source: str = ""
+    agreed: Agreed | None = None
 
     def __post_init__(self) -> None:
         if bool(self.command.strip()) == (self.function is not None):
@@ -138,7 +143,10 @@ class Hook:
 
     async def ask(self, given: HookInput) -> HookAnswer:
         """Return its answer; whatever goes wrong in it is part of the answer."""
-        answer = await (self._run(given) if self.function is None else self._call(self.function, given))
+        if self.agreed is not None and not await asyncio.to_thread(self.agreed.holds):
+            answer = HookAnswer(failed=True, reason="its files are no longer as they were trusted, so it did not run")
+        else:
+            answer = await (self._run(given) if self.function is None else self._call(self.function, given))
         if not self.waits:
             return replace(answer, decision="none", context="", error=answer.error or answer.failed, failed=False)
         if answer.failed and self.kind is HookKind.PRE_TOOL_USE and self.on_failure == "deny":

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from bough.errors import InvalidInput
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from bough.events.model import LimitReached, Usage
+
+
+Unpriced: TypeAlias = Literal["refuse", "allow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,8 @@ class Limits:
         total_tokens: Input and output together.
         wall_seconds: Of the run, or of all runs of a conversation together.
         iterations: Steps of the loop.
+        unpriced: What a bound of cost means where nobody knows what the model costs: `refuse` to run, since such a
+            bound could not stop it, or `allow`, where it is understood that it does not.
 
     Raises:
         InvalidInput: A bound is negative, not a number, or no whole number where things are counted.
@@ -34,14 +39,23 @@ class Limits:
     cost_usd: float | None = None
     wall_seconds: float | None = None
     iterations: int | None = None
+    unpriced: Unpriced = "refuse"
 
     def __post_init__(self) -> None:
-        for name, bound in asdict(self).items():
-            _check(name, bound)
+        for name, bound in vars(self).items():
+            if name != "unpriced":
+                _check(name, bound)
+        if self.unpriced not in ("refuse", "allow"):
+            raise InvalidInput(f"the limit unpriced cannot be {self.unpriced!r}", hint="choose `refuse` or `allow`")
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds that are set, by name."""
+        return {name: bound for name, bound in vars(self).items() if bound is not None and name != "unpriced"}
 
     def to_json(self) -> JsonObject:
-        """The bounds that are set."""
-        return {name: bound for name, bound in vars(self).items() if bound is not None}
+        """The bounds that are set, and whether a cost that nobody knows is allowed."""
+        return {**self.bounds, **({"unpriced": "allow"} if self.unpriced == "allow" else {})}
 
 
 _FRACTIONS = frozenset({"cost_usd", "wall_seconds"})
@@ -71,9 +85,10 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
     """Return the first bound that is reached, None when there is room under all of them.
 
     Args:
-        usage: Summed over the run or the conversation. A cost that is not known reaches a bound of 0 only.
+        usage: Summed over the run or the conversation. A cost that is not known reaches every bound, unless it is
+            allowed.
     """
-    bounds = limits.to_json()
+    bounds = limits.bounds
     if not bounds:
         return None
     from bough.events.model import LimitReached
@@ -83,7 +98,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "cost_usd": usage.cost_usd or 0.0,
+        "cost_usd": _known_cost(limits, usage),
         "wall_seconds": elapsed_seconds,
         "iterations": iterations,
     }
@@ -93,10 +108,22 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
     return None
 
 
+def _known_cost(limits: Limits, usage: Usage) -> float:
+    """Return the cost; of tokens that nobody can price the bound itself, unless that is allowed."""
+    unknown = usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0
+    if unknown and limits.unpriced == "refuse":
+        return limits.cost_usd or 0.0
+    return usage.cost_usd or 0.0
+
+
 def narrower(a: Limits, b: Limits) -> Limits:
     """Return the smaller of each pair of bounds."""
-    left, right = a.to_json(), b.to_json()
-    return Limits(**{name: min(d[name] for d in (left, right) if name in d) for name in left.keys() | right.keys()})
+    left, right = a.bounds, b.bounds
+    bounds: dict[str, Any] = {
+        name: min(each[name] for each in (left, right) if name in each) for name in left.keys() | right.keys()
+    }
+    both = a.unpriced == b.unpriced == "allow"
+    return Limits(**bounds, unpriced="allow" if both else "refuse")
 
 
 def allows_change(old: Limits, new: Limits) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from bough.errors import StoreError
@@ -37,13 +38,21 @@ class TrustStore:
         """Whether the skill that `file` defines was trusted as it is now. O(bytes of its folder)."""
         return self._of(project).get(_name(file, project_root(project))) == skill_digest(file)
 
-    def trust(self, project: Path) -> tuple[str, ...]:
-        """Trust what the project's skills carry now; any change asks again. Returns the files of the skills."""
-        skills = code_skills(project)
+    def remembers(self, project: Path, name: str, digest: str) -> bool:
+        """Whether a person trusted this file of the project with this hash."""
+        return self._of(project).get(name) == digest
+
+    def trust(self, project: Path, *, also: Mapping[str, str] | None = None) -> tuple[str, ...]:
+        """Trust what the project's skills carry now; any change asks again. Returns the files that are trusted.
+
+        Args:
+            also: Further files of the project with their hashes, such as files of hooks.
+        """
+        trusted = code_skills(project) | dict(also or {})
         known = self._load()
-        known[_key(project)] = self._of(project) | skills
+        known[_key(project)] = self._of(project) | trusted
         self._save(known)
-        return tuple(skills)
+        return tuple(trusted)
 
     def revoke(self, project: Path) -> bool:
         """Forget the trust in a project; returns whether there was any."""

@@ -98,7 +98,7 @@ async def _begin(
             agent_of(agent, settings, skill_roots=skill_roots),
             workspace=workspace,
             settings=settings,
-            **rules.given(settings),
+            **rules.given(settings, workspace),
         )
         if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)

@@ -79,7 +79,7 @@ def run(
         spec = agent_of(agent, settings, skill_roots=roots)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         conversation = await AsyncConversation.create(
-            spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings)
+            spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings, workspace)
         )
         async with conversation:
             if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):

@@ -103,10 +103,11 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust the code that this project's skills carry.
+    """Trust the code that this project's skills carry, and its hooks.
 
     As it is now: any change asks again.
     """
+    from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
     from bough.skills.trust import code_skills
 
@@ -114,16 +115,17 @@ def trust(
     folder = folder_of(workspace)
     if revoke:
         return _revoked(trusted.revoke(folder))
-    found = sorted(code_skills(folder))
+    hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
+    found = sorted([*code_skills(folder), *hooks])
     if found and not dry_run:
         _ask(found, yes=yes, json=json)
-        trusted.trust(folder)
+        trusted.trust(folder, also=hooks)
     done = "would be trusted" if dry_run else "trusted"
     blocks = [line((file, "id"), f"  {done}") for file in found]
     return Report(
         command="skills trust",
         data={"trusted": [] if dry_run else found, "found": found},
-        blocks=blocks or [line(("no skill of this project carries code", "dim"))],
+        blocks=blocks or [line(("no skill of this project carries code, and it has no hooks", "dim"))],
     )
 
 
@@ -198,8 +200,8 @@ def _listing(registry: SkillRegistry) -> Iterator[Block]:
     if found:
         rows = tuple(_row(skill) for skill in found)
         yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
-    else:
-        yield line(("no skills here", "dim"))
+    if all(skill.scope == "builtin" for skill in found):
+        yield line(("no skills of your own here", "dim"))
         yield line(("put a folder with a SKILL.md into .agents/skills, or name one with --skills", "dim"))
     for skill in registry.withheld:
         yield line((f"{skill.name}: not used, it carries code and this project is not trusted", "warn"))

@@ -1,0 +1,29 @@
+"""Whether anyone knows what a model costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RequestUsage
+
+from bough.agents.models.offline import OfflineModel
+from bough.agents.models.replay import ReplayModel
+
+
+def is_priced(model: Model[Any]) -> bool:
+    """Whether the price list has the model; what runs without one costs nothing."""
+    if isinstance(model, OfflineModel | ReplayModel):
+        return True
+    asked = ModelResponse(
+        parts=[],
+        usage=RequestUsage(input_tokens=1, output_tokens=1),
+        model_name=model.model_name,
+        provider_name=model.system,
+    )
+    try:
+        asked.cost()
+    except (LookupError, AssertionError):
+        return False
+    return True
