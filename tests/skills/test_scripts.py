@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -239,17 +242,21 @@ async def test_dependencies_that_are_not_there_are_named(skill: Skill, executor:
     assert "not-there-at-all" in result.details
 
 
-@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
-async def test_declared_dependencies_come_through_uv_where_something_may_be_reached(
-    skill: Skill, executor: CodeExecutor
-) -> None:
-    folder = skill.folder or Path()
-    with zipfile.ZipFile(folder / "assets" / "kit_words-1.0-py3-none-any.whl", "w") as wheel:
+def _write_wheel(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as wheel:
         wheel.writestr("kit_words.py", "word = 'from a dependency'\n")
         info = "kit_words-1.0.dist-info"
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: kit-words\nVersion: 1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+async def test_declared_dependencies_come_through_uv_where_something_may_be_reached(
+    skill: Skill, executor: CodeExecutor
+) -> None:
+    folder = skill.folder or Path()
+    _write_wheel(folder / "assets" / "kit_words-1.0-py3-none-any.whl")
     (folder / "scripts" / "uses.py").write_text(
         "# /// script\n# dependencies = ['kit-words @ file:///skill/assets/kit_words-1.0-py3-none-any.whl']\n# ///\n"
         "import sys, kit_words\nprint(kit_words.word, sys.argv[1:])\n"
@@ -262,6 +269,41 @@ async def test_declared_dependencies_come_through_uv_where_something_may_be_reac
     assert (with_uv.status, with_uv.stdout, with_uv.output_files) == ("success", "from a dependency ['a']\n", ())
     assert (without.status, without.error_code) == ("error", "EXECUTION_ERROR")
     assert "declares dependencies" in without.details
+
+
+@pytest.fixture
+def package_index(tmp_path: Path) -> Iterator[str]:
+    """A package index with one package in it, on this machine."""
+    folder = tmp_path / "index" / "kit-words"
+    folder.mkdir(parents=True)
+    _write_wheel(folder / "kit_words-1.0-py3-none-any.whl")
+    (folder / "index.html").write_text('<a href="kit_words-1.0-py3-none-any.whl">kit_words-1.0-py3-none-any.whl</a>')
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+async def test_dependencies_are_fetched_from_a_named_domain_and_from_nowhere_else(
+    skill: Skill, executor: CodeExecutor, package_index: str
+) -> None:
+    file = (skill.folder or Path()) / "scripts" / "uses.py"
+    file.write_text("# /// script\n# dependencies = ['kit-words']\n# ///\nimport kit_words\nprint(kit_words.word)\n")
+    env = {"UV_INDEX_URL": package_index}
+
+    refused = await run_script(skill, executor, "uses.py", env=env)
+    fetched = await run_script(
+        skill, executor, "uses.py", env=env, network=Network(domains=(package_index.removeprefix("http://"),))
+    )
+    elsewhere = await run_script(skill, executor, "uses.py", env=env, network=Network(domains=("example.org",)))
+
+    assert (fetched.status, fetched.stdout) == ("success", "from a dependency\n"), fetched.stderr
+    assert [each.error_code for each in (refused, elsewhere)] == ["EXECUTION_ERROR"] * 2
+    assert "dependencies that are not there: kit-words; `bough skills run … --network" in refused.details
 
 
 async def test_a_link_out_of_the_skill_is_no_script(skill: Skill, executor: CodeExecutor, tmp_path: Path) -> None:

@@ -298,6 +298,7 @@ def _explained(result: ScriptResult, needs: tuple[str, ...]) -> ScriptResult:
     if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
         return result
     message = f"{result.details}; the script declares dependencies that are not there: {', '.join(needs)}"
+    message += "; `bough skills run … --network DOMAIN` fetches them where uv is"
     return replace(result, error=shorten(message), details=message)
 
 
