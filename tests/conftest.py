@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,28 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 def bough_home(isolated_home: Path) -> Path:
     """Where bough keeps its things in this test; not made yet."""
     return isolated_home / ".bough"
+
+
+@pytest.fixture(scope="session")
+def other_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes an environment with bough and one of its extras, which does not fit beside the pinned packages.
+
+    Returns its Python. It takes a quarter of a minute and a package index; where that fails, so does the test.
+    """
+    root = Path(__file__).parent.parent
+
+    def make(extra: str) -> Path:
+        folder = tmp_path_factory.mktemp(extra) / "environment"
+        python, uv = folder / "bin" / "python", Path(sys.executable).parent / "uv"
+        commands = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q"]]
+        if uv.exists():
+            commands = [[uv, "venv", "-q", "--python", sys.executable, folder]]
+            commands += [[uv, "pip", "install", "-q", "--python", python]]
+        subprocess.run(commands[0], check=True)
+        subprocess.run([*commands[1], "-e", f"{root}[{extra}]"], check=True)
+        return python
+
+    return make
 
 
 @pytest.fixture(scope="session")

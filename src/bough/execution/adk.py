@@ -1,0 +1,117 @@
+"""bough's executors inside Google's ADK: its agents and its `SkillToolset` run code behind bough's walls.
+
+```python
+toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
+```
+Needs `bough[adk]`, in an environment of its own where others need newer Google packages than ADK allows.
+Source: seed 003 (`CodeExecutionInput`, `CodeExecutionResult`, `SkillToolset`).
+"""
+
+# pyright: basic, reportMissingImports=false
+from __future__ import annotations
+
+import base64
+import binascii
+import mimetypes
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pydantic import ConfigDict, PrivateAttr
+
+from bough.errors import Unavailable
+from bough.execution import base
+
+try:
+    from google.adk.code_executors import code_execution_utils as adk
+    from google.adk.code_executors.base_code_executor import BaseCodeExecutor
+except ImportError as error:
+    raise Unavailable("google-adk is not installed.", hint="pip install 'bough[adk]'") from error
+
+
+class BoughCodeExecutor(BaseCodeExecutor):
+    """An executor of bough as one of ADK; `close` it at the end.
+
+    ADK calls it from threads and waits. It keeps an event loop of its own, in a thread that starts with the first call.
+
+    Attributes:
+        executor: What runs the code. Its walls, bounds and outputs are those of every other run.
+        timeout_seconds: As ADK has it: whole seconds; None leaves it to `executor`.
+        limits: The bounds of each run.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    executor: Any
+    limits: base.ExecutionLimits = base.ExecutionLimits()
+
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
+    _stack: ExitStack = PrivateAttr(default_factory=ExitStack)
+    _portal: BlockingPortal | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any) -> None:
+        """Take over whether variables live on from the executor."""
+        super().model_post_init(context)
+        self.stateful = self.executor.stateful
+
+    def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
+        """Run ADK's request and return ADK's result; blocks.
+
+        A run that was ended has the exit code -9 and a line on stderr that says why, because ADK takes a result
+        without an exit code for a success when something was printed.
+
+        Raises:
+            BoughError: Something in the request is refused, or no sandbox works here; nothing was run.
+        """
+        request = base.CodeExecutionInput(
+            code=code_execution_input.code,
+            input_files=tuple(
+                base.File(path=file.name, content=_content(file.content)) for file in code_execution_input.input_files
+            ),
+            execution_id=code_execution_input.execution_id,
+            timeout_seconds=self.timeout_seconds,
+            limits=self.limits,
+        )
+        return _result(self._loop().call(self.executor.execute, request))
+
+    def close(self) -> None:
+        """Close the executor and the event loop; twice is fine."""
+        with self._lock:
+            portal, self._portal = self._portal, None
+            if portal is not None:
+                portal.call(self.executor.aclose)
+            self._stack.close()
+
+    def _loop(self) -> BlockingPortal:
+        with self._lock:
+            if self._portal is None:
+                self._portal = self._stack.enter_context(start_blocking_portal())
+            return self._portal
+
+
+def _content(content: str | bytes) -> bytes:
+    """Return the bytes of a file, which ADK passes on as text in base64, or as they are."""
+    if isinstance(content, bytes):
+        return content
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        return content.encode()
+
+
+def _result(result: base.CodeExecutionResult) -> Any:
+    stderr = result.stderr.decode(errors="replace")
+    if result.exit_code is None:
+        stderr += f"\nended by {result.killed_by or f'signal {result.signal}'}"
+    return adk.CodeExecutionResult(
+        stdout=result.stdout.decode(errors="replace"),
+        stderr=stderr.lstrip("\n"),
+        output_files=[_file(file) for file in result.output_files],
+        exit_code=-(result.signal or 9) if result.exit_code is None else result.exit_code,
+    )
+
+
+def _file(file: base.File) -> Any:
+    kind = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
+    return adk.File(name=file.path, content=file.content, mime_type=kind)
