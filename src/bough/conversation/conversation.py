@@ -492,4 +492,4 @@ class AsyncConversation:
         return resolved_model(spec, self._surroundings.settings)[0]
 
     def _runner(self) -> Runner:
-        return Runner(self._journal, self._blueprint, self._surroundings, self._rules)
+        return Runner(self._journal, self._blueprint, self._surroundings, self._rules, root=self._record.root)

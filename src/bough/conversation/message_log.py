@@ -101,7 +101,7 @@ class MessageLog:
             raise _moved_on(name)
         cid = id_of(name)
         async with self._leased(cid) as lease:
-            closed = StateChanged(changes={_KEY: None, "tags": {}}, reason="deleted")
+            closed = StateChanged(changes={_KEY: None, "title": None, "tags": {}}, reason="deleted")
             await self._store.append(cid, [closed], expected_head=head, generation=lease.generation)
         await self._collect(cid)
 
@@ -152,8 +152,8 @@ class MessageLog:
             await self._store.append(cid, events, expected_head=head)
             return
         async with self._leased(cid) as lease:  # or it would be removed meanwhile
-            tags = StateChanged(changes={"tags": _tags(record)})
-            await self._store.append(cid, [tags, *events], expected_head=head, generation=lease.generation)
+            shown = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
+            await self._store.append(cid, [shown, *events], expected_head=head, generation=lease.generation)
 
     async def _fork(self, cid: UUID, record: JsonObject, events: list[Event], needed: set[UUID]) -> None:
         if record["forked_from"] is None:
@@ -288,10 +288,13 @@ def _head(record: JsonObject | None) -> UUID | None:
 
 def _row(cid: UUID, record: JsonObject, events: Sequence[Event]) -> ConversationRecord:
     now = events[-1].ts
-    title = title_of(next(_prompts(events), "")) or None
     return ConversationRecord(
-        id=cid, root=cid, title=title, tags=_tags(record), config=_CONFIG, created=now, updated=now
+        id=cid, root=cid, title=_title(events), tags=_tags(record), config=_CONFIG, created=now, updated=now
     )
+
+
+def _title(events: Iterable[Event]) -> str | None:
+    return title_of(next(_prompts(events), "")) or None
 
 
 def _prompts(events: Iterable[Event]) -> Iterator[str]:

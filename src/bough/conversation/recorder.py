@@ -11,7 +11,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -30,6 +31,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
@@ -66,10 +68,16 @@ class Recorder(AbstractCapability[ToolContext]):
         seen: How many events the next request shows, apart from results, which always reach the model.
     """
 
-    def __init__(self, journal: Journal, guard: Guard, *, streams: bool = True) -> None:
-        """Record into `journal`; `streams`: the model can stream, so that its text can be published as it comes."""
+    def __init__(self, journal: Journal, guard: Guard, *, cache_key: str = "", streams: bool = True) -> None:
+        """Record into `journal`.
+
+        Args:
+            cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
+            streams: The model can stream, so that its text can be published as it comes.
+        """
         self._journal = journal
         self._guard = guard
+        self._settings: dict[str, Any] = {"openai_prompt_cache_key": cache_key} if cache_key else {}
         self._streams = streams
         self.risks: dict[str, RiskName] = {}
         self.seen = 0
@@ -84,8 +92,9 @@ class Recorder(AbstractCapability[ToolContext]):
         """Ask the model, and record its response before anyone acts on it."""
         seen = self.seen
         started = time.monotonic()
+        settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
         try:
-            response = with_distinct_calls(await handler(request_context))
+            response = with_distinct_calls(await handler(replace(request_context, model_settings=settings or None)))
         finally:
             self._journal.end_stream()
         event = ModelResponded(

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
@@ -29,13 +30,20 @@ from bough.types import SystemClock
 
 
 class Runner:
-    """Runs one conversation once."""
+    """Runs one conversation once.
 
-    def __init__(self, journal: Journal, blueprint: Blueprint, surroundings: Surroundings, rules: Rules) -> None:
+    Args:
+        root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
+    """
+
+    def __init__(
+        self, journal: Journal, blueprint: Blueprint, surroundings: Surroundings, rules: Rules, *, root: UUID
+    ) -> None:
         self._journal = journal
         self._blueprint = blueprint
         self._surroundings = surroundings
         self._rules = rules
+        self._root = root
         self._steps = 0
         self._generation = 0
 
@@ -95,7 +103,7 @@ class Runner:
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
         guard = replace(rules.guard(journal.cid, journal.state.workspace), settled=journal.settled)
-        recorder = Recorder(journal, guard, streams=can_stream(model))
+        recorder = Recorder(journal, guard, cache_key=str(self._root), streams=can_stream(model))
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(
             journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
