@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -130,6 +132,8 @@ async def test_a_name_can_be_used_again_while_forks_of_the_deleted_one_live(stor
     there = await log.get("a")
     assert there is not None
     await log.delete("a", expected=there["revision"])
+    row = await store.get(id_of("a"))
+    assert (row.title, row.tags) == (None, {}), "nothing of what it said is left in lists"
     with pytest.raises(Conflict):
         await log.delete("a", expected=there["revision"])
     with pytest.raises(Conflict):
@@ -139,6 +143,28 @@ async def test_a_name_can_be_used_again_while_forks_of_the_deleted_one_live(stor
     assert texts(await log.history(entries[-1].id)) == ["one", "two"]
     assert [each["conversation_id"] for each in await log.list(scope="bert")] == ["a"]
     assert await log.list(scope="anna") == []
+    assert (await store.get(id_of("a"))).title == "anew"
+
+
+async def test_of_many_at_once_one_saves_or_deletes_and_the_others_are_told(store: EventStore) -> None:
+    """Whoever loses leaves nothing; a deletion that wins leaves nothing at all."""
+    log = MessageLog(store)
+    done = await asyncio.gather(*(saved(log, "c", str(n)) for n in range(8)), return_exceptions=True)
+    assert sorted(type(each).__name__ for each in done) == ["Conflict"] * 7 + ["list"]
+    (first,) = [each for each in done if isinstance(each, list)]
+    there = await log.get("c")
+    assert there is not None
+    assert await log.history(UUID(there["head_id"])) == first
+    entries = [chain(text, after=first[-1])[0] for text in "abcd"]
+    saves = [record("c", entry) for entry in entries]
+    works = [log.save(saves[n], [entries[n]], expected=there["revision"]) for n in range(4)]
+    done = await asyncio.gather(*works, log.delete("c", expected=there["revision"]), return_exceptions=True)
+    assert [type(each) for each in done].count(type(None)) == 1
+    assert {type(each) for each in done} == {type(None), Conflict}
+    if done[-1] is None:
+        assert await log.get("c") is None
+    else:
+        assert (await log.get("c") or {})["revision"] == saves[done.index(None)]["revision"]
 
 
 async def test_what_others_append_to_the_log_changes_nothing(store: EventStore) -> None:
