@@ -94,7 +94,7 @@ def draft(events: Sequence[Event]) -> Draft:
         return Draft((), {})
     from bough.events.codec import encode
 
-    rows = tuple(_row(event, encode(event)) for event in events)
+    rows = tuple([_row(event, encode(event)) for event in events])
     if len(rows) > 1 and len({row.id for row in rows}) < len(rows):
         raise Conflict("two of the events to append have the same id", hint="append each event once")
     return Draft(rows, _changes(events))
@@ -157,7 +157,7 @@ def _changes(events: Iterable[Event]) -> dict[str, Any]:
     for event in events:
         if event.kind == "StateChanged":
             changes |= {key: event.changes[key] for key in ("status", "title", "tags") if key in event.changes}
-    return _checked(changes)
+    return _checked(changes) if changes else changes
 
 
 def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
