@@ -45,17 +45,18 @@ def own(figures: Sequence[Figure], *, failed: Sequence[str], loads: tuple[float,
         failed: Benchmarks that came to no end.
         loads: The load average before and after.
     """
-    missed = sum(reached(figure) == "**no**" for figure in figures)
-    aimed = sum(figure.name in TARGETS for figure in figures)
+    kept = sum(reached(figure) == "yes" for figure in figures)
     lines = [
         f"{today()}, {machine()}. Load average {loads[0]:.1f} before, {loads[1]:.1f} after. Each value is a median of",
-        f"at least five rounds, in turns with its floor. {aimed - missed} of {aimed} targets were reached.",
+        f"at least five rounds, in turns with its floor. {kept} of {len(TARGETS)} targets were reached.",
         "",
         OWN,
         *map(_own_row, figures),
     ]
     if failed:
         lines += ["", f"Came to no end: {', '.join(failed)}."]
+    if unmeasured := [name for name in TARGETS if name not in {figure.name for figure in figures}]:
+        lines += ["", "Not measured, and not reached: " + "; ".join(unmeasured) + "."]
     return "\n".join(lines)
 
 
