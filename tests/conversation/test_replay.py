@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bough.conversation.condense import SummarizingCondenser
 from bough.conversation.replay import replay
-from bough.testing import tool_call
+from bough.events.model import Condensed
+from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -75,3 +78,94 @@ async def test_a_replay_can_stop_early(start: Any, scripted: Any) -> None:
     report = await replay(conversation, until=second)
     assert report.same
     assert report.output == "I looked"
+
+
+# What came from outside in the middle of a run.
+
+
+async def test_messages_that_came_in_the_middle_come_again_at_their_places(start: Any, scripted: Any) -> None:
+    """One while the model wrote, one while a tool ran, two before a run; each is answered where it was."""
+
+    def writing(_: Any) -> Any:
+        later.append(asyncio.ensure_future(conversation.send_message("while it writes")))
+        return tool_call("look", name="a")
+
+    async def look(name: str) -> str:
+        """Look."""
+        if not looked:
+            await conversation.send_message("while it looks")
+        looked.append(name)
+        return f"saw {name}"
+
+    later: list[Any] = []
+    looked: list[str] = []
+    steps = [writing, tool_call("look", name="b"), "first done", "second done"]
+    conversation = await start(scripted(*steps, tools=(look,)))
+    await conversation.send_message("look")
+    await conversation.send_message("and be quick")
+    await conversation.run()
+    await asyncio.gather(*later)
+    await conversation.send_message("once more")
+    await conversation.run()
+    report = await replay(conversation)
+    assert report.same, [difference.render() for difference in report.differences]
+    assert (report.output, looked) == ("second done", ["a", "b"] * 2)
+
+
+async def test_a_message_during_the_last_response_is_answered_again(start: Any, scripted: Any) -> None:
+    async def hold(_: Any) -> str:
+        await conversation.send_message("wait")
+        return "too late"
+
+    conversation = await start(scripted(hold, "waited"))
+    await conversation.send_message("go")
+    await conversation.run()
+    kinds = [stored.kind async for stored in conversation.events if stored.kind in ("UserMessage", "ModelResponded")]
+    assert kinds == ["UserMessage", "UserMessage", "ModelResponded", "ModelResponded"]
+    report = await replay(conversation)
+    assert report.same, [difference.render() for difference in report.differences]
+    assert report.output == "waited"
+
+
+async def test_summaries_come_from_the_record(start: Any, scripted: Any) -> None:
+    def look(name: str) -> str:
+        """Look."""
+        return f"saw {name}"
+
+    summarizer = ScriptedModel([f"summary {n}" for n in range(9)])
+    steps = [*(tool_call("look", name=str(n)) for n in range(8)), "done"]
+    conversation = await start(
+        scripted(*steps, tools=(look,)), condenser=SummarizingCondenser(model=summarizer, max_events=8, keep_first=1)
+    )
+    await conversation.send_message("look at eight things")
+    await conversation.run()
+    condensed = [stored.kind async for stored in conversation.events].count("Condensed")
+    assert condensed == summarizer.requests > 2
+    report = await replay(conversation)
+    assert report.same, [difference.render() for difference in report.differences]
+    assert summarizer.requests == condensed, "no model was asked again"
+
+
+async def test_what_a_person_had_condensed_is_condensed_again(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted("one", "two", "three", "four", "five", "what was said", "six"))
+    for text in "abcde":
+        await conversation.send_message(text)
+        await conversation.run()
+    assert await conversation.condense()
+    await conversation.send_message("f")
+    await conversation.run()
+    report = await replay(conversation)
+    assert report.same, [difference.render() for difference in report.differences]
+    assert conversation.agent.model.requests == 7, "no model was asked again"
+
+
+async def test_a_summary_that_is_not_reproduced_is_a_difference(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted("one", "two"))
+    await conversation.send_message("go")
+    await conversation.run()
+    await conversation.append(Condensed(start=0, stop=99, summary="of nothing", usage=None))
+    await conversation.append(Condensed(start=98, stop=99, summary="of what is not there", usage=None))
+    await conversation.send_message("go on")
+    await conversation.run()
+    report = await replay(conversation)
+    assert [difference.recorded["summary"] for difference in report.differences] == ["of what is not there"]

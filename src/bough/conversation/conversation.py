@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -242,7 +242,7 @@ class AsyncConversation:
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        await self._journal.append(*events_of(checked, self.state, self._triggers, self.skills), *said(verdict))
+        await self._journal.append(*self._events_of(checked), *said(verdict))
 
     async def run(self) -> RunResult:
         """Run until the model has answered everything, and return how it ended.
@@ -483,6 +483,17 @@ class AsyncConversation:
         await self.aclose()
 
     # How it does it.
+
+    def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
+        """Have `watch` told of every event as it happens, and return what brings a message in at that very place.
+
+        For replays: hooks are not asked, and the message is durable with what happens next.
+        """
+        self._journal.watchers.append(watch)
+        return lambda message: self._journal.stage(*self._events_of(message))
+
+    def _events_of(self, message: UserMessage) -> list[Event]:
+        return events_of(message, self.state, self._triggers, self.skills)
 
     async def _replace_agent(self, blueprint: Blueprint) -> None:
         await self._journal.append(StateChanged(changes=agent_changes(blueprint)), *standing_events(blueprint.standing))

@@ -13,13 +13,14 @@ from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.conversation import AsyncConversation
+from bough.conversation.score import Conductor, RecordedCondenser, Score, Turn
 from bough.conversation.setup import recorded_spec
 from bough.conversation.state import State, calls_of
 from bough.conversation.view import response_of
 from bough.errors import BoughError
 from bough.events import open_store
 from bough.events.codec import as_json
-from bough.events.model import ModelResponded, ToolCalled, ToolRejected, UserMessage
+from bough.events.model import ModelResponded, ToolCalled, ToolRejected
 from bough.events.record import StoredEvent
 from bough.execution.base import CodeExecutor
 from bough.guard import AlwaysConfirm, NeverConfirm, RuleAnalyzer
@@ -28,6 +29,7 @@ from bough.types import JsonObject
 COMPARED = frozenset(
     {
         "UserMessage",
+        "Condensed",
         "SkillActivated",
         "ModelResponded",
         "ToolCalled",
@@ -104,8 +106,9 @@ async def replay(
 ) -> ReplayReport:
     """Run the conversation again in a log of its own, in memory, and return what differs.
 
-    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one. A call that did
-    not run then does not run now, and one that the record does not have runs only where no policy asked about calls.
+    Tools and scripts really run, in the same workspace; no model is asked unless `model` names one. Messages that came
+    in the middle and summaries of what had grown too long come again at their places. A call that did not run then
+    does not run now, and one that the record does not have runs only where no policy asked about calls.
 
     Args:
         until: Events before this seq are replayed; None takes all.
@@ -138,7 +141,9 @@ async def rerun(
         model: Asked instead of the record.
     """
     responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
-    spec = agent.model_copy(update={"model": model or ReplayModel(responses)})
+    score = Score.of(record)
+    conductor = Conductor(score)
+    spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.while_writing)})
     agreed = _Agreed.by(record)
     store = await open_store("memory:")
     error: BoughError | None = None
@@ -152,12 +157,13 @@ async def rerun(
             title="replay",
             confirmation_policy=AlwaysConfirm(),
             security_analyzer=agreed.analyzer,
+            condenser=RecordedCondenser(score, lambda: conductor.responses),
         )
         async with again:
+            conductor.send = again._follow(conductor.watch)  # pyright: ignore[reportPrivateUsage]
             try:
-                for message in _turns(record):
-                    await again.send_message(message)
-                    await _run(again, agreed)
+                for turn in score.turns:
+                    await _take(again, turn, agreed)
             except BoughError as caught:
                 error = caught
             replayed = [stored async for stored in again.events]
@@ -210,6 +216,14 @@ class _Agreed:
         return None if self.others else NOT_AGREED
 
 
+async def _take(again: AsyncConversation, turn: Turn, agreed: _Agreed) -> None:
+    if turn.message is None:
+        await again.condense()
+    else:
+        await again.send_message(turn.message)
+        await _run(again, agreed)
+
+
 async def _run(again: AsyncConversation, agreed: _Agreed) -> None:
     """Run to the end, deciding each call as the record did."""
     await again.run()
@@ -229,15 +243,13 @@ def _spec(recorded: AsyncConversation) -> AgentSpec:
     return spec if is_code else recorded_spec(recorded.state)
 
 
-def _turns(record: Sequence[StoredEvent]) -> list[UserMessage]:
-    """Return the messages from outside that a response followed, as they were sent."""
-    messages = [stored for stored in record if isinstance(stored.event, UserMessage) and stored.event.sender == "user"]
-    last = max((stored.seq for stored in record if stored.kind == "ModelResponded"), default=-1)
-    return [UserMessage(content=stored.event.content) for stored in messages if stored.seq < last]  # pyright: ignore
-
-
 def _comparable(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
-    return [(stored.seq, _stable(as_json(stored))) for stored in events if stored.kind in COMPARED]
+    return [(stored.seq, _stable(_placeless(as_json(stored)))) for stored in events if stored.kind in COMPARED]
+
+
+def _placeless(event: JsonObject) -> JsonObject:
+    """Return the event without the numbers of other events, which may be others in a replay."""
+    return {key: event[key] for key in event if key not in ("start", "stop")} if event["kind"] == "Condensed" else event
 
 
 def _stable(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,9 +23,13 @@ class ReplayModel(Model[Any]):
         given: How many it has given.
     """
 
-    def __init__(self, responses: Sequence[ModelResponse]) -> None:
+    def __init__(
+        self, responses: Sequence[ModelResponse], *, writing: Callable[[int], Awaitable[None]] | None = None
+    ) -> None:
+        """Give `responses`; `writing` is awaited with the number of each before it is given."""
         super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
         self._responses = tuple(responses)
+        self._writing = writing
         self.given = 0
 
     @property
@@ -49,7 +53,7 @@ class ReplayModel(Model[Any]):
         Raises:
             ModelError: The record has no more.
         """
-        return self._next()
+        return await self._next()
 
     @asynccontextmanager
     async def request_stream(
@@ -60,13 +64,15 @@ class ReplayModel(Model[Any]):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         """Stream the next recorded response; raises as `request` does."""
-        yield PiecewiseResponse.of(self._next(), model_request_parameters)
+        yield PiecewiseResponse.of(await self._next(), model_request_parameters)
 
-    def _next(self) -> ModelResponse:
+    async def _next(self) -> ModelResponse:
         if self.given == len(self._responses):
             raise ModelError(
                 f"the record has {self.given} responses and one more was asked for",
                 hint="the run goes another way than the recorded one; the differences say where",
             )
+        if self._writing is not None:
+            await self._writing(self.given)
         self.given += 1
         return self._responses[self.given - 1]
