@@ -32,16 +32,25 @@ def split_name(name: str, *, what: str = "file name") -> list[str]:
     """Return the parts of a relative path.
 
     Raises:
-        InvalidInput: It is empty, absolute, too long, has a NUL, a backslash, an empty part, `.` or `..`.
+        InvalidInput: It is empty, absolute, too long, has half a surrogate pair, a NUL, a backslash, an empty part, `.`
+            or `..`.
     """
     parts = name.split("/")
-    bad = not name or "\0" in name or "\\" in name or len(os.fsencode(name)) > 1024
-    if bad or any(part in ("", ".", "..") or len(os.fsencode(part)) > 255 for part in parts):
+    bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
+    if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
         raise InvalidInput(
-            f"The {what} {name[:200]!r} is not a plain relative path.",
+            f"The {what} {name[:200]!a} is not a plain relative path.",
             hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
         )
     return parts
+
+
+def _size_bytes(name: str) -> int:
+    """Return how long a name is for the system; 0 when it cannot be one, because of half a surrogate pair."""
+    try:
+        return len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return 0
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Final
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.files import split_name
+from bough.execution.kinds import check_kinds
 from bough.execution.proxy import PORT, Rule
 
 WORK: Final = "/work"
@@ -25,7 +26,6 @@ MAX_INPUT_FILES: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_EXECUTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}\Z")
 _SYSTEM_FOLDERS = (
     "/bin",
     "/boot",
@@ -83,6 +83,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
     Raises:
         InvalidInput: Something in it is refused.
     """
+    check_kinds(request)
     _check_limits(request.limits)
     _check_files(request)
     python, argv, path0, code_file = _program(request)

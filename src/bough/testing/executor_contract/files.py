@@ -10,6 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput
 from bough.execution.base import (
+    CodeExecutionInput,
     CodeExecutor,
     ExecutionLimits,
     File,
@@ -39,7 +40,23 @@ class FilesContract(Contract):
         assert result.output_files == ()
 
     @pytest.mark.parametrize(
-        "name", ["../x", "/etc/x", "a/../../x", "", ".", "a//b", "a\0b", "a\\b", "a/", "./a", "x" * 300, "..", "a/./b"]
+        "name",
+        [
+            "../x",
+            "/etc/x",
+            "a/../../x",
+            "",
+            ".",
+            "a//b",
+            "a\0b",
+            "a\\b",
+            "a/",
+            "./a",
+            "x" * 300,
+            "..",
+            "a/./b",
+            "\ud800",
+        ],
     )
     async def test_names_that_lead_elsewhere_are_refused(self, executor: CodeExecutor, name: str) -> None:
         with pytest.raises(InvalidInput):
@@ -66,14 +83,42 @@ class FilesContract(Contract):
             {"limits": ExecutionLimits(memory_bytes=-1)},
             {"limits": ExecutionLimits(work_bytes=10), "input_files": (File(path="a", content=b"x" * 11),)},
             {"command": ()},
+            {"code": 5},
+            {"argv": "a b"},
+            {"argv": (1,)},
+            {"stdin": "text"},
+            {"env": {"A": 5}},
+            {"limits": None},
+            {"timeout_seconds": "3"},
+            {"input_files": ("a",)},
+            {"input_files": (File(path="a", content="text"),)},  # type: ignore[arg-type]
+            {"working_dir": "a\ud800"},
             {"script": "a.py"},
         ],
         ids=str,
     )
     async def test_bad_requests_are_refused_with_a_hint(self, executor: CodeExecutor, request_: dict[str, Any]) -> None:
+        arguments: dict[str, Any] = {"code": "pass", **request_}
         with pytest.raises(InvalidInput) as caught:
-            await self.run(executor, "pass", **request_)
+            await executor.execute(CodeExecutionInput(**arguments))
         assert caught.value.hint
+
+    @pytest.mark.parametrize("name", ["new\nline", "tab\t", "by\udcfftes", "\x1b[31m", "-rf", "*", "$HOME"])
+    async def test_strange_names_arrive_as_they_are(self, executor: CodeExecutor, name: str) -> None:
+        """A name is any bytes but NUL and the slash; those that are not plain text do not come back."""
+        code = (
+            "import os\n"
+            "name, = os.listdir('.')\n"
+            "print(ascii(name))\n"
+            "try: open(name, 'a').write('more')\n"
+            "except OSError: print('not for writing')"  # where a supervisor knows names as text only
+        )
+        result = await self.run(executor, code, input_files=(File(path=name, content=b"x"),))
+        told, *refused = result.stdout.decode().splitlines()
+        assert told == ascii(name)
+        back = {file.path: file.content for file in result.output_files}
+        assert back == ({name: b"xmore"} if name.isprintable() else {})
+        assert len(back) + len(result.output_skipped) + len(refused) == 1
 
     async def test_only_new_and_changed_files_come_back(self, executor: CodeExecutor) -> None:
         files = (File(path="same", content=b"1"), File(path="other", content=b"1"))

@@ -1,0 +1,63 @@
+"""Whether the values of a request are of the kinds that it declares; callers that nothing checks pass others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from bough.errors import InvalidInput
+from bough.execution.base import CodeExecutionInput, ExecutionLimits, File, Mount, Network
+
+_NOTHING: Final = type(None)
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "code": (str, _NOTHING),
+    "script": (str, _NOTHING),
+    "argv": (tuple, list),
+    "command": (tuple, list, _NOTHING),
+    "language": (str,),
+    "input_files": (tuple, list),
+    "mounts": (tuple, list),
+    "workspace": (str, _NOTHING),
+    "working_dir": (str,),
+    "timeout_seconds": (int, float, _NOTHING),
+    "env": (dict,),
+    "stdin": (bytes,),
+    "execution_id": (str, _NOTHING),
+    "output_globs": (tuple, list, _NOTHING),
+    "limits": (ExecutionLimits,),
+    "network": (Network,),
+}
+_ENTRIES: Final[dict[str, type]] = {
+    "argv": str,
+    "command": str,
+    "input_files": File,
+    "mounts": Mount,
+    "env": str,
+    "output_globs": str,
+}
+
+
+def check_kinds(request: CodeExecutionInput) -> None:
+    """Refuse a value of another kind than the field has, or an entry of one; O(values).
+
+    Raises:
+        InvalidInput: It names the field and what was found there.
+    """
+    for name, kinds in _KINDS.items():
+        _check(name, [getattr(request, name)], kinds)
+    for name, kind in _ENTRIES.items():
+        _check(f"an entry of {name}", getattr(request, name) or (), (kind,))
+    _check("a value of env", request.env.values(), (str,))
+    for file in request.input_files:
+        _check("the path of an input file", [file.path], (str,))
+        _check("the content of an input file", [file.content], (bytes,))
+        _check("the mode of an input file", [file.mode], (int,))
+    for mount in request.mounts:
+        _check("a folder of a mount", [mount.source, mount.target], (str,))
+
+
+def _check(what: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
+    for value in values:
+        if not isinstance(value, kinds):
+            names = " or ".join("None" if kind is _NOTHING else kind.__name__ for kind in kinds)
+            raise InvalidInput(f"{what} is of the kind {type(value).__name__}.", hint=f"It has to be {names}.")
