@@ -11,6 +11,7 @@ import typer
 from bough import __version__
 from bough.cli import options
 from bough.cli.group import Noun
+from bough.cli.spread import spread
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
 
@@ -78,7 +79,7 @@ def _noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
 
 def _function(module: str, name: str) -> Any:
     commands = import_module(f"bough.cli.commands.{module}")
-    return getattr(commands, name, None) or getattr(commands, f"{name}_")
+    return spread(getattr(commands, name, None) or getattr(commands, f"{name}_"))
 
 
 def _settings(name: str) -> dict[str, Any]:

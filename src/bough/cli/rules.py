@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bough.cli import options
 from bough.config import Settings
 from bough.errors import InvalidInput, Unavailable
 from bough.types import JsonObject
@@ -29,17 +30,17 @@ LIMITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOptions:
-    """The rules as they were typed; None was not said.
+    """The rules as they were typed; None was not said. A command that takes them has an option for each.
 
     Attributes:
-        secrets: `NAME`, or `NAME=VARIABLE` where the variable is called otherwise.
+        secret: `NAME`, or `NAME=VARIABLE` where the variable is called otherwise.
     """
 
-    policy: str | None = None
-    max_turns: int | None = None
-    max_tokens: int | None = None
-    max_cost_usd: float | None = None
-    secrets: Sequence[str] = ()
+    policy: options.Policy = None
+    max_turns: options.MaxTurns = None
+    max_tokens: options.MaxTokens = None
+    max_cost_usd: options.MaxCost = None
+    secret: options.Secret = None
 
     def given(self, settings: Settings, workspace: Path | None = None) -> GivenRules:
         """Return the rules for a conversation that is started or opened, the user's own hooks among them.
@@ -60,7 +61,7 @@ class RuleOptions:
             "confirmation_policy": policy_named(settings.policy if self.policy is None else self.policy),
             "hooks": own if workspace is None else find_hooks(home=home, project=workspace, trust=TrustStore(home)),
             "limits": self._limits(),
-            "secrets": _secrets(self.secrets),
+            "secrets": _secrets(self.secret or ()),
         }
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
@@ -89,7 +90,10 @@ class RuleOptions:
         return Limits(iterations=self.max_turns, total_tokens=self.max_tokens, cost_usd=self.max_cost_usd)
 
 
-def _secrets(named: Sequence[str]) -> Secrets:
+NO_RULES = RuleOptions()
+
+
+def _secrets(named: Iterable[str]) -> Secrets:
     """Return secrets that are read from the environment when a script needs them.
 
     Raises:

@@ -16,7 +16,7 @@ from bough.cli.agent_file import agent_of
 from bough.cli.keys import escape_pressed
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, renderer_for
-from bough.cli.rules import RuleOptions
+from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turn import Turn, started_note
@@ -47,11 +47,7 @@ def chat(
     workspace: options.Workspace = Path(),
     agent: options.Agent = None,
     executor: options.Executor = None,
-    policy: options.Policy = None,
-    max_turns: options.MaxTurns = None,
-    max_tokens: options.MaxTokens = None,
-    max_cost_usd: options.MaxCost = None,
-    secret: options.Secret = None,
+    rules: RuleOptions = NO_RULES,
     script_timeout: options.ScriptTimeout = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -66,9 +62,6 @@ def chat(
         skill_roots=None if id is None else skills,  # a new conversation records them with its agent
         script_timeout=script_timeout,
         cwd=workspace,
-    )
-    rules = RuleOptions(
-        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
     )
     with asyncio.Runner() as runner:
         roots = options.skill_roots_of(skills)

@@ -47,7 +47,7 @@ def approve(
         await conversation.approve(*(call or ()))
 
     settings = options.settings_of(home, store, script_timeout=script_timeout)
-    deciding = _Deciding("approve", id, settings, RuleOptions(secrets=secret or ()))
+    deciding = _Deciding("approve", id, settings, RuleOptions(secret=secret))
     return asyncio.run(deciding.run(decide, then_run=not no_run, json=json, no_stream=no_stream, timeout=timeout))
 
 
@@ -70,7 +70,7 @@ def reject(
         await conversation.reject(reason, *(call or ()))
 
     settings = options.settings_of(home, store, script_timeout=script_timeout)
-    deciding = _Deciding("reject", id, settings, RuleOptions(secrets=secret or ()))
+    deciding = _Deciding("reject", id, settings, RuleOptions(secret=secret))
     return asyncio.run(deciding.run(decide, then_run=not no_run, json=json, no_stream=no_stream, timeout=timeout))
 
 

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.agent_file import load_agent
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Report
-from bough.cli.rules import RuleOptions
+from bough.cli.rules import NO_RULES
 from bough.cli.target import Target
 from bough.cli.text import Line, Style, line
 from bough.config import Settings
@@ -65,7 +65,7 @@ async def _replayed(
 ) -> tuple[str, ReplayReport]:
     from bough.conversation.replay import replay
 
-    async with await opened_conversation(name, settings, RuleOptions()) as conversation:
+    async with await opened_conversation(name, settings, NO_RULES) as conversation:
         if until is not None and until > conversation.state.head:
             head = conversation.state.head
             raise InvalidInput(

@@ -13,7 +13,7 @@ from bough.cli import options
 from bough.cli.agent_file import agent_of
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, Report, renderer_for
-from bough.cli.rules import RuleOptions
+from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
 from bough.cli.turn import Turn, started_note
@@ -41,11 +41,7 @@ def run(
     agent: options.Agent = None,
     skill: options.Skill = None,
     executor: options.Executor = None,
-    policy: options.Policy = None,
-    max_turns: options.MaxTurns = None,
-    max_tokens: options.MaxTokens = None,
-    max_cost_usd: options.MaxCost = None,
-    secret: options.Secret = None,
+    rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     title: options.Title = None,
@@ -68,9 +64,6 @@ def run(
         cwd=workspace,
     )
     roots = options.skill_roots_of(skills)
-    rules = RuleOptions(
-        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
-    )
     renderer = renderer_for(json=json)
 
     async def main() -> int:
@@ -97,11 +90,7 @@ def resume(
     id: options.Conversation = "-",
     prompt: Message = None,
     model: options.Model = None,
-    policy: options.Policy = None,
-    max_turns: options.MaxTurns = None,
-    max_tokens: options.MaxTokens = None,
-    max_cost_usd: options.MaxCost = None,
-    secret: options.Secret = None,
+    rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     no_stream: options.NoStream = False,
@@ -116,9 +105,6 @@ def resume(
             "a conversation goes on at its end", hint=f"`bough fork {id}` branches off there, and the fork goes on"
         )
     settings = options.settings_of(home, store, script_timeout=script_timeout)
-    rules = RuleOptions(
-        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
-    )
     renderer = renderer_for(json=json)
 
     async def main() -> int:
@@ -149,11 +135,7 @@ def fork(
         str, typer.Option("--pending", metavar="close|drop", help="What becomes of calls that are open at the cut.")
     ] = "close",
     model: options.Model = None,
-    policy: options.Policy = None,
-    max_turns: options.MaxTurns = None,
-    max_tokens: options.MaxTokens = None,
-    max_cost_usd: options.MaxCost = None,
-    secret: options.Secret = None,
+    rules: RuleOptions = NO_RULES,
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     no_stream: options.NoStream = False,
@@ -165,9 +147,6 @@ def fork(
     target = Target.parse(id)
     tags = options.tags_of(tag)
     settings = options.settings_of(home, store, script_timeout=script_timeout)
-    rules = RuleOptions(
-        policy=policy, max_turns=max_turns, max_tokens=max_tokens, max_cost_usd=max_cost_usd, secrets=secret or ()
-    )
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
