@@ -135,6 +135,19 @@ def trusted_conversation(cli: Any) -> str:
     return cli.data("conv", "list")["conversations"][1]["id"]
 
 
+def test_a_run_is_logged_as_json_where_a_file_is_named(cli: Any, tmp_path: Path) -> None:
+    file = tmp_path / "run.log"
+    with OpenAIServer([writes("j.txt"), "quiet words"]) as server:
+        done = with_model(cli, server)("run", "write plum", BOUGH_LOG_JSON=str(file))
+    assert done.returncode == 0
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["event"] for line in told if line.get("tool") == "write_file"] == ["ToolCalled", "ToolReturned"]
+    assert told[-1]["status"] == "finished"
+    assert "plum" not in file.read_text()
+    wrong = cli("conv", "list", BOUGH_LOG_JSON=str(tmp_path / "no" / "where"))
+    assert (wrong.returncode, "cannot be written" in wrong.stderr) == (2, True)
+
+
 def test_an_agent_file_sets_prompt_and_tools_and_a_skill_may_be_named(cli: Any, workspace: Path) -> None:
     (workspace / "agent.yaml").write_text("name: scribe\nsystem_prompt: Write in Latin.\nworkspace_access: read\n")
     with OpenAIServer(["salve"]) as server:

@@ -48,6 +48,8 @@ async def test_a_run_is_one_trace(start: Any, scripted: Any, spans: InMemorySpan
     finished = spans.get_finished_spans()
     assert len({span.context.trace_id for span in finished if span.context}) == 1
     assert len(finished) >= 4, "the model's requests and the tool have spans of their own"
+    ids = {(span.attributes or {}).get("gen_ai.conversation.id") for span in finished}
+    assert ids == {str(conversation.id)}, "the conversation's id is on each"
     assert "plum" not in str([dict(span.attributes or {}) for span in finished])
 
 

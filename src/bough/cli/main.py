@@ -50,6 +50,7 @@ def run(argv: Sequence[str]) -> int:
 
     renderer = renderer_for(json=_wants_json(argv))
     try:
+        _log_to(os.environ.get("BOUGH_LOG_JSON", ""))
         return _invoke(argv, renderer)
     except BoughError as error:
         renderer.error(error)
@@ -63,6 +64,25 @@ def run(argv: Sequence[str]) -> int:
         fault = _fault(error)
         renderer.error(fault)
         return fault.exit_code
+
+
+def _log_to(file: str) -> None:
+    """Have what bough logs appended to a file as JSON, where one is named.
+
+    Raises:
+        InvalidInput: It cannot be written.
+    """
+    if not file:
+        return
+    from pathlib import Path
+
+    from bough.log import json_to_file
+
+    try:
+        json_to_file(Path(file))
+    except OSError as error:
+        hint = "BOUGH_LOG_JSON names a file, or nothing"
+        raise InvalidInput(f"the log {file} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _fill_in_streams() -> None:

@@ -15,6 +15,7 @@ from bough.agents.models.streaming import can_stream
 from bough.conversation.condense import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.journal import Journal
 from bough.conversation.lease import held_lease
+from bough.conversation.logbook import logged_run
 from bough.conversation.loop import Loop
 from bough.conversation.recorder import Recorder
 from bough.conversation.result import RunResult
@@ -26,7 +27,7 @@ from bough.conversation.trace import run_span
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
 from bough.events.record import Status
-from bough.types import SystemClock
+from bough.types import SystemClock, new_id
 
 
 class Runner:
@@ -56,7 +57,8 @@ class Runner:
         if state.waiting or not unfinished:
             return self.result(start)
         spec = self._blueprint.spec
-        with run_span(self._journal.cid, agent=spec.name, model=spec.model_name) as span:
+        named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
+        with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
             model = resolved_model(spec, self._surroundings.settings)[0]
             require_prices(model, self._rules.limits)
             async with held_lease(self._surroundings.store, self._journal.cid) as lease:
@@ -65,6 +67,7 @@ class Runner:
                 await self._held(model)
             result = self.result(start)
             span.end(result)
+            book.result = result
         return result
 
     async def _held(self, model: Any) -> None:

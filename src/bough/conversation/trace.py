@@ -36,9 +36,10 @@ class RunSpan:
 
 
 @contextmanager
-def run_span(cid: UUID, *, agent: str, model: str | None) -> Generator[RunSpan]:
+def run_span(cid: UUID, *, run: UUID, agent: str, model: str | None) -> Generator[RunSpan]:
     """Open the span of a run; an error that leaves the block is its status, by code, without any text of the user."""
-    attributes = {"gen_ai.conversation.id": str(cid), "gen_ai.agent.name": agent, "gen_ai.request.model": model or ""}
+    attributes = {"gen_ai.conversation.id": str(cid), "bough.run": str(run)}
+    attributes |= {"gen_ai.agent.name": agent, "gen_ai.request.model": model or ""}
     tracer = trace.get_tracer("bough")
     with tracer.start_as_current_span(
         "bough.run", attributes=attributes, record_exception=False, set_status_on_exception=False
