@@ -23,6 +23,9 @@ PROGRAMS = {
     "finalize": "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')",
     "generator": "def g():\n    try:\n        yield\n    finally:\n        print('closed')\na = g(); next(a)",
     "own stream": "import sys, io\nsys.stdout = io.TextIOWrapper(open(1, 'wb', closefd=False)); print('mine')",
+    "replaced output": "import sys\nsys.stdout.write('first')\nclass W:\n    def write(self, text): pass\n"
+    "    def flush(self): pass\nsys.stdout = W()",
+    "frozen objects": "import gc\nclass A:\n    def __del__(self): print('taken away')\na = A(); gc.freeze()",
     "closed output": "import sys; print('before'); sys.stdout.close()",
     "broken output": "import os; print('x', end=''); os.close(1)",
     "C buffers": "import ctypes; ctypes.CDLL(None).printf(b'from C')",

@@ -237,12 +237,12 @@ def hide_own_frames():
 
 def execute_main(program, namespace):
     """Run a program in this process, to its end."""
-    loaded = set(sys.modules)
+    loaded, frozen = set(sys.modules), gc.get_freeze_count()
     exec(program, namespace)
-    finish(loaded)
+    finish(loaded, frozen)
 
 
-def finish(loaded):
+def finish(loaded, frozen):
     """End the way an interpreter ends after a program that came to its last line; return where that is the only way.
 
     An interpreter takes its modules down one by one, which writes to every page of its memory. In a forked process all
@@ -251,15 +251,18 @@ def finish(loaded):
 
     Args:
         loaded: The names of the modules that were there before the program.
+        frozen: How many objects could not be seen before the program.
     """
     try:
         if "threading" in sys.modules:
             sys.modules["threading"]._shutdown()
         atexit._run_exitfuncs()
-        if _thread._count() or any(map(is_opaque, set(sys.modules) - loaded)) or any(map(has_an_end, gc.get_objects())):
+        if _thread._count() or gc.get_freeze_count() > frozen:
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
+        if any(map(is_opaque, set(sys.modules) - loaded)) or any(map(has_an_end, gc.get_objects())):
+            return
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            stream.flush()
     except BaseException:  # noqa: BLE001 - the interpreter comes across it again, and says so in its own way
         return
     call("exit", 0)  # the C library's own: it writes out what C code left in buffers
