@@ -94,6 +94,8 @@ def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> 
         (["x", "--store", "mongodb://x"], 2, "names no store"),
         (["x", "--store", "sqlite:////proc/none/x.db"], 6, "hint:"),
         (["x", "--timeout", "-1"], 2, "--timeout"),
+        (["x", "--timeout", "nan"], 2, "no number"),
+        (["x", "--policy", ""], 2, "no policy is called"),
     ],
 )
 def test_a_mistake_is_told_with_its_exit_code_and_leaves_no_conversation(

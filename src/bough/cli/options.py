@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,8 +45,17 @@ Workspace: TypeAlias = Annotated[
 ScriptTimeout: TypeAlias = Annotated[
     float | None, typer.Option("--script-timeout", metavar="SECONDS", min=0, help="Wall time of one script.")
 ]
+
+
+def _number(value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise InvalidInput("nan is no number of seconds", hint="for example 30")
+    return value
+
+
 Timeout: TypeAlias = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time of the whole run.")
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", min=0, callback=_number, help="Wall time of the whole run."),
 ]
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer at its end, not as it comes.")]
 Policy: TypeAlias = Annotated[
