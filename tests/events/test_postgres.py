@@ -89,6 +89,27 @@ async def test_one_event_alone_needs_no_arrays(store: PostgresEventStore) -> Non
     assert [stored.seq for stored in await store.tail(record.id, 9)] == [0, 1, 2]
 
 
+async def test_kept_plans_find_conversations_by_their_keys(store: PostgresEventStore) -> None:
+    """Plans made for a small store are used in a large one: a scan would make appends O(conversations)."""
+    record = await store.create()
+    for _ in range(8):
+        await asyncio.gather(*(store.append(record.id, [message()]) for _ in range(2)))
+        await store.append(record.id, [message()])
+        await store.fork(record.id)
+        assert len(await store.tail(record.id, 2)) == 2
+    with store._pool.connection() as db:
+        db.execute("set plan_cache_mode = force_generic_plan")
+        kept = db.execute("select name, statement, cardinality(parameter_types) from pg_prepared_statements").fetchall()
+        plans = {sql: plan(db, name, parameters) for name, sql, parameters in kept if parameters}
+    assert len(plans) >= 4
+    assert [sql for sql, plan in plans.items() if "Seq Scan" in plan] == []
+
+
+def plan(db: psycopg.Connection[Any], name: str, parameters: int) -> str:
+    nothing = ", ".join(["null"] * parameters)
+    return "\n".join(line for (line,) in db.execute(f"explain execute {name} ({nothing})".encode()))
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("cut", [None, 3])
 async def test_large_events_are_read_a_few_at_a_time(store: PostgresEventStore, reverse: bool, cut: int | None) -> None:

@@ -60,8 +60,13 @@ def connect(url: str, schema: str) -> Db:
 
 
 def configure(db: Db, schema: str) -> None:
-    """Make a connection work in a schema."""
-    db.execute(sql.SQL("set search_path to {}").format(sql.Identifier(schema)))
+    """Make a connection work in a schema, and find rows by their keys.
+
+    Plans are kept. One that was made while the tables were small would scan them, and go on doing so while they grow,
+    until the server counts anew: appends would cost O(conversations). What must scan still does; it is no work for a
+    compiler.
+    """
+    db.execute(sql.SQL("set search_path to {}; set enable_seqscan = off; set jit = off").format(sql.Identifier(schema)))
 
 
 def migrate(db: Db, url: str, schema: str) -> None:
