@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 from pydantic_ai import Agent
@@ -40,7 +39,15 @@ def test_a_key_in_env_chooses_that_providers_default_and_is_the_one_used() -> No
     assert resolved.model.client.api_key == "sk-from-env"
 
 
-@pytest.mark.skipif(find_spec("anthropic") is not None, reason="tests what happens without the anthropic package")
+@pytest.fixture
+def without_anthropic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package cannot be imported, as where it is not installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "anthropic" or name.endswith(".anthropic")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+
+@pytest.mark.usefixtures("without_anthropic")
 def test_a_key_without_its_package_is_told_and_does_not_stop_the_run() -> None:
     resolved = resolve_model(None, env={"ANTHROPIC_API_KEY": "x"})
     assert resolved.name == "offline"
@@ -48,7 +55,7 @@ def test_a_key_without_its_package_is_told_and_does_not_stop_the_run() -> None:
     assert resolve_model(None, env={"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}).name.startswith("openai:")
 
 
-@pytest.mark.skipif(find_spec("anthropic") is not None, reason="tests what happens without the anthropic package")
+@pytest.mark.usefixtures("without_anthropic")
 def test_a_missing_package_names_the_extra() -> None:
     with pytest.raises(Unavailable, match="anthropic") as caught:
         resolve_model("anthropic:claude-sonnet-5-5", env={"ANTHROPIC_API_KEY": "x"})
