@@ -1,18 +1,21 @@
-"""One offline run end to end (prompt, plan, sandboxed script, answer) against the bare script.
+"""One offline run end to end (prompt, plan, sandboxed script, answer) against the bare script; and its interruption.
 
-Once as a command, which has everything to import, and once in a process that has done so.
+Once as a command, which has everything to import, and once in a process that has done so. An interruption of a script
+that ignores signals and has left daemons lasts until the status is `paused` and all of them are gone; its floor is to
+kill the same script's process group without a sandbox, which leaves the daemons that changed theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from harness import compare, compare_async
+from harness import Figure, compare, compare_async, in_turns_async, seconds_async
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPT = EXAMPLES / "skills" / "csv-profile" / "scripts" / "profile.py"
@@ -72,11 +75,71 @@ async def in_process(home: str) -> None:
         await store.aclose()
 
 
+STUBBORN = """
+trap '' TERM INT HUP QUIT
+for n in 1 2 3; do setsid sh -c 'trap "" TERM INT HUP; echo $$ >> daemons; exec sleep 30' >/dev/null 2>&1 & done
+while [ "$(wc -l < daemons 2>/dev/null)" != 3 ]; do :; done
+touch started
+while :; do sleep 30; done
+"""
+
+
+async def interruptions(home: str) -> None:
+    """Measure how long a script that will not end lives on after an interrupt."""
+    from bough import AgentSpec, AsyncConversation, LocalSandboxCodeExecutor, Settings, open_store
+    from bough.testing import ScriptedModel, tool_call
+
+    store, executor = await open_store("memory:"), LocalSandboxCodeExecutor()
+
+    async def started(folder: Path) -> None:
+        while not (folder / "started").exists():
+            await asyncio.sleep(0.002)
+
+    async def ours() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            spec = AgentSpec(
+                model=ScriptedModel([tool_call("run_command", command=STUBBORN)]), skills=(), workspace_access="run"
+            )
+            conversation = await AsyncConversation.create(
+                spec, workspace=folder, store=store, executor=executor, settings=Settings.load(home)
+            )
+            await conversation.send_message("go")
+            run = asyncio.create_task(conversation.run())
+            await started(Path(folder))
+            taken = await seconds_async(conversation.interrupt)
+            if (await run).status != "paused":
+                raise RuntimeError("it was not interrupted")
+            return taken
+
+    async def killed() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            process = await asyncio.create_subprocess_exec("sh", "-c", STUBBORN, cwd=folder, start_new_session=True)
+            await started(Path(folder))
+
+            async def kill() -> None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+
+            taken = await seconds_async(kill)
+            for daemon in (Path(folder) / "daemons").read_text().split():
+                os.kill(int(daemon), signal.SIGKILL)
+            return taken
+
+    try:
+        values, floors = await in_turns_async(ours, killed, rounds=5)
+    finally:
+        await executor.aclose()
+        await store.aclose()
+    name = "run: interrupt of a script that ignores signals and left daemons, until all are gone"
+    Figure.of(name, [1000 * v for v in values], [1000 * f for f in floors], unit="ms").report()
+
+
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as home:
         compare("run: bough run, a process of its own", lambda: command(home), bare)
         asyncio.run(in_process(home))
+        asyncio.run(interruptions(home))
 
 
 if __name__ == "__main__":
