@@ -133,7 +133,9 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         try:
             number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
         except sqlite3.IntegrityError:
-            return self._same_fork(record, source, at)
+            if self.row(record.id) is None:
+                raise  # not the id: a value of a kind that the table does not take
+            return self._same_fork(record, at)
         self.insert_events(record.id, number, base, draft)
         return record
 
@@ -191,7 +193,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         row = self.db.execute(self.sql["event_id"], (owner << SEQ_BITS | seq - 1,)).fetchone()
         return row and UUID(bytes=row[0])
 
-    def _same_fork(self, wanted: ConversationRecord, source: _Source, at: Cut | None) -> ConversationRecord:
+    def _same_fork(self, wanted: ConversationRecord, at: Cut | None) -> ConversationRecord:
         """Return the fork that has the id already, if it is what is wanted."""
         there = self.peek(wanted.id)
         same = not there.deleted and there.forked_from == wanted.forked_from and there.lineage == wanted.lineage
