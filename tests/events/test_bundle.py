@@ -53,6 +53,25 @@ async def test_a_forged_signature_is_no_bundle(tmp_path: Path) -> None:
         await MemoryEventStore().import_(io.BytesIO(forged))
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "ends too early"),
+        (b"\x00\xff", "line 1 is no JSON"),
+        (b'{"format": "bough-bundle", "version": 1}\n{"seq":', "line 2 is no JSON"),
+        (b"{}", "lacks 'format'"),
+        (b"7", "of the wrong kind"),
+        (b'{"format": "tar", "version": 1}', "it is tar"),
+        (b'{"format": "bough-bundle", "version": 1}\n{"seq": 0}', "lacks"),
+    ],
+)
+async def test_what_is_wrong_with_a_broken_bundle_is_said_in_words(content: bytes, says: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        await MemoryEventStore().import_(io.BytesIO(content))
+    assert says in error.value.message
+    assert "Error(" not in error.value.message
+
+
 async def test_a_salvaged_bundle_is_for_reading_only(sqlite: SqliteEventStore) -> None:
     record = await sqlite.create(events=[UserMessage.text(str(i)) for i in range(5)])
     db = sqlite3.connect(sqlite.path, isolation_level=None)

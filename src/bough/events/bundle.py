@@ -248,14 +248,24 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Any, list
                 return header, events
             digest.update(line)
             events.append(_event_from_json(value))
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
-        raise _no_bundle(f"a line is not what it should be: {error!r}") from error
+    except KeyError as error:
+        raise _no_bundle(f"something in it lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise _no_bundle(f"something in it is of the wrong kind: {error}") from error
+    except StopIteration:
+        pass
     raise _no_bundle("it ends too early")
 
 
 def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
+    number = 0
     while line := file.readline(_MAX_LINE_BYTES):
-        yield line, json.loads(line)
+        number += 1
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise _no_bundle(f"line {number} is no JSON") from error
+        yield line, value
 
 
 def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes] | None) -> None:

@@ -195,9 +195,8 @@ def _unknown_model(name: str) -> InvalidInput:
     provider, separator, model = name.partition(":")
     providers = sorted({known.partition(":")[0] for known in known} | {"azure", "ollama", "openrouter", *_OPENAI})
     if provider in providers and not model:
-        examples = [known for known in known if known.startswith(f"{provider}:")]
-        return InvalidInput(f"{name!r} names no model", hint=f"for example {(examples or [f'{provider}:NAME'])[0]}")
-    if separator and model:
+        return InvalidInput(f"{name!r} names no model", hint=f"put its name behind it: {provider}:NAME")
+    if separator and model.strip():
         near = get_close_matches(provider, [*providers, OFFLINE], 1)
         hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
         return InvalidInput(f"unknown provider {provider!r}", hint=hint)
