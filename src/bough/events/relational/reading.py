@@ -204,7 +204,7 @@ def missing(lo: int, hi: int) -> CorruptLog:
 def events_of(rows: Iterable[Any], first: int, *, step: int = 1, budget: float = inf) -> list[StoredEvent]:
     """Return the events in rows `(seq, id, kind, ts, data, digest)`, as many as a budget of bytes allows, at least one.
 
-    All in one loop, since it runs once for every event that is ever read.
+    All in one loop, `digest_of` written out, since it runs once for every event that is ever read.
 
     Args:
         first: The seq of the first one.
