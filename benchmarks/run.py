@@ -78,7 +78,7 @@ async def in_process(home: str) -> None:
 STUBBORN = """
 trap '' TERM INT HUP QUIT
 for n in 1 2 3; do setsid sh -c 'trap "" TERM INT HUP; echo $$ >> daemons; exec sleep 30' >/dev/null 2>&1 & done
-while [ "$(wc -l < daemons 2>/dev/null)" != 3 ]; do :; done
+while [ "$({ wc -l < daemons; } 2>/dev/null)" != 3 ]; do :; done
 touch started
 while :; do sleep 30; done
 """
