@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, staging
 from bough.conversation import view as view_module
 from bough.conversation.condense import KeepFirstCondenser
 from bough.conversation.journal import Journal
@@ -72,6 +72,41 @@ def assert_pairs(messages: Any) -> None:
         if isinstance(before, ModelResponse):
             calls = [call.tool_call_id for call in before.tool_calls]
             assert calls == [part.tool_call_id for part in after.parts if part.part_kind == "tool-return"]
+
+
+async def test_a_step_costs_the_same_however_many_came_before(
+    start: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of bough's own functions are counted, which no machine makes slower; PydanticAI's grow with its history."""
+    monkeypatch.setattr(staging, "LINGER_SECONDS", 60)
+
+    async def add(n: int) -> int:
+        """Add one."""
+        return n + 1
+
+    async def cost(steps: int) -> int:
+        calls = 0
+
+        def count(frame: Any, event: str, _: Any) -> None:
+            nonlocal calls
+            calls += event == "call" and "/bough/" in frame.f_code.co_filename
+
+        conversation = await start(
+            scripted(*(tool_call("add", n=n) for n in range(steps - 1)), "done", tools=(add,)),
+            confirmation_policy=ConfirmRisky(confirm_unknown=False),
+        )
+        await conversation.send_message("count")
+        profiler = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            await conversation.run()
+        finally:
+            sys.setprofile(profiler)
+        return calls
+
+    short, middle, long = [await cost(steps) for steps in (10, 40, 100)]
+    early, late = (middle - short) / 30, (long - middle) / 60
+    assert late <= early * 1.05, f"a step took {early:.0f} calls at first and {late:.0f} later"
 
 
 async def test_an_event_costs_the_same_whatever_came_before() -> None:
