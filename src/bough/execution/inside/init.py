@@ -13,6 +13,7 @@ where another first process is in charge.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false
 # ruff: noqa: S606, S302, S102 - as little as possible is imported, for old Pythons too
 
 import _signal as signal  # signal itself imports enum, which costs more than all the rest
