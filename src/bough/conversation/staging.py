@@ -23,7 +23,7 @@ from bough.events.model import Event, SkillActivated, UserMessage
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 
-LINGER_SECONDS = 0.002
+LINGER_SECONDS = 0.02
 """How long a staged event waits for others to be written with it when nothing waits for it."""
 
 
