@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import psycopg
@@ -92,17 +93,23 @@ async def test_one_event_alone_needs_no_arrays(store: PostgresEventStore) -> Non
 async def test_kept_plans_find_conversations_by_their_keys(store: PostgresEventStore) -> None:
     """Plans made for a small store are used in a large one: a scan would make appends O(conversations)."""
     record = await store.create()
-    for _ in range(8):
+    for _ in range(40):  # so often that each statement is kept by one connection at least, whichever gets it
         await asyncio.gather(*(store.append(record.id, [message()]) for _ in range(2)))
         await store.append(record.id, [message()])
         await store.fork(record.id)
         assert len(await store.tail(record.id, 2)) == 2
-    with store._pool.connection() as db:
-        db.execute("set plan_cache_mode = force_generic_plan")
-        kept = db.execute("select name, statement, cardinality(parameter_types) from pg_prepared_statements").fetchall()
-        plans = {sql: plan(db, name, parameters) for name, sql, parameters in kept if parameters}
+    plans: dict[str, str] = {}
+    with ExitStack() as stack:
+        for _ in range(store._pool.get_stats()["pool_size"]):
+            plans |= kept_plans(stack.enter_context(store._pool.connection()))
     assert len(plans) >= 4
     assert [sql for sql, plan in plans.items() if "Seq Scan" in plan] == []
+
+
+def kept_plans(db: psycopg.Connection[Any]) -> dict[str, str]:
+    db.execute("set plan_cache_mode = force_generic_plan")
+    kept = db.execute("select name, statement, cardinality(parameter_types) from pg_prepared_statements").fetchall()
+    return {sql: plan(db, name, parameters) for name, sql, parameters in kept if parameters}
 
 
 def plan(db: psycopg.Connection[Any], name: str, parameters: int) -> str:
