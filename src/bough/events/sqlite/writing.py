@@ -145,7 +145,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         """Insert a conversation's row and return its number."""
         created, updated = microseconds(record.created), microseconds(record.updated)
         at = None if record.forked_at == record.base else record.forked_at
-        places = (record.id.bytes, parent, record.base, record.head, forked_from, at, root, record.generation)
+        source = None if forked_from == parent else forked_from
+        places = (record.id.bytes, parent, record.base, record.head, source, at, root, record.generation)
         times = (record.deleted, created, None if updated == created else updated)
         status = None if record.status == "idle" else record.status
         words = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))

@@ -8,7 +8,7 @@ create table conversation (
   parent integer,               -- owner of the event at base - 1
   base integer not null,        -- events shared; own events start at this seq
   head integer not null,        -- events in all
-  forked_from integer,          -- what the caller forked
+  forked_from integer,          -- what the caller forked; null: the same as parent
   forked_at integer,            -- null: the same as base
   root integer,                 -- null: itself
   generation integer not null,

@@ -1,8 +1,9 @@
 -- Every statement the SQLite store issues, except pragmas and migrations.
+-- What was forked is mostly what owns the last shared event: `forked_from` is null then, and its index is left alone.
 
 -- name: row_of
 -- What a write has to know about a conversation.
-select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage
+select cid, parent, base, head, ifnull(forked_from, parent), forked_at, root, generation, deleted, lineage
 from conversation where id = ?;
 
 -- name: insert_conversation
@@ -49,7 +50,7 @@ select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
 left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = c.forked_from
+left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
 where c.id = :id;
 
 -- name: records
@@ -63,7 +64,7 @@ select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
 left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = c.forked_from
+left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
 where (:include_deleted or not c.deleted)
   and (:status is null or ifnull(c.status, 'idle') = :status)
   and (:owner is null or c.owner = :owner)
@@ -79,7 +80,8 @@ limit :limit;
 
 -- name: children
 select f.id from conversation f
-where f.forked_from = (select cid from conversation where id = :id) and not f.deleted
+where (f.forked_from = (select cid from conversation where id = :id)
+       or f.forked_from is null and f.parent = (select cid from conversation where id = :id)) and not f.deleted
 order by f.cid;
 
 -- name: latest
@@ -146,9 +148,10 @@ where cid = :cid;
 
 -- name: grave
 -- What deciding about a tombstone's remains takes: its own numbers, the furthest cut into it, whether a fork names it.
-select c.parent, c.base, c.head, c.forked_from, c.deleted,
+select c.parent, c.base, c.head, ifnull(c.forked_from, c.parent), c.deleted,
        (select max(p.base) from conversation p where p.parent = c.cid),
-       exists (select 1 from conversation f where f.forked_from = c.cid)
+       exists (select 1 from conversation f
+               where f.forked_from = c.cid or f.forked_from is null and f.parent = c.cid)
 from conversation c where c.cid = :cid;
 
 -- name: drop_events
@@ -156,7 +159,7 @@ delete from event where k >= :cid << 32 | :lo and k < :cid << 32 | :hi;
 
 -- name: trim
 -- A tombstone keeps what forks reach, and no claim on its own parent once nothing reaches through it.
-update conversation set head = :head, parent = :parent where cid = :cid;
+update conversation set head = :head, forked_from = ifnull(forked_from, parent), parent = :parent where cid = :cid;
 
 -- name: drop_conversation
 delete from conversation where cid = :cid;
@@ -166,7 +169,8 @@ delete from conversation where cid = :cid;
 with recursive below (cid) as (
   select :cid
   union
-  select f.cid from below join conversation f on f.forked_from = below.cid)
+  select f.cid from below join conversation f
+    on f.forked_from = below.cid or f.forked_from is null and f.parent = below.cid)
 select f.id from conversation f join below on f.cid = below.cid
 where not f.deleted and f.cid <> :cid order by f.cid desc;
 
