@@ -22,7 +22,9 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
-    """End the run when its workspace outgrows `work_bytes`, or, without a control group, its memory `memory_bytes`.
+    """End the run when its workspace outgrows `work_bytes`, or its memory `memory_bytes`.
+
+    Memory is left to the kernel where the run has been in a control group from its beginning.
 
     Args:
         group: What the run is moved into after the first look, unless it is in a group already.
@@ -31,10 +33,10 @@ async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGr
     room = limits.work_bytes
     if plan.workspace is not None:
         room += await asyncio.to_thread(work_bytes, workspace, 1 << 62)
+    bounded = workspace.group is not None or group.entered  # memory taken before is counted elsewhere for ever
     await asyncio.sleep(SECONDS)
     if workspace.group is None:
         await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
-    bounded = workspace.group is not None or group.entered
     while True:
         await asyncio.sleep(SECONDS)
         if await asyncio.to_thread(work_bytes, workspace, room) > room:
