@@ -120,7 +120,7 @@ class Blueprint:
                 own_deps=self.spec.deps,
                 model=model,
                 instructions=instructions,
-                toolsets=[*toolsets, FunctionToolset(self.spec.tools)],
+                toolsets=[*toolsets, *([FunctionToolset(self.spec.tools)] if self.spec.tools else [])],
                 paths=self.paths,
             )
         return Agent(
