@@ -33,7 +33,8 @@ async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGr
     room = limits.work_bytes
     if plan.workspace is not None:
         room += await asyncio.to_thread(work_bytes, workspace, 1 << 62)
-    bounded = workspace.group is not None or group.entered  # memory taken before is counted elsewhere for ever
+    fresh = group.entered and plan.request.execution_id is None  # a session may have been there before its group
+    bounded = workspace.group is not None or fresh  # memory that was taken before is counted elsewhere for ever
     await asyncio.sleep(SECONDS)
     if workspace.group is None:
         await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
