@@ -36,7 +36,7 @@ class Target:
         return measured >= self.bound if self.least else measured <= self.bound
 
     def __str__(self) -> str:
-        return f"{'≥' if self.least else '≤'} {self.bound:g}{f' {self.unit}' if self.unit else '×'}"
+        return f"{'≥' if self.least else '≤'} {self.bound:.3g}{f' {self.unit}' if self.unit else '×'}"
 
 
 TARGETS: Mapping[str, Target] = {
