@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncIterator
 
 import pytest
 
-from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
+from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor
 
 pytestmark = pytest.mark.anyio
 
@@ -41,18 +40,6 @@ PROGRAMS = {
 """Programs by what is special about their ends, or about what is put off until a program asks for it."""
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def executor(anyio_backend: str) -> AsyncIterator[LocalSandboxCodeExecutor]:
-    executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
-    yield executor
-    await executor.aclose()
-
-
 def bare(program: str, python: str) -> tuple[bytes, int]:
     """Return what an interpreter outside of any sandbox prints, and its exit code."""
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
@@ -65,24 +52,24 @@ def bare(program: str, python: str) -> tuple[bytes, int]:
 @pytest.mark.parametrize("kind", ["cold", "warm"])
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_a_program_ends_as_in_an_interpreter_of_its_own(
-    name: str, kind: str, executor: LocalSandboxCodeExecutor
+    name: str, kind: str, namespaces: LocalSandboxCodeExecutor
 ) -> None:
-    where = (await executor.execute(CodeExecutionInput(code="import sys; print(sys.executable)"))).stdout
+    where = (await namespaces.execute(CodeExecutionInput(code="import sys; print(sys.executable)"))).stdout
     request = CodeExecutionInput(code=PROGRAMS[name], execution_id="warm" if kind == "warm" else None)
     if kind == "warm":
-        assert await executor.warm_up(request)
-    result = await executor.execute(request)
+        assert await namespaces.warm_up(request)
+    result = await namespaces.execute(request)
     assert (result.stdout, result.exit_code) == bare(PROGRAMS[name], where.decode().strip()), result.stderr
 
 
 @pytest.mark.parametrize("kind", ["cold", "warm"])
-async def test_what_was_not_closed_is_written_all_the_same(kind: str, executor: LocalSandboxCodeExecutor) -> None:
+async def test_what_was_not_closed_is_written_all_the_same(kind: str, namespaces: LocalSandboxCodeExecutor) -> None:
     code = "import sqlite3\nf = open('left open', 'w'); f.write('text')\n"
     code += "c = sqlite3.connect('db'); c.execute('pragma journal_mode=wal'); c.execute('create table t (x)')"
     request = CodeExecutionInput(code=code, execution_id="warm" if kind == "warm" else None)
     if kind == "warm":
-        assert await executor.warm_up(request)
-    result = await executor.execute(request)
+        assert await namespaces.warm_up(request)
+    result = await namespaces.execute(request)
     files = {file.path: file.content for file in result.output_files}
     assert files.keys() == {"left open", "db"}, "a database that is closed has no log beside it"
     assert files["left open"] == b"text"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 
 import pytest
 
-from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
+from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor
 
 pytestmark = pytest.mark.anyio
 
@@ -70,44 +69,32 @@ sleep 0.01; timeout 5 true; nice true; echo "$word $(seq 3 | sort -r | tr -d '\\
 """
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def executor(anyio_backend: str) -> AsyncIterator[LocalSandboxCodeExecutor]:
-    executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
-    yield executor
-    await executor.aclose()
-
-
-async def test_a_call_that_is_not_listed_is_not_implemented(executor: LocalSandboxCodeExecutor) -> None:
-    result = await executor.execute(CodeExecutionInput(code=UNLISTED))
+async def test_a_call_that_is_not_listed_is_not_implemented(namespaces: LocalSandboxCodeExecutor) -> None:
+    result = await namespaces.execute(CodeExecutionInput(code=UNLISTED))
     assert result.stdout.split() == [b"ENOSYS"] * 3, result.stderr
 
 
-async def test_threads_processes_and_files_of_python(executor: LocalSandboxCodeExecutor) -> None:
-    result = await executor.execute(CodeExecutionInput(code=THREADS_AND_PROCESSES))
+async def test_threads_processes_and_files_of_python(namespaces: LocalSandboxCodeExecutor) -> None:
+    result = await namespaces.execute(CodeExecutionInput(code=THREADS_AND_PROCESSES))
     assert (result.stdout, result.exit_code) == (b"works\n", 0), result.stderr
 
 
-async def test_node_with_workers_and_children(executor: LocalSandboxCodeExecutor) -> None:
+async def test_node_with_workers_and_children(namespaces: LocalSandboxCodeExecutor) -> None:
     assert shutil.which("node", path="/usr/local/bin:/usr/bin:/bin"), "apt-get install nodejs"
-    result = await executor.execute(CodeExecutionInput(code=NODE, language="node"))
+    result = await namespaces.execute(CodeExecutionInput(code=NODE, language="node"))
     assert result.stdout == b"text 64 7\n", result.stderr
 
 
-async def test_a_shell_with_pipes_links_and_traps(executor: LocalSandboxCodeExecutor) -> None:
-    result = await executor.execute(CodeExecutionInput(code=SHELL, language="bash"))
+async def test_a_shell_with_pipes_links_and_traps(namespaces: LocalSandboxCodeExecutor) -> None:
+    result = await namespaces.execute(CodeExecutionInput(code=SHELL, language="bash"))
     assert result.stdout.split() == b"p fifo /work/g through 321 trapped".split(), result.stderr
 
 
 @pytest.mark.parametrize("bit", [0o4000, 0o2000])
-async def test_no_setuid_file_without_a_name(executor: LocalSandboxCodeExecutor, bit: int) -> None:
+async def test_no_setuid_file_without_a_name(namespaces: LocalSandboxCodeExecutor, bit: int) -> None:
     """A file can be made without a name, and be given one later."""
     code = f"import os\nfd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o755 | {bit})\n"
     code += "os.link(f'/proc/self/fd/{fd}', 'made', follow_symlinks=True)"
-    result = await executor.execute(CodeExecutionInput(code=code))
+    result = await namespaces.execute(CodeExecutionInput(code=code))
     assert b"PermissionError" in result.stderr
     assert result.output_files == ()

@@ -251,7 +251,12 @@ def _write_wheel(file: Path) -> None:
         wheel.writestr(f"{info}/RECORD", "")
 
 
-@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+@pytest.fixture
+def uv() -> None:
+    assert find_uv() is not None, "`make setup` installs uv"
+
+
+@pytest.mark.usefixtures("uv")
 async def test_declared_dependencies_come_through_uv_where_something_may_be_reached(
     skill: Skill, executor: CodeExecutor
 ) -> None:
@@ -287,7 +292,7 @@ def package_index(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.skipif(find_uv() is None, reason="uv is not installed")
+@pytest.mark.usefixtures("uv")
 async def test_dependencies_are_fetched_from_a_named_domain_and_from_nowhere_else(
     skill: Skill, executor: CodeExecutor, package_index: str
 ) -> None:
