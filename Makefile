@@ -7,6 +7,8 @@ CODE := src tests benchmarks examples
 # Slow tests run in CI; here only when asked for: make test SLOW=1
 SLOW ?= $(CI)
 TESTS ?= tests
+# What the tests need beside the development tools
+EXTRAS := --extra a2a --extra docker --extra evals --extra postgres --extra server
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs format requirements
@@ -55,5 +57,5 @@ docs: $(READY) ## run the examples in the documentation and check its links
 requirements: $(READY) ## pin the dependencies anew (versions only)
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --no-header --no-annotate --quiet --upgrade \
 	  -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --no-header --no-annotate --quiet \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --group dev --universal --python-version 3.11 --no-header --no-annotate --quiet \
 	  --upgrade -c requirements.txt -o requirements-dev.txt
