@@ -2,10 +2,14 @@
 
 BoughError
 ├── InvalidInput            a value the caller gave is wrong
+│   ├── Malformed           it cannot be read at all
+│   └── TooLarge            it is longer than what is taken
 ├── NotFound                the thing named does not exist
 ├── PermissionDenied        policy, trust or tenancy forbids it
+│   └── Unauthenticated     nobody knows who asks
 ├── Conflict                it exists, is running, or has moved on
-│   └── InvalidTransition   a state change the state machine does not allow
+│   ├── InvalidTransition   a state change the state machine does not allow
+│   └── Stale               it is no longer what the caller saw
 ├── LimitExceeded           a budget or bound was reached
 ├── Unavailable             something needed is not there (now)
 │   └── SandboxUnavailable  no isolation that is strong enough works here
@@ -14,6 +18,7 @@ BoughError
 ├── ExecutorError           a script could not be run at all
 ├── ModelError              the model failed or answered nonsense
 ├── ConnectError            an MCP or A2A peer failed
+├── NotSupported            bough does not do this
 └── Interrupted             a person or a signal stopped the work
 """
 
@@ -32,19 +37,24 @@ class Outcome(NamedTuple):
 
 OUTCOMES: Mapping[str, Outcome] = {
     "internal": Outcome(500, 1),
+    "malformed": Outcome(400, 2),
+    "too_large": Outcome(413, 2),
     "invalid_input": Outcome(422, 2),
     "not_found": Outcome(404, 3),
+    "unauthenticated": Outcome(401, 4),
     "permission_denied": Outcome(403, 4),
     "limit_exceeded": Outcome(429, 5),
     "unavailable": Outcome(503, 6),
     "sandbox_unavailable": Outcome(503, 6),
     "conflict": Outcome(409, 7),
     "invalid_transition": Outcome(409, 7),
+    "stale": Outcome(412, 7),
     "store_error": Outcome(503, 6),
     "corrupt_log": Outcome(500, 6),
     "executor_error": Outcome(502, 1),
     "model_error": Outcome(502, 1),
     "connect_error": Outcome(502, 6),
+    "not_supported": Outcome(501, 2),
     "timeout": Outcome(504, 124),
     "interrupted": Outcome(499, 130),
 }
@@ -104,6 +114,18 @@ class InvalidInput(BoughError):
     code = "invalid_input"
 
 
+class Malformed(InvalidInput):
+    """What was sent cannot be read at all: no JSON, a bad encoding, a bad header."""
+
+    code = "malformed"
+
+
+class TooLarge(InvalidInput):
+    """What was sent is longer than what is taken."""
+
+    code = "too_large"
+
+
 class NotFound(BoughError):
     """The thing named does not exist."""
 
@@ -116,6 +138,12 @@ class PermissionDenied(BoughError):
     code = "permission_denied"
 
 
+class Unauthenticated(PermissionDenied):
+    """No key was given, or it is unknown, wrong, expired or revoked: all of these look the same."""
+
+    code = "unauthenticated"
+
+
 class Conflict(BoughError):
     """It exists already, is running elsewhere, or has moved on since it was read."""
 
@@ -126,6 +154,12 @@ class InvalidTransition(Conflict):
     """A state change that the state machine does not allow."""
 
     code = "invalid_transition"
+
+
+class Stale(Conflict):
+    """It has changed since the caller saw it; `details["head"]` says what it is now."""
+
+    code = "stale"
 
 
 class LimitExceeded(BoughError):
@@ -174,6 +208,12 @@ class ConnectError(BoughError):
     """An MCP server or A2A agent could not be reached or spoke nonsense."""
 
     code = "connect_error"
+
+
+class NotSupported(BoughError):
+    """bough does not do this; the hint names what does the same."""
+
+    code = "not_supported"
 
 
 class Interrupted(BoughError):
