@@ -3,7 +3,7 @@
 from bough.conversation.branch import ForkOverrides
 from bough.conversation.compare import Comparison
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.fork import CutPoint, Pending, Turn
+from bough.conversation.fork.cut import CutPoint, Pending, Turn
 from bough.conversation.journal import Delta, Update
 from bough.conversation.result import RunResult
 from bough.conversation.state import State, ToolCall

@@ -15,7 +15,7 @@ from uuid import UUID
 from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
 from bough.conversation.activation import standing_events
-from bough.conversation.fork import CutPoint, Pending, Snap, Turn, find_cut
+from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.journal import Journal
 from bough.conversation.rules import Rules
 from bough.conversation.setup import agent_changes, blueprint_of, carried_changes

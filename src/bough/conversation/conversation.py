@@ -20,7 +20,7 @@ from bough.conversation.branch import ForkOverrides, ForkRequest, Source
 from bough.conversation.compare import Comparison, compare, grafted
 from bough.conversation.completion import is_cancelled
 from bough.conversation.decisions import Decisions
-from bough.conversation.fork import Pending, Snap, Turn
+from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.journal import Journal, Update
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, said

@@ -17,7 +17,7 @@ from bough.config import Settings
 from bough.conversation.branch import ForkOverrides
 from bough.conversation.compare import Comparison
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.fork import Pending, Snap, Turn
+from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.journal import Update
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules

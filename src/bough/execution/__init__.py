@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         Mount,
         Network,
     )
-    from bough.execution.container import ContainerCodeExecutor
+    from bough.execution.container.container import ContainerCodeExecutor
     from bough.execution.local import LocalSandboxCodeExecutor
     from bough.execution.rung import RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ContainerCodeExecutor": "container",
+    "ContainerCodeExecutor": "container.container",
     "LocalSandboxCodeExecutor": "local",
     "RungReport": "rung",
     "UnsafeLocalCodeExecutor": "unsafe",

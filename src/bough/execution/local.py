@@ -14,12 +14,12 @@ from bough.execution.bubblewrap import BubblewrapRung
 from bough.execution.ending import ended_whole
 from bough.execution.landlock import LandlockRung
 from bough.execution.outcome import timed_out_at_once
-from bough.execution.process import run_process
+from bough.execution.process.process import run_process
 from bough.execution.request import Plan, plan
 from bough.execution.rung import Rung, RungReport
 from bough.execution.shelf import Shelf
 from bough.execution.stateful import Sessions
-from bough.execution.warm import WarmSandboxes
+from bough.execution.warm.warm import WarmSandboxes
 
 
 class LocalSandboxCodeExecutor:

@@ -23,7 +23,7 @@ from bough.execution.bubblewrap import BubblewrapRung, configuration
 from bough.execution.cgroup import LateGroup
 from bough.execution.child import CONF, STATUS, Child, Launch, Report, readable
 from bough.execution.outcome import result_of
-from bough.execution.process import finished, in_group
+from bough.execution.process.process import finished, in_group
 from bough.execution.request import Plan
 from bough.execution.shelf import Shelf
 from bough.execution.watch import processes_below, watch

@@ -18,7 +18,7 @@ from bough.execution.child import CONF, STATUS, Launch
 from bough.execution.ending import ended_whole
 from bough.execution.identity import Identity
 from bough.execution.outcome import timed_out_at_once
-from bough.execution.process import run_process
+from bough.execution.process.process import run_process
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
 from bough.execution.rung import INSIDE
 from bough.execution.shelf import Shelf

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bough.skills.registry import SkillRegistry
     from bough.skills.scripts import ScriptResult, run_script
     from bough.skills.triggers import TriggerIndex, TriggerMatch
-    from bough.skills.trust import TrustStore
+    from bough.skills.trust.trust import TrustStore
 
 _HOMES = {
     "Activation": "activation",
@@ -45,7 +45,7 @@ _HOMES = {
     "TaskTrigger": "model",
     "TriggerIndex": "triggers",
     "TriggerMatch": "triggers",
-    "TrustStore": "trust",
+    "TrustStore": "trust.trust",
     "activate": "activation",
     "read_skill": "parse",
     "render_catalog": "catalog",

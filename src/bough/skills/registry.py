@@ -22,7 +22,7 @@ from bough.skills.places import places
 from bough.skills.resources import nearest
 from bough.skills.rules import read_rules
 from bough.skills.search import SkillSearch
-from bough.skills.trust import TrustStore, carries_code
+from bough.skills.trust.trust import TrustStore, carries_code
 
 
 class SkillRegistry:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.conversation.replay import ReplayReport
+    from bough.conversation.replay.replay import ReplayReport
     from bough.events.store import EventStore
     from bough.execution.base import CodeExecutor
 
@@ -47,7 +47,7 @@ async def assert_replays(
         AssertionError: It went another way; the message shows where.
         NotFound: There is no such conversation or file.
     """
-    from bough.conversation.replay import rerun
+    from bough.conversation.replay.replay import rerun
 
     async with _opened(recorded, id) as (store, cid):
         record = [stored async for stored in store.read(cid, 0, until)]

@@ -21,7 +21,7 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.conversation.replay import Difference, ReplayReport
+    from bough.conversation.replay.replay import Difference, ReplayReport
 
 _STYLES: dict[str, Style] = {"+": "good", "-": "bad", "@": "dim"}
 
@@ -63,7 +63,7 @@ def replay(
 async def _replayed(
     settings: Settings, name: str, until: int | None, agent: AgentSpec | None, model: str | None
 ) -> tuple[str, ReplayReport]:
-    from bough.conversation.replay import replay
+    from bough.conversation.replay.replay import replay
 
     async with await opened_conversation(name, settings, NO_RULES) as conversation:
         if until is not None and until > conversation.state.head:

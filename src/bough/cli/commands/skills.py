@@ -109,7 +109,7 @@ def trust(
     """
     from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
-    from bough.skills.trust import code_skills
+    from bough.skills.trust.trust import code_skills
 
     trusted = TrustStore(options.settings_of(home, store).home)
     folder = folder_of(workspace)

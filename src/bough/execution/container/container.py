@@ -26,7 +26,7 @@ from bough.execution.ending import ended_whole
 from bough.execution.files import Collected, opened
 from bough.execution.identity import Identity, free_uid
 from bough.execution.outcome import result_of, timed_out_at_once
-from bough.execution.process import finished, prepare
+from bough.execution.process.process import finished, prepare
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
 from bough.execution.rung import INSIDE
 from bough.execution.seccomp import SECCOMP_INSTALL, filter_program

@@ -10,7 +10,7 @@ from typing import Final
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.files import Collected
 from bough.execution.outcome import result_of
-from bough.execution.process import finished
+from bough.execution.process.process import finished
 from bough.execution.request import Plan
 from bough.execution.shelf import Shelf
 from bough.execution.watch import watch

@@ -1,0 +1,1 @@
+"""Recorded conversations run again."""

@@ -1,0 +1,1 @@
+"""Runs in containers of an engine."""

@@ -1,0 +1,1 @@
+"""Child processes: started, watched, limited, and what they wrote collected."""

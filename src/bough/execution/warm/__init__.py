@@ -1,0 +1,1 @@
+"""Sandboxes that stay: an interpreter forked for each run, and sessions that keep their state."""

@@ -1,0 +1,1 @@
+"""Whether a skill may be used: trust, lock file, scan, installation."""
