@@ -10,8 +10,8 @@ import pytest
 
 from bough.errors import SandboxUnavailable
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
-from bough.execution.bubblewrap import BubblewrapRung
-from bough.execution.interpreter import own_interpreter
+from bough.execution.process.interpreter import own_interpreter
+from bough.execution.sandbox.bubblewrap import BubblewrapRung
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from bough.execution.files import FOLDER
+from bough.execution.process.files import FOLDER
 from bough.skills.scripts import GUARDED
 
 _MAX_LINKS: Final = 40

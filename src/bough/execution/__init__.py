@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from bough.execution.container.container import ContainerCodeExecutor
     from bough.execution.local import LocalSandboxCodeExecutor
-    from bough.execution.rung import RungReport
+    from bough.execution.sandbox.rung import RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
 _HOMES = {
     "ContainerCodeExecutor": "container.container",
     "LocalSandboxCodeExecutor": "local",
-    "RungReport": "rung",
+    "RungReport": "sandbox.rung",
     "UnsafeLocalCodeExecutor": "unsafe",
 }
 

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.bubblewrap import BubblewrapRung
 from bough.execution.ending import ended_whole
-from bough.execution.landlock import LandlockRung
-from bough.execution.outcome import timed_out_at_once
 from bough.execution.process.process import run_process
+from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan, plan
-from bough.execution.rung import Rung, RungReport
-from bough.execution.shelf import Shelf
-from bough.execution.stateful import Sessions
+from bough.execution.result import timed_out_at_once
+from bough.execution.sandbox.bubblewrap import BubblewrapRung
+from bough.execution.sandbox.landlock import LandlockRung
+from bough.execution.sandbox.rung import Rung, RungReport
+from bough.execution.warm.stateful import Sessions
 from bough.execution.warm.warm import WarmSandboxes
 
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
-from bough.execution.files import split_name
-from bough.execution.kinds import check_kinds
-from bough.execution.proxy import PORT, Rule
+from bough.execution.process.files import split_name
+from bough.execution.sandbox.proxy import PORT, Rule
+from bough.execution.value_types import check_kinds
 
 WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"

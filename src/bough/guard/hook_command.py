@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bough.execution.capture import Pipe
+from bough.execution.process.capture import Pipe
 from bough.guard.hook_verdict import MAX_TEXT, HookAnswer, read_answer
 from bough.types import JsonObject
 

@@ -19,20 +19,20 @@ from typing import Any, Final
 
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.bubblewrap import configuration
-from bough.execution.cgroup import Group, LateGroup, memory_group_of
-from bough.execution.child import Child, Launch
 from bough.execution.ending import ended_whole
-from bough.execution.files import Collected, opened
-from bough.execution.identity import Identity, free_uid
-from bough.execution.outcome import result_of, timed_out_at_once
+from bough.execution.process.child import Child, Launch
+from bough.execution.process.files import Collected, opened
 from bough.execution.process.process import finished, prepare
+from bough.execution.process.run_directory import Shelf
+from bough.execution.process.watch import watch
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
-from bough.execution.rung import INSIDE
-from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
-from bough.execution.shelf import Shelf
-from bough.execution.watch import watch
-from bough.execution.workspace import Workspace
+from bough.execution.result import result_of, timed_out_at_once
+from bough.execution.sandbox.bubblewrap import configuration
+from bough.execution.sandbox.cgroup import Group, LateGroup, memory_group_of
+from bough.execution.sandbox.identity import Identity, free_uid
+from bough.execution.sandbox.rung import INSIDE
+from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _INSIDE: Final = "/run/bough/inside"
 _LETTERBOX: Final = "/run/bough/letterbox"

@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.cgroup import LateGroup
-from bough.execution.child import Child, Launch
-from bough.execution.files import Collected
-from bough.execution.identity import Identity
-from bough.execution.outcome import result_of
-from bough.execution.proxy import AllowListProxy
+from bough.execution.process.child import Child, Launch
+from bough.execution.process.files import Collected
+from bough.execution.process.run_directory import Shelf
+from bough.execution.process.watch import watch
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.shelf import Shelf
-from bough.execution.watch import watch
-from bough.execution.workspace import Workspace
+from bough.execution.result import result_of
+from bough.execution.sandbox.cgroup import LateGroup
+from bough.execution.sandbox.identity import Identity
+from bough.execution.sandbox.proxy import AllowListProxy
 
 _T = TypeVar("_T")
 

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from typing import Final
 
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.files import Collected
-from bough.execution.outcome import result_of
+from bough.execution.process.files import Collected
 from bough.execution.process.process import finished
+from bough.execution.process.run_directory import Shelf
+from bough.execution.process.watch import watch
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.shelf import Shelf
-from bough.execution.watch import watch
-from bough.execution.workspace import Workspace
-from bough.execution.zygote import Key, WarmChild, WarmRung, Zygote, key_of
+from bough.execution.result import result_of
+from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, key_of
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 60.0

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bough.execution.base import Isolation
-from bough.execution.bubblewrap import configuration, limits_of
-from bough.execution.child import CONF, STATUS, Launch
-from bough.execution.identity import Identity, identity_for
-from bough.execution.interpreter import Interpreter, find_interpreter, own_interpreter
+from bough.execution.process.child import CONF, STATUS, Launch
+from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
-from bough.execution.rung import INSIDE, RungReport
-from bough.execution.seccomp import SECCOMP_INSTALL, filter_program
-from bough.execution.workspace import Workspace
+from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.identity import Identity, identity_for
+from bough.execution.sandbox.rung import INSIDE, RungReport
+from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")

@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput, SandboxUnavailable
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor, Network
-from bough.execution.proxy import Rule
+from bough.execution.sandbox.proxy import Rule
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ import struct
 import tempfile
 from typing import Any, Final
 
-from bough.execution.system_calls import ALLOWED
+from bough.execution.sandbox.system_calls import ALLOWED
 
 SECCOMP_INSTALL: Final = "apt-get install libseccomp2 && pip install pyseccomp"
 """The command that brings what the filter is made with."""

@@ -19,16 +19,16 @@ from typing import Any, Final
 
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.bubblewrap import BubblewrapRung, configuration
-from bough.execution.cgroup import LateGroup
-from bough.execution.child import CONF, STATUS, Child, Launch, Report, readable
-from bough.execution.outcome import result_of
+from bough.execution.process.child import CONF, STATUS, Child, Launch, Report, readable
 from bough.execution.process.process import finished, in_group
+from bough.execution.process.run_directory import Shelf
+from bough.execution.process.watch import processes_below, watch
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.shelf import Shelf
-from bough.execution.watch import processes_below, watch
-from bough.execution.workspace import Workspace
-from bough.execution.zygote import Key, key_of
+from bough.execution.result import result_of
+from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
+from bough.execution.sandbox.cgroup import LateGroup
+from bough.execution.warm.zygote import Key, key_of
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0

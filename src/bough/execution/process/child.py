@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from bough.errors import ExecutorError
 from bough.execution.base import ExecutionLimits
-from bough.execution.capture import Pipe
+from bough.execution.process.capture import Pipe
 
 _T = TypeVar("_T")
 

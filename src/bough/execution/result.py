@@ -6,8 +6,8 @@ import os
 
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.child import Ended
-from bough.execution.files import Collected
+from bough.execution.process.child import Ended
+from bough.execution.process.files import Collected
 from bough.execution.request import Plan
 
 

@@ -9,11 +9,11 @@ import asyncio
 import os
 from typing import Final
 
-from bough.execution.cgroup import LateGroup
-from bough.execution.child import Child
-from bough.execution.files import opened, size_bytes
+from bough.execution.process.child import Child
+from bough.execution.process.files import opened, size_bytes
+from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.workspace import Workspace
+from bough.execution.sandbox.cgroup import LateGroup
 
 SECONDS: Final = 0.05
 """How often it looks."""

@@ -15,7 +15,7 @@ import asyncio, json, os, pathlib, sys, warnings
 warnings.simplefilter("ignore")
 from bough.errors import BoughError
 from bough.execution import LocalSandboxCodeExecutor
-from bough.execution.adk import BoughCodeExecutor
+from bough.execution.adapters.adk import BoughCodeExecutor
 from google.adk.agents import LlmAgent
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput, File
@@ -95,6 +95,6 @@ def test_scripts_of_adks_own_skill_toolset_run_behind_boughs_wall(
 
 
 def test_without_adk_the_adapter_says_what_to_install() -> None:
-    code = "import sys; sys.modules['google.adk'] = None\nimport bough.execution.adk"
+    code = "import sys; sys.modules['google.adk'] = None\nimport bough.execution.adapters.adk"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "google-adk is not installed" in ran.stderr

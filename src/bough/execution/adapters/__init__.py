@@ -1,0 +1,1 @@
+"""bough's executors under the interfaces of other projects."""
