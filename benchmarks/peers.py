@@ -27,7 +27,7 @@ from uuid import UUID
 
 from bough.events import SqliteEventStore
 from bough.events.model import UserMessage
-from bough.skills.discover import Root, discover
+from bough.skills.find.discover import Root, discover
 from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
 from page import part_of, peers, rewrite
 

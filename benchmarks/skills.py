@@ -15,11 +15,11 @@ from pathlib import Path
 import yaml
 from ahocorasick_rs import AhoCorasick
 
-from bough.skills.catalog import render_catalog, tokens_of
-from bough.skills.discover import Root, discover
-from bough.skills.index import SkillIndex
+from bough.skills.find.catalog import render_catalog, tokens_of
+from bough.skills.find.discover import Root, discover
+from bough.skills.find.index import SkillIndex
+from bough.skills.match.triggers import TriggerIndex, TriggerMatch, fold
 from bough.skills.model import KeywordTrigger, SkillMetadata
-from bough.skills.triggers import TriggerIndex, TriggerMatch, fold
 from harness import Figure, compare, note
 
 WORDS = [
@@ -212,7 +212,7 @@ MEMORY = """
 import gc, sys
 from pathlib import Path
 from bough.skills.registry import SkillRegistry
-import bough.skills.salvage, bough.skills.yaml_text, sqlite3
+import bough.skills.read.repair, bough.skills.read.yaml_text, sqlite3
 def resident():
     gc.collect()
     return int(open('/proc/self/statm').read().split()[1]) * 4096 / 1e6

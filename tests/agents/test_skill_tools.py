@@ -268,7 +268,7 @@ def test_always_active_skills_are_bounded_and_one_that_cannot_be_read_harms_no_o
 
 
 async def test_the_seeds_tool_under_its_other_name_is_a_tool_of_a_plain_agent(kit: Path) -> None:
-    from bough.skills.tools import get_all_tools
+    from bough.skills.run.tools import get_all_tools
 
     model = ScriptedModel([tool_call("activate_skill", skill_name="kit"), "done"])
     result = await Agent(model, tools=get_all_tools(registry_of(kit))).run("go")

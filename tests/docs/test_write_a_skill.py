@@ -11,7 +11,7 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.skills import SkillRegistry, TriggerIndex
-from bough.skills.check import check
+from bough.skills.find.check import check
 
 pytestmark = pytest.mark.anyio
 

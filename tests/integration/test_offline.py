@@ -26,7 +26,7 @@ from bough.events import open_store
 from bough.events.model import ScriptRan
 from bough.events.store import EventStore
 from bough.skills import SkillRegistry
-from bough.skills.catalog import render_catalog
+from bough.skills.find.catalog import render_catalog
 
 pytestmark = pytest.mark.anyio
 

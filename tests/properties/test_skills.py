@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from skills_ref import validate
 
-from bough.skills.catalog import render_catalog, tokens_of
-from bough.skills.discover import Root, discover
-from bough.skills.frontmatter import load, plain_fields
+from bough.skills.find.catalog import render_catalog, tokens_of
+from bough.skills.find.discover import Root, discover
+from bough.skills.match.triggers import TriggerIndex
 from bough.skills.model import KeywordTrigger, SkillMetadata
-from bough.skills.parse import read_head, try_read
-from bough.skills.triggers import TriggerIndex
+from bough.skills.read.frontmatter import load, plain_fields
+from bough.skills.read.parse import read_head, try_read
 
 PIECES = [
     "---", "---\n", "\n", "\r\n", "name: ", "description: ", "metadata:\n", "  a: b\n", "x", "a: b", " # c", "'", '"', "\t", "*", "&a ",

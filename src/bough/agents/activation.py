@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from bough.errors import BoughError
 from bough.events.model import SkillActivated, SkillSkipped
 from bough.skills import SkillMetadata, SkillRegistry
-from bough.skills.activation import Activation, activate, too_long, too_many
+from bough.skills.match.activation import Activation, activate, too_long, too_many
 from bough.skills.model import is_skill_file
 
 MAX_ALWAYS_SKILLS = 32

@@ -30,7 +30,7 @@ from bough.agents.workspace_tree import WorkspaceTree
 from bough.errors import ExecutorError, InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation
 from bough.execution.request import WORK
-from bough.skills.scripts import guarded_mounts
+from bough.skills.run.scripts import guarded_mounts
 
 _T = TypeVar("_T")
 _PREVIEW_BYTES = 64 << 10

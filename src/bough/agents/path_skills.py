@@ -22,10 +22,10 @@ from bough.agents.activation import MAX_ACTIVE, activated, is_current, skipped
 from bough.agents.context import ToolContext
 from bough.events.model import Event
 from bough.skills import SkillRegistry, TriggerMatch
-from bough.skills.activation import activate_matches, too_many
+from bough.skills.find.places import project_root
+from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.path_triggers import PathIndex
 from bough.skills.model import PathTrigger
-from bough.skills.paths import PathIndex
-from bough.skills.places import project_root
 
 _NAMES = frozenset({"path", "paths", "file", "files", "file_path", "file_paths", "filename", "filepath"})
 """Arguments of any tool that name files."""

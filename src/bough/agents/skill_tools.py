@@ -23,11 +23,11 @@ from bough.errors import BoughError, NotFound
 from bough.events.model import ScriptRan
 from bough.execution.base import CodeExecutionResult, CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
-from bough.skills.activation import Activation, activate
-from bough.skills.catalog import render_catalog
+from bough.skills.find.catalog import render_catalog
+from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
-from bough.skills.resources import nearest, read_resource
-from bough.skills.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
+from bough.skills.run.resources import nearest, read_resource
+from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
 from bough.types import Json, JsonObject
 
 SYSTEM_INSTRUCTION = """\

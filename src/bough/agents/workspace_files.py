@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound
-from bough.skills.scripts import GUARDED
+from bough.skills.run.scripts import GUARDED
 
 MAX_READ_BYTES = 256 << 10
 MAX_WRITE_BYTES = 4 << 20

@@ -14,7 +14,7 @@ from bough.agents.context import ToolContext
 from bough.agents.workspace_files import WorkspaceFiles
 from bough.errors import Unavailable
 from bough.execution.base import CodeExecutionInput
-from bough.skills.scripts import guarded_mounts
+from bough.skills.run.scripts import guarded_mounts
 from bough.types import JsonObject
 
 WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]

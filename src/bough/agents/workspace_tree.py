@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bough.execution.process.files import FOLDER
-from bough.skills.scripts import GUARDED
+from bough.skills.run.scripts import GUARDED
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000

@@ -16,7 +16,7 @@ from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
 from bough.errors import BoughError, ConnectError
 from bough.skills import Skill, SkillRegistry
-from bough.skills.mcp import McpServer, mcp_servers
+from bough.skills.run.mcp import McpServer, mcp_servers
 
 if TYPE_CHECKING:
     from pydantic_ai.mcp import MCPToolset

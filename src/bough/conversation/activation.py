@@ -9,8 +9,8 @@ from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current,
 from bough.conversation.state import State
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
-from bough.skills.activation import activate_matches, too_many
-from bough.skills.inputs import missing_inputs, parse_pairs
+from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.inputs import missing_inputs, parse_pairs
 
 
 def standing_events(found: Standing) -> list[Event]:

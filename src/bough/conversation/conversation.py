@@ -45,7 +45,7 @@ from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Policy
 from bough.skills import SkillRegistry
-from bough.skills.triggers import TriggerIndex
+from bough.skills.match.triggers import TriggerIndex
 
 
 class AsyncConversation:

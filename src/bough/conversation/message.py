@@ -13,7 +13,7 @@ from bough.errors import InvalidInput
 from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
-from bough.skills.triggers import TriggerIndex
+from bough.skills.match.triggers import TriggerIndex
 
 MAX_MESSAGE_BYTES = 16 << 20
 

@@ -14,7 +14,7 @@ from typing import cast
 
 from bough.errors import InvalidInput
 from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, names_of, texts_of
-from bough.skills.allowed import allows, parse_allowed_tools
+from bough.skills.read.allowed_tools import allows, parse_allowed_tools
 from bough.types import Json
 
 

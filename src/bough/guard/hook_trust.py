@@ -19,7 +19,7 @@ from bough.errors import InvalidInput
 from bough.guard.hook_file import PROJECT_FILES
 from bough.guard.hooks import Hook, HookSet
 from bough.skills import TrustStore
-from bough.skills.places import project_root
+from bough.skills.find.places import project_root
 
 MAX_FILES = 2000
 """How many files a file of hooks may name; one with more of them cannot be trusted."""

@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.skills.activation import Activation, activate
-    from bough.skills.catalog import Catalog, render_catalog
-    from bough.skills.check import CheckedSkill
+    from bough.skills.find.catalog import Catalog, render_catalog
+    from bough.skills.find.check import CheckedSkill
+    from bough.skills.match.activation import Activation, activate
+    from bough.skills.match.triggers import TriggerIndex, TriggerMatch
     from bough.skills.model import (
         Diagnostic,
         InputMetadata,
@@ -22,34 +23,33 @@ if TYPE_CHECKING:
         SkillMetadata,
         TaskTrigger,
     )
-    from bough.skills.parse import SkillRefused, read_skill
+    from bough.skills.read.parse import SkillRefused, read_skill
     from bough.skills.registry import SkillRegistry
-    from bough.skills.scripts import ScriptResult, run_script
-    from bough.skills.triggers import TriggerIndex, TriggerMatch
+    from bough.skills.run.scripts import ScriptResult, run_script
     from bough.skills.trust.trust import TrustStore
 
 _HOMES = {
-    "Activation": "activation",
-    "Catalog": "catalog",
-    "CheckedSkill": "check",
+    "Activation": "match.activation",
+    "Catalog": "find.catalog",
+    "CheckedSkill": "find.check",
     "Diagnostic": "model",
     "InputMetadata": "model",
     "KeywordTrigger": "model",
     "PathTrigger": "model",
     "Resources": "model",
-    "ScriptResult": "scripts",
+    "ScriptResult": "run.scripts",
     "Skill": "model",
     "SkillMetadata": "model",
-    "SkillRefused": "parse",
+    "SkillRefused": "read.parse",
     "SkillRegistry": "registry",
     "TaskTrigger": "model",
-    "TriggerIndex": "triggers",
-    "TriggerMatch": "triggers",
+    "TriggerIndex": "match.triggers",
+    "TriggerMatch": "match.triggers",
     "TrustStore": "trust.trust",
-    "activate": "activation",
-    "read_skill": "parse",
-    "render_catalog": "catalog",
-    "run_script": "scripts",
+    "activate": "match.activation",
+    "read_skill": "read.parse",
+    "render_catalog": "find.catalog",
+    "run_script": "run.scripts",
 }
 
 __all__ = [

@@ -267,7 +267,7 @@ class Skill:
         return held["_document"]
 
     def _read(self) -> Document:
-        from bough.skills.parse import document_of, read_document
+        from bough.skills.read.parse import document_of, read_document
 
         if unhashed := self.__dict__.pop("_unhashed", None):
             return document_of(*unhashed)
@@ -298,7 +298,7 @@ class Skill:
         """The files beside the instructions; the folder is walked once, O(files), bounded."""
         held: dict[str, Any] = self.__dict__
         if "_resources" not in held:
-            from bough.skills.resources import list_resources
+            from bough.skills.run.resources import list_resources
 
             held["_resources"] = Resources() if self.folder is None else list_resources(self.folder)
         return held["_resources"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from bough.errors import Conflict, InvalidInput
-from bough.skills.fields import MAX_DESCRIPTION, is_good_name
+from bough.skills.read.fields import MAX_DESCRIPTION, is_good_name
 
 _BODY = """
 # {title}

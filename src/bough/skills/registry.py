@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from bough.errors import InvalidInput, NotFound, PermissionDenied, StoreError
-from bough.skills.discover import Root, discover
-from bough.skills.fields import unsafe_name
-from bough.skills.index import SkillIndex
+from bough.skills.find.discover import Root, discover
+from bough.skills.find.index import SkillIndex
+from bough.skills.find.places import places
+from bough.skills.find.rules import read_rules
+from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata
-from bough.skills.parse import read_skill
-from bough.skills.places import places
-from bough.skills.resources import nearest
-from bough.skills.rules import read_rules
-from bough.skills.search import SkillSearch
+from bough.skills.read.fields import unsafe_name
+from bough.skills.read.parse import read_skill
+from bough.skills.run.resources import nearest
 from bough.skills.trust.trust import TrustStore, carries_code
 
 

@@ -16,7 +16,7 @@ from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.skills import Diagnostic
-    from bough.skills.install import Installed
+    from bough.skills.trust.install import Installed
 
 PROJECT_SKILLS = Path(".agents") / "skills"
 
@@ -75,8 +75,8 @@ def add(
 
     Says what is suspicious in them. Nothing of them is run.
     """
-    from bough.skills.install import install
-    from bough.skills.scan import Scanner
+    from bough.skills.trust.install import install
+    from bough.skills.trust.scan import Scanner
 
     settings = options.settings_of(home, store)
     installed = install(source, root or settings.home / "installed", names=only or (), replace=replace)
@@ -103,7 +103,7 @@ def lock(
 
     `skills.lock` holds the digest of every file; --verify compares with it.
     """
-    from bough.skills.lock import NAME, lock_all, verify_lock, write_lock
+    from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
 
     folder = root or options.settings_of(home, store).home / "installed"
     if not folder.is_dir():

@@ -43,7 +43,7 @@ def check(
 
     Exit code 1 when one has an error.
     """
-    from bough.skills.check import iter_check
+    from bough.skills.find.check import iter_check
 
     if format not in FORMATS:
         raise InvalidInput(f"there is no format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
@@ -76,7 +76,7 @@ class _Tally:
 def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
     """Add what a look with suspicion finds; a rule file that is no folder is looked at alone."""
     from bough.skills.model import is_skill_file
-    from bough.skills.scan import Scanner
+    from bough.skills.trust.scan import Scanner
 
     scanner = Scanner()
     for skill in found:
@@ -89,7 +89,7 @@ def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
     from bough import __version__
-    from bough.skills.report import as_sarif
+    from bough.skills.find.report import as_sarif
 
     found = [_placed(each, skill.file) for skill in checked for each in skill.diagnostics]
     renderer_for(json=True).record(as_sarif(found, version=__version__))

@@ -17,7 +17,7 @@ from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, Sand
 
 if TYPE_CHECKING:
     from bough.skills import Skill
-    from bough.skills.scripts import ScriptResult
+    from bough.skills.run.scripts import ScriptResult
 
 
 def run(
@@ -72,7 +72,7 @@ async def _run(
 ) -> ScriptResult:
     from bough.execution.base import Network
     from bough.execution.named import executor_named
-    from bough.skills.scripts import run_script
+    from bough.skills.run.scripts import run_script
 
     executor = executor_named(settings.executor)
     try:

@@ -20,8 +20,8 @@ from pydantic_ai.tools import ToolDefinition
 from bough.agents.models.planner.rank import Entry
 from bough.agents.models.planner.view import Used, read_catalog, read_turn
 from bough.skills import SkillRegistry
-from bough.skills.activation import activate
-from bough.skills.catalog import render_catalog
+from bough.skills.find.catalog import render_catalog
+from bough.skills.match.activation import activate
 
 
 def said(*texts: str) -> ModelRequest:

@@ -1,0 +1,1 @@
+"""Which skills there are: discovery, index, search, catalog, checks."""

@@ -1,0 +1,91 @@
+"""Looking at every skill under a folder: what loads, what does not, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bough.errors import NotFound
+from bough.skills.find.discover import Root, skill_files
+from bough.skills.model import Diagnostic
+from bough.skills.read.parse import Mode, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSkill:
+    """One skill's file and what was found in it.
+
+    Attributes:
+        file: Its path; text, for there may be many thousands.
+        name: Its name; the folder's when it was not loaded.
+        loaded: Whether it can be used.
+    """
+
+    file: str
+    name: str
+    loaded: bool
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def path(self) -> Path:
+        """Its path."""
+        return Path(self.file)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything in it is an error."""
+        return any(each.severity == "error" for each in self.diagnostics)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return {
+            "path": self.file,
+            "name": self.name,
+            "loaded": self.loaded,
+            "diagnostics": [each.as_dict() for each in self.diagnostics],
+        }
+
+
+def check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> list[CheckedSkill]:
+    """Return one entry for every `SKILL.md` found, in order of path; see `iter_check`."""
+    return list(iter_check(directory, recursive, mode))
+
+
+def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> Iterator[CheckedSkill]:
+    """Yield one entry for every skill found; holds one file at a time, so that any number can be checked.
+
+    Args:
+        directory: A skill's folder or file; with `recursive`, a folder of skills.
+
+    Raises:
+        NotFound: There is no such folder, or nothing to be said of it: no skill, and none that was passed over.
+    """
+    if not directory.exists():
+        raise NotFound(f"{directory} does not exist", hint="give the folder of a skill, or one of skills")
+    notes: list[Diagnostic] = []
+    count = 0
+    for path, home in _files(directory, recursive, notes):
+        count += 1
+        reading = read_file(Path(path), mode)
+        name = reading.skill.name if reading.skill else home
+        yield CheckedSkill(path, name, reading.skill is not None, reading.diagnostics)
+    if not count and not notes:
+        raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
+    for note in notes:
+        yield CheckedSkill(note.path, os.path.basename(note.path), loaded=False, diagnostics=(note,))
+
+
+def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
+    if directory.is_file():
+        is_flat = directory.name not in ("SKILL.md", "skill.md")
+        yield str(directory.absolute()), directory.stem if is_flat else directory.absolute().parent.name
+    elif recursive:
+        yield from skill_files(Root(directory), notes)
+    else:
+        for name in ("SKILL.md", "skill.md"):
+            if os.path.lexists(directory / name):
+                yield str(directory.absolute() / name), directory.absolute().name
+                return

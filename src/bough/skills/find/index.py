@@ -1,0 +1,184 @@
+"""What discovery learned of each file, kept between runs by the file's (mtime, size, inode).
+
+Five lines a file: path, stamp, name, description, and as JSON what else there is to say, mostly nothing. So reading the
+whole index costs less than looking at the files. The index is a cache: a missing, broken or foreign one is empty, and
+nothing in it is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from io import RawIOBase
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from bough.skills.model import (
+    Diagnostic,
+    InputMetadata,
+    KeywordTrigger,
+    PathTrigger,
+    Scope,
+    SkillMetadata,
+    TaskTrigger,
+    Trigger,
+)
+from bough.skills.read.parse import HeadReading, read_head
+
+_FIRST_LINE = "bough skills 3"
+_LINES = 5
+_PIECE_BYTES = 256 << 10
+_TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
+_Entry: TypeAlias = tuple[str, str, str, str]
+"""Stamp, name, description, and the rest as JSON; where name and description are not a line each, they are there."""
+
+_parse: Any = json.JSONDecoder().raw_decode
+
+_skill: Any = partial(tuple.__new__, SkillMetadata)  # pyright: ignore[reportUnknownMemberType]
+_reading: Any = partial(tuple.__new__, HeadReading)  # pyright: ignore[reportUnknownMemberType]
+
+
+class SkillIndex:
+    """Remembers readings by path; load, use while discovering, save.
+
+    Args:
+        file: Where it is kept.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._old = _load(file)
+        self._seen: list[str] = []
+        self._new: dict[str, _Entry] = {}
+
+    def get(self, path: str, home: str, source: str, scope: Scope) -> HeadReading | None:
+        """Return what a file says: from memory when it is the very file read before, else by reading it.
+
+        None when there is no file of that path.
+        """
+        try:
+            info = os.stat(path)
+        except OSError:
+            return read_head(path, home, source=source, scope=scope)
+        stamp = f"{info.st_mtime_ns} {info.st_size} {info.st_ino}"
+        known = self._old.get(path)
+        if known is not None and known[0] == stamp:
+            self._seen.append(path)
+            _, name, description, rest = known
+            if not rest:
+                return _reading((_skill((name, description, path, source, scope, None, (), (), True)), ()))
+            if (reading := _decode(known, path, source, scope)) is not None:
+                return reading
+            self._seen.pop()
+        reading = read_head(path, home, source=source, scope=scope)
+        if reading is not None and path.isprintable():  # others would not be one line
+            self._new[path] = (stamp, *_encode(reading))
+        return reading
+
+    @property
+    def hits(self) -> int:
+        """How many files were known."""
+        return len(self._seen)
+
+    def save(self) -> None:
+        """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
+        if not self._new and len(self._seen) == len(self._old):
+            return
+        import tempfile
+
+        known = {path: self._old[path] for path in self._seen} | self._new
+        lines = (line for path, entry in known.items() for line in (path, *entry))
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.file.parent, prefix=self.file.name)
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
+                out.write("\n".join((_FIRST_LINE, *lines)))
+            os.replace(name, self.file)
+        except OSError:  # a read-only home: the next run reads the files again
+            return
+
+
+def _load(file: Path) -> dict[str, _Entry]:
+    try:
+        with open(file, "rb", buffering=0) as handle:
+            first, *lines = _lines(handle)
+    except (OSError, ValueError):
+        return {}
+    if first != _FIRST_LINE or len(lines) % _LINES:
+        return {}
+    columns = [lines[start::_LINES] for start in range(_LINES)]
+    return dict(zip(columns[0], zip(*columns[1:], strict=True), strict=True))
+
+
+def _lines(handle: RawIOBase) -> list[str]:
+    """Every line of a file, read in pieces: memory that is used again need not be asked for."""
+    lines: list[str] = []
+    rest = b""
+    while piece := handle.read(_PIECE_BYTES):
+        whole, end, rest_of_it = piece.rpartition(b"\n")
+        if end:
+            lines += (rest + whole).decode("utf-8").split("\n")
+        rest = rest_of_it if end else rest + piece
+    return [*lines, rest.decode("utf-8")]
+
+
+def _encode(reading: HeadReading) -> tuple[str, str, str]:
+    """Name, description and the rest: diagnostics alone, or all there is."""
+    skill, notes = reading
+    diagnostics = [[d.code, d.severity, d.message, d.line, d.fix] for d in notes]
+    if skill is None:
+        return "", "", _json([diagnostics])
+    has_more = skill.trigger or skill.inputs or skill.keywords or not skill.invocable
+    if not has_more and skill.name.isprintable() and skill.description.isprintable():
+        return skill.name, skill.description, _json([diagnostics]) if diagnostics else ""
+    inputs = [[each.name, each.description, each.required, each.default] for each in skill.inputs]
+    trigger = _encode_trigger(skill.trigger)
+    rest = [diagnostics, skill.name, skill.description, trigger, inputs, skill.keywords, skill.invocable]
+    return "", "", _json(rest)
+
+
+def _json(value: list[Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
+    match trigger:
+        case KeywordTrigger(words):
+            return ["keyword", words]
+        case TaskTrigger(words):
+            return ["task", words]
+        case PathTrigger(globs):
+            return ["path", globs]
+        case None:
+            return None
+
+
+def _decode(entry: _Entry, path: str, source: str, scope: Scope) -> HeadReading | None:
+    """What an entry with more than a name and a description says; None for a foreign one."""
+    _, name, description, rest = entry
+    try:
+        found = _parse(rest)[0]
+        notes = tuple([Diagnostic(*note, path=path) for note in found[0]])
+        if len(found) > 1:
+            return HeadReading(_decode_skill(found, path, source, scope), notes)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError):  # read the file again
+        return None
+    return _reading((_skill((name, description, path, source, scope, None, (), (), True)) if name else None, notes))
+
+
+def _decode_skill(found: list[Any], path: str, source: str, scope: Scope) -> SkillMetadata:
+    _, name, description, trigger, inputs, keywords, invocable = found
+    if type(name) is not str or type(description) is not str:
+        raise TypeError
+    return SkillMetadata(
+        name,
+        description,
+        path,
+        source,
+        scope,
+        trigger and _TRIGGERS[trigger[0]](tuple(trigger[1])),
+        tuple(InputMetadata(*each) for each in inputs),
+        tuple(keywords),
+        invocable,
+    )

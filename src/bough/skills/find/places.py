@@ -1,0 +1,63 @@
+"""Where skills are looked for, in the order in which the first of a name wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bough.skills.find.discover import Root
+
+BUILTIN = Path(__file__).parent.with_name("builtin")
+
+_PROJECT = (
+    (".agents/skills", False),
+    (".bough/skills", False),
+    (".claude/skills", False),
+    (".openhands/skills", True),
+    (".openhands/microagents", True),
+)
+"""(folder in a project, whether every flat `*.md` in it is a skill)."""
+
+
+def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[Root]:
+    """Return every folder to look in: configured, project, user, installed, built-in.
+
+    Args:
+        workspace: The working folder; project folders are looked for in it and in every folder up to the git root.
+        home: bough's own folder (`Settings.home`).
+        roots: Explicitly configured folders; these win.
+    """
+    configured = [Root(path, "configured") for path in roots]
+    own = list(_user(home))
+    mine = {root.path.absolute() for root in own}  # in the home folder itself a person's skills are no project's
+    project = [root for root in project_places(workspace) if root.path not in mine]
+    return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
+
+
+def project_root(workspace: Path) -> Path:
+    """Return the folder with `.git` at or above `workspace`, else `workspace` itself."""
+    absolute = workspace.absolute()
+    return next((each for each in (absolute, *absolute.parents) if (each / ".git").exists()), absolute)
+
+
+def project_folders(workspace: Path) -> Iterator[Path]:
+    """Yield `workspace` and every folder above it up to the git root."""
+    top = project_root(workspace)
+    for folder in (workspace.absolute(), *workspace.absolute().parents):
+        yield folder
+        if folder == top:
+            return
+
+
+def project_places(workspace: Path) -> Iterator[Root]:
+    """Yield every folder of skills that the project of a working folder may have, nearest first."""
+    top = project_root(workspace)
+    for folder in project_folders(workspace):
+        for place, flat in _PROJECT:
+            yield Root(folder / place, "project", flat, within=top)
+
+
+def _user(home: Path) -> Iterator[Root]:
+    person = home.parent if home.name == ".bough" else home
+    for place in (person / ".agents" / "skills", home / "skills", person / ".claude" / "skills"):
+        yield Root(place, "user")

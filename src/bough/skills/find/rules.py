@@ -1,0 +1,131 @@
+"""Rule files of other clients, read as skills: always active, or active for the files they name.
+
+A rule's name is its path in the project, so that none hides another or a skill.
+
+Source: seed 002 (third-party support); the documentation of Cursor, Copilot, Windsurf, Cline, Claude Code, Gemini CLI.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bough.skills.find.places import project_root
+from bough.skills.model import Diagnostic, KeywordTrigger, PathTrigger, Skill, Trigger
+from bough.skills.read.fields import read_globs, truth
+from bough.skills.read.parse import read_file
+
+_FILES = (
+    "AGENTS.md", "AGENT.md", "agents.md", "agent.md", "CLAUDE.md", "GEMINI.md", "CONVENTIONS.md", ".cursorrules",
+    ".windsurfrules", ".clinerules", ".github/copilot-instructions.md",
+)  # fmt: skip
+_NESTED = ("AGENTS.md", "agents.md", "AGENT.md", "agent.md")
+_FOLDERS = ((".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"))
+_ALWAYS = frozenset({"*", "**", "**/*"})
+_MEANT = frozenset({"frontmatter-missing", "description-missing"})
+"""What a skill should not be, but a rule may."""
+
+_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "dist", "build", "target"})
+MAX_DEPTH = 4
+MAX_FOLDERS = 2_000
+
+
+def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
+    """Return the project's rule files as skills, and what was noticed. O(folders), at most 2,000, four deep.
+
+    A file that several names link to counts once; a link out of the project is not followed.
+    """
+    top = project_root(workspace)
+    skills: list[Skill] = []
+    notes: list[Diagnostic] = []
+    seen: set[str] = set()
+    for file, below in _candidates(top):
+        real = os.path.realpath(file)
+        if real in seen or not os.path.isfile(real):
+            continue
+        seen.add(real)
+        if not real.startswith(os.path.realpath(top) + os.sep):
+            notes.append(Diagnostic("link-out", "warning", "a link out of the project; not read", path=str(file)))
+            continue
+        skill = _read(file, Path(real), top, below, notes)
+        if skill is not None:
+            skills.append(skill)
+    return skills, notes
+
+
+def _candidates(top: Path) -> Iterator[tuple[Path, str]]:
+    """(file, folder it is for) of everything that may be a rule file; the folder is empty for the whole project."""
+    for name in _FILES:
+        yield top / name, ""
+    for folder, ending in _FOLDERS:
+        for name in sorted(_names(top / folder)):
+            if name.endswith(ending):
+                yield top / folder / name, ""
+    for folder, names in _inner_folders(top):
+        for name in _NESTED:
+            if name in names:
+                yield top / folder / name, folder
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _inner_folders(top: Path) -> Iterator[tuple[str, set[str]]]:
+    """(path below the top, names of its files) of the project's folders, links and hidden ones left out."""
+    stack = [""]
+    count = 0
+    while stack and count < MAX_FOLDERS:
+        inside = stack.pop()
+        count += 1
+        files, folders = _listing(top / inside)
+        if inside:
+            yield inside, files
+        if inside.count("/") + bool(inside) < MAX_DEPTH:
+            stack += [f"{inside}/{name}" if inside else name for name in sorted(folders, reverse=True)]
+
+
+def _listing(folder: Path) -> tuple[set[str], list[str]]:
+    files: set[str] = set()
+    folders: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    files.add(entry.name)
+                elif not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                    folders.append(entry.name)
+    except OSError:  # not ours to read: then it has no rules for us
+        return set(), []
+    return files, folders
+
+
+def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]) -> Skill | None:
+    reading = read_file(real, source=str(top), scope="project")
+    kept = tuple(each for each in reading.diagnostics if each.code not in _MEANT and not each.code.startswith("name-"))
+    notes += kept
+    if reading.skill is None:
+        return None
+    name = file.relative_to(top).as_posix()
+    trigger = _trigger(file, reading.skill, below)
+    return replace(
+        reading.skill, name=name, trigger=trigger, path=real, inputs=(), mcp_tools={}, hooks=False, diagnostics=kept
+    )
+
+
+def _trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
+    """None for a rule that always holds; a keyword trigger without words for one that is only asked for."""
+    if below:
+        return PathTrigger((f"{below}/**",))
+    fields = skill.frontmatter
+    globs = read_globs(fields.get("globs", fields.get("applyTo", fields.get("paths"))))
+    if truth(fields.get("alwaysApply")) or _ALWAYS.intersection(globs):
+        return None
+    if globs:
+        return PathTrigger(globs)
+    return KeywordTrigger(()) if file.suffix == ".mdc" else None

@@ -1,0 +1,1 @@
+"""Which skills a message or a path activates, and with what inputs."""

@@ -1,0 +1,229 @@
+"""Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
+
+All keywords of all skills are in one automaton, all regular expressions in one RE2 set, so the work for a message
+depends on its length and its hits, not on the number of skills.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
+
+from bough.skills.find.search import trigger_words
+from bough.skills.match.inputs import missing_inputs, parse_arguments, parse_pairs
+from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
+
+TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
+MAX_MESSAGE = 1 << 20
+_SLASH = re.compile(r"\s*/(\S+)(?:\s+|$)")
+_WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_NO_SPACES = re.compile(  # scripts written without blanks between words
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+class _TriggerMatch(NamedTuple):
+    skill: str
+    kind: TriggerKind
+    keyword: str
+    inputs: dict[str, str]
+    missing: tuple[str, ...]
+
+
+class TriggerMatch(_TriggerMatch):
+    """A skill that a message activates, and why.
+
+    Attributes:
+        keyword: What matched, as the message has it.
+        inputs: What the message gives for the skill's inputs; after `/name` the rest of the message is `ARGUMENTS`.
+        missing: Required inputs that the message does not give; ask for them by name.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        skill: str,
+        kind: TriggerKind,
+        keyword: str,
+        inputs: dict[str, str] | None = None,
+        missing: tuple[str, ...] = (),
+    ) -> Self:
+        """Make one; without inputs it gives none."""
+        values = (skill, kind, keyword, {} if inputs is None else inputs, missing)
+        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType]
+
+
+class TriggerIndex:
+    """Matches messages against the triggers of many skills. Safe for concurrent use once built.
+
+    Args:
+        skills: Those without keywords can still be called by `/name`.
+
+    Attributes:
+        diagnostics: Regular expressions that RE2 refuses.
+    """
+
+    def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._skills = {skill.name: skill for skill in skills}
+        self._patterns: list[tuple[str, str]] = []
+        words: dict[str, list[str]] = {}
+        for skill in self._skills.values():
+            self._add(skill, words)
+        self._names = list(words.values())
+        self._find_words = _word_finder(list(words)) if words else None
+        self._find_patterns = self._pattern_finder() if self._patterns else None
+
+    def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
+        for word in trigger_words(skill.trigger):
+            if word.startswith("re:"):
+                self._patterns.append((skill.name, word[3:].strip()))
+            elif folded := fold(word.strip()):
+                words.setdefault(folded, []).append(skill.name)
+
+    def match(self, text: str, active: Collection[str] = ()) -> list[TriggerMatch]:
+        """Return the skills that `text` activates, those in `active` left out, in order of their place in the text.
+
+        Each skill comes once. O(length of the text + hits); at most the first 1 MB of a text is looked at.
+
+        Args:
+            text: A user message.
+            active: Names of skills that are active already.
+        """
+        text = text[:MAX_MESSAGE]
+        if not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        hits = [] if self._find_words is None else self._word_hits(text, active, self._find_words)
+        if self._find_patterns is not None:
+            hits += _pattern_hits(text, active, self._find_patterns)
+        slash = self._slash(text) if "/" in text else None
+        if slash is None and not hits:
+            return []
+        found = {} if slash is None or slash.skill in active else {slash.skill: slash}
+        if len(hits) > 1:
+            hits.sort(key=itemgetter(0))
+        for _, name, keyword in hits:
+            if name not in found:
+                found[name] = self._matched(name, keyword, text)
+        return list(found.values())
+
+    def _slash(self, text: str) -> TriggerMatch | None:
+        match = _SLASH.match(text)
+        skill = self._skills.get(match[1]) or self._skills.get(match[1].lower()) if match else None
+        if match is None or skill is None:
+            return None
+        rest = text[match.end() :].strip()
+        inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
+        return TriggerMatch(skill.name, "slash", f"/{match[1]}", inputs, missing_inputs(skill.inputs, inputs))
+
+    def _matched(self, name: str, keyword: str, text: str) -> TriggerMatch:
+        skill = self._skills[name]
+        if not isinstance(skill.trigger, TaskTrigger):
+            return TriggerMatch(name, "keyword", keyword)
+        inputs = parse_pairs(text, skill.inputs)
+        return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
+
+    def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> list[_Hit]:
+        """The first hit of every skill that is not active yet."""
+        folded = fold(text)
+        is_plain = text.isascii()
+        found: dict[str, _Hit] = {}
+        for which, start, end in find(folded, overlapping=True):
+            if is_whole_word(folded, start, end):
+                for name in self._names[which]:
+                    if name not in found and name not in active:
+                        first, last = (start, end) if is_plain else _place(text, start, end)
+                        found[name] = (first, name, text[first:last])
+        return list(found.values())
+
+    def _pattern_finder(self) -> _PatternFinder | None:
+        re2: Any = import_module("re2")  # it carries no types
+        options = re2.Options()
+        options.case_sensitive = False
+        options.log_errors = False
+        options.max_mem = 64 << 20
+        several = re2.Set.SearchSet(options)
+        compiled: list[tuple[str, Any]] = []
+        for name, source in self._patterns:
+            try:
+                pattern = re2.compile(source, options)
+                several.Add(source)
+            except re2.error as error:
+                self.diagnostics.append(_bad_pattern(name, source, str(error)))
+            else:
+                compiled.append((name, pattern))
+        if not compiled:
+            return None
+        several.Compile()
+        return lambda text: [compiled[i] for i in sorted(several.Match(text) or ())]
+
+
+_Hit: TypeAlias = tuple[int, str, str]
+"""Where, which skill, and what matched, as the text has it."""
+
+_PatternFinder: TypeAlias = Callable[[str], list[tuple[str, Any]]]
+
+
+class _WordFinder(Protocol):
+    """Finds every place of every word: (which word, start, end)."""
+
+    def __call__(self, text: str, /, *, overlapping: bool) -> list[tuple[int, int, int]]: ...
+
+
+def _word_finder(words: list[str]) -> _WordFinder:
+    from ahocorasick_rs import AhoCorasick
+
+    return AhoCorasick(words, store_patterns=False).find_matches_as_indexes
+
+
+def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
+    named = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
+    return [(hit.start(), name, hit.group()) for name, hit in named if hit]
+
+
+def fold(text: str) -> str:
+    """Return `text` so that equal words of any case are equal: NFC, then Unicode case folding (`ß` is `ss`)."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
+
+
+def is_whole_word(text: str, start: int, end: int) -> bool:
+    """Whether `text[start:end]` is not a part of a longer word at either end. O(1)."""
+    return not (start and _joined(text[start - 1], text[start])) and not (
+        end < len(text) and _joined(text[end - 1], text[end])
+    )
+
+
+def _joined(left: str, right: str) -> bool:
+    if left.isascii() and right.isascii():
+        return left in _WORD and right in _WORD
+    return _is_word(left) and _is_word(right) and not (_NO_SPACES.match(left) or _NO_SPACES.match(right))
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
+
+
+def _place(text: str, start: int, end: int) -> tuple[int, int]:
+    """Where in `text` the characters `start:end` of its folded form come from."""
+    first = last = at = 0
+    for i, char in enumerate(text):
+        at += len(char.casefold())
+        if at <= start:
+            first = i + 1
+        if at >= end:
+            last = i + 1
+            break
+    return first, last
+
+
+def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:
+    message = f"the skill {name!r} has a regular expression that cannot be used: re:{source[:80]} ({reason[:120]})"
+    return Diagnostic(
+        "trigger-bad-regex", "warning", message, None, "RE2's dialect: no look-around, no back-references"
+    )

@@ -1,0 +1,1 @@
+"""Skill files as data: lenient and strict reading, and what is repaired."""

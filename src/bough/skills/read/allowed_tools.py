@@ -1,0 +1,51 @@
+"""What `allowed-tools` says, and whether it lets a tool call through.
+
+Source: Agent Skills specification (`Bash(git:*) Read`: text with blanks between, or a list).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from bough.skills.read.fields import as_text
+
+_CHAINS = re.compile(r"[;&|<>`\n\r\0]|\$\(|\$\{")
+_TOOL = re.compile(r"[^\s,()]+(?:\([^)]*\)?)?")
+
+
+def parse_allowed_tools(value: Any) -> tuple[str, ...]:
+    """Return the entries of the field, each `Tool` or `Tool(pattern)`; in a text blanks or commas part them."""
+    parts: list[str] = [as_text(item) for item in value] if isinstance(value, list) else [as_text(value)]  # pyright: ignore
+    return tuple(dict.fromkeys(match for part in parts for match in _TOOL.findall(part) if match.lower() != "null"))
+
+
+def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool:
+    """Whether a tool may be used: everything when nothing was said, else what an entry names.
+
+    A pattern holds for one simple command or path: an argument that chains commands, substitutes or redirects is
+    matched by no pattern, for what stands behind the first word of it is not what the pattern speaks of.
+
+    Args:
+        argument: What the tool acts on, in one text: the command line of a shell, the path of a file.
+    """
+    return allowed is None or any(_entry_allows(entry, tool, argument) for entry in allowed)
+
+
+def _entry_allows(entry: str, tool: str, argument: str) -> bool:
+    name, _, rest = entry.partition("(")
+    if not fnmatchcase(tool, name):
+        return False
+    pattern = rest.removesuffix(")")
+    if not rest or pattern in ("", "*"):
+        return True
+    if _CHAINS.search(argument):
+        return False
+    if pattern.endswith(":*"):  # `git:*` is the command `git` with anything after it
+        prefix = pattern[:-2]
+        return argument == prefix or argument.startswith(prefix + " ")
+    if "/" in pattern and ".." in argument.split("/"):
+        return False
+    return fnmatchcase(argument, pattern)

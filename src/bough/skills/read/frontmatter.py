@@ -1,0 +1,233 @@
+"""Where the frontmatter of a file ends and what it says.
+
+YAML is read without types: every scalar is text, so `name: yes` is the name `yes` and `version: 1.10` keeps its zero.
+What YAML rejects goes to `bough.skills.read.repair`, entry by entry.
+
+Source: Agent Skills specification (frontmatter between `---` lines, then Markdown).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from bough.skills.model import Diagnostic
+
+_FENCE = re.compile(r"^(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
+_OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
+_CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
+_COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
+_ENTRY = re.compile(r"[A-Za-z_][\w-]*[ \t]*:(?=\s|$)")
+_BLOCKS = frozenset({" >", " >-", " |", " |-"})
+_PRINTABLE = bytes([10, *range(32, 127)])
+_HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A file cut in two.
+
+    Attributes:
+        header: The frontmatter's text; None when there is none.
+        body: What comes after it.
+        header_line: The line of the file that `header` begins with, counted from 1.
+    """
+
+    header: str | None
+    body: str
+    header_line: int = 1
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class Fields:
+    """The frontmatter as a mapping of text, lists and mappings, and what was wrong with it."""
+
+    values: dict[str, Any]
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+
+def split(text: str) -> Split:
+    """Return frontmatter and body of `text`, whose lines end with line feeds. O(n)."""
+    start, found = _find_opening(text)
+    opening = _OPENING.match(text, start)
+    if opening is None:
+        return Split(None, text, 1, ())
+    line = text.count("\n", 0, opening.end()) + 1
+    if opening[1] != "---":
+        found.append(_warn("fence", "the frontmatter's first line is not exactly `---`", line - 1, "write `---`"))
+    closing = _FENCE.search(text, opening.end())
+    if closing is None:
+        return _unclosed(text, opening.end(), line, found)
+    if closing[0] != "---":
+        at = text.count("\n", 0, closing.start()) + 1
+        found.append(_warn("fence", "the frontmatter's last line is not exactly `---`", at, "write `---`"))
+    return Split(text[opening.end() : closing.start()], text[closing.end() + 1 :], line, tuple(found))
+
+
+def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:
+    start, found = 0, list[Diagnostic]()
+    while start < len(text) and text[start].isspace():
+        start += 1
+    if start and _OPENING.match(text, start):
+        found.append(_warn("leading-blank-lines", "blank space before the frontmatter", 1, "begin with `---`"))
+    for pattern, what in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
+        if wrapped := pattern.match(text, start):
+            found.append(_warn("text-before-frontmatter", f"{what} before the frontmatter", 1, "begin with `---`"))
+            return wrapped.end(), found
+    return start, found
+
+
+def _unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
+    """A header without an end: the entries up to the first blank line or heading; nothing when there are none."""
+    lines = text[start:].split("\n")
+    count = next((i for i, each in enumerate(lines) if not each.strip() or each.startswith("#")), len(lines))
+    if not any(_ENTRY.match(each) for each in lines[:count]):
+        return Split(None, text, 1, ())
+    note = _warn("unclosed-frontmatter", "the frontmatter has no closing `---`", line + count, "add a line `---`")
+    return Split("\n".join(lines[:count]) + "\n", "\n".join(lines[count:]), line, (*found, note))
+
+
+def load(header: str, first_line: int = 2) -> Fields:
+    """Return what a frontmatter says, repaired where need be. O(n); never raises.
+
+    Args:
+        header: The text between the fences.
+        first_line: The line of the file it begins with, for diagnostics.
+    """
+    plain = plain_fields(header)
+    return load_yaml(header, first_line) if plain is None else Fields(plain)
+
+
+def load_yaml(header: str, first_line: int = 2) -> Fields:
+    """As `load`, for a frontmatter that is not plain."""
+    loaded = _load_yaml(header, first_line)
+    if loaded is None:
+        from bough.skills.read.repair import salvage
+
+        return salvage(header, first_line)
+    _keep_hash(header, first_line, loaded)
+    return loaded
+
+
+def plain_fields(header: str) -> dict[str, Any] | None:
+    """Return the fields of a frontmatter made of plain `key: value` lines; None when only YAML can tell.
+
+    What it returns is what YAML would: it is there because most files need no more.
+    """
+    if ("#" in header and " #" in header) or not _is_printable(header):
+        return None
+    values: dict[str, Any] = {}
+    target, parent, margin, read = values, "", 0, 0
+    lines = header.split("\n")
+    for at, line in enumerate(lines):
+        if not line or at < read or line[0] == "#":
+            continue
+        key, colon, raw = line.partition(":")
+        if line[0] == " ":
+            spaces = len(key) - len(key := key.lstrip(" "))
+            if target is values:
+                if not parent:
+                    return None
+                target, margin = dict[str, Any](), spaces
+                values[parent] = target
+            if spaces != margin:
+                return None
+        else:
+            target, parent = values, "" if raw else key
+        if len(raw) < 4 and raw in _BLOCKS and target is values:
+            value, read = _block(lines, at + 1, raw[1:])
+        else:
+            value = _plain(raw)
+        if value is None or not colon or key in target or not _is_key(key):
+            return None
+        target[key] = value
+    return values
+
+
+def _is_printable(text: str) -> bool:
+    """Whether all but its line feeds can be printed."""
+    if text.isascii():  # a third of the time of the other way
+        return not text.encode().translate(None, _PRINTABLE)
+    return text.replace("\n", "").isprintable()
+
+
+def _is_key(key: str) -> bool:
+    return key.isascii() and key.replace("-", "_").isidentifier()
+
+
+def _plain(raw: str) -> str | None:
+    """What stands after a colon, where it is plain or in quotes with nothing special in it; else None."""
+    value = raw.strip(" ")
+    if not value:
+        return ""
+    first = value[0]
+    if raw[0] != " ":
+        return None
+    if first.isalnum():
+        return None if ":" in value and (": " in value or value[-1] == ":") else value
+    if first in "\"'" and len(value) > 1 and value[-1] == first:
+        inner = value[1:-1]
+        return None if first in inner or (first == '"' and "\\" in inner) else inner
+    return None
+
+
+def _block(lines: list[str], at: int, style: str) -> tuple[str | None, int]:
+    """The text of a block whose lines are all indented alike, and the place after it; None for any other block."""
+    end = at
+    while end < len(lines) and lines[end][:1] == " ":
+        end += 1
+    if end == at or (end < len(lines) and not lines[end] and end != len(lines) - 1):
+        return None, end
+    margin = len(lines[at]) - len(lines[at].lstrip(" "))
+    texts = [
+        line[margin:]
+        for line in lines[at:end]
+        if line[:margin].isspace() and line[margin : margin + 1] not in ("", " ")
+    ]
+    if len(texts) != end - at:
+        return None, end
+    return (" " if style[0] == ">" else "\n").join(texts) + ("" if style.endswith("-") else "\n"), end
+
+
+def plain_value(raw: str) -> str | None:
+    """As for a whole frontmatter, the text after a colon that needs no YAML; None for all other."""
+    return _plain(raw) if " #" not in raw and raw.isprintable() else None
+
+
+def _load_yaml(header: str, first_line: int) -> Fields | None:
+    from bough.skills.read.yaml_text import NotText, read_yaml
+
+    notes: list[Diagnostic] = []
+    try:
+        data = read_yaml(header, first_line, notes)
+    except OverflowError:
+        return Fields({}, [_error("yaml-bomb", "the frontmatter grows beyond bounds", first_line, "write it out")])
+    except NotText:
+        return None
+    if data is None or data == "":
+        return Fields({}, notes)
+    return Fields(cast("dict[str, Any]", data), notes) if isinstance(data, dict) else None
+
+
+def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
+    """YAML ends a plain value at ` #`; in a description that is nearly always meant as text."""
+    match = _HASH_IN_TEXT.search(header)
+    value = loaded.values.get("description")
+    whole = match[1].rstrip() if match else ""
+    if match is None or " #" not in whole or not isinstance(value, str) or not whole.startswith(value):
+        return
+    loaded.values["description"] = whole
+    line = first_line + header.count("\n", 0, match.start())
+    loaded.diagnostics.append(
+        _warn("yaml-hash-in-text", "YAML would drop the description from ` #` on", line, "put the value in quotes")
+    )
+
+
+def _warn(code: str, message: str, line: int, fix: str) -> Diagnostic:
+    return Diagnostic(code, "warning", message, line, fix)
+
+
+def _error(code: str, message: str, line: int, fix: str) -> Diagnostic:
+    return Diagnostic(code, "error", message, line, fix)

@@ -1,0 +1,140 @@
+"""The MCP servers that a skill brings: `mcp_tools` in its frontmatter and `.mcp.json` in its folder.
+
+Source: seed 002 (`mcp_tools`, FastMCP's format); `${VAR}`, `${VAR:-default}` and `${SKILL_ROOT}` are written out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from bough.errors import BoughError, InvalidInput
+from bough.skills.model import Skill
+from bough.skills.read.fields import as_text
+from bough.skills.run.resources import read_resource
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpServer:
+    """How a server is started (`stdio`) or reached (`http`, `sse`).
+
+    Attributes:
+        command: The program, for `stdio`.
+        cwd: Where it is started; None: anywhere.
+        url: The address, for the others.
+    """
+
+    name: str
+    transport: Literal["stdio", "http", "sse"]
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def mcp_servers(skill: Skill, env: Mapping[str, str]) -> tuple[McpServer, ...]:
+    """Return the servers of a skill, sorted by name, their variables written out from `env`.
+
+    Those of the frontmatter win over those of `.mcp.json`.
+
+    Raises:
+        InvalidInput: A server has neither command nor url, a wrong shape, or a variable that is not set.
+    """
+    folder = str(skill.folder.absolute()) if skill.folder else ""
+    known = {**env, "SKILL_ROOT": folder}
+    configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
+    return tuple(_server(name, configured[name], known) for name in sorted(configured))
+
+
+def _from_file(skill: Skill) -> dict[str, Any]:
+    if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
+        return {}
+    try:
+        data: Any = json.loads(read_resource(skill.folder, ".mcp.json"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the .mcp.json of {skill.name!r} is not JSON: {error}", hint="mend the line") from error
+    except BoughError as error:
+        raise InvalidInput(f"the .mcp.json of {skill.name!r} cannot be used: {error.message}") from error
+    return _servers(data, skill.name)
+
+
+def _servers(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"the MCP servers of {where!r} are no mapping", hint='{"mcpServers": {"name": {…}}}')
+    mapping = cast("Mapping[str, Any]", value)
+    inner: Any = mapping.get("mcpServers", mapping)
+    if not isinstance(inner, Mapping):
+        raise InvalidInput(f"the MCP servers of {where!r} are no mapping", hint='{"mcpServers": {"name": {…}}}')
+    return dict(cast("Mapping[str, Any]", inner))
+
+
+def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(f"{name[:80]!r} cannot be the name of an MCP server", hint="letters, digits, _ . -")
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"the MCP server {name!r} is no mapping", hint="give it `command` and `args`, or `url`")
+    given = cast("Mapping[str, Any]", expand(value, env, name))
+    if url := as_text(given.get("url", "")):
+        headers = _texts(given.get("headers"), name)
+        return McpServer(name=name, transport=_transport(given, url), url=url, headers=headers)
+    command = as_text(given.get("command", ""))
+    if not command:
+        raise InvalidInput(f"the MCP server {name!r} has neither `command` nor `url`", hint="give it one of them")
+    args = given.get("args", [])
+    if not isinstance(args, list):
+        raise InvalidInput(f"`args` of the MCP server {name!r} is no list", hint='for example ["-m", "server"]')
+    words = tuple(as_text(each) for each in cast("list[Any]", args))
+    cwd = as_text(given.get("cwd", "")) or env["SKILL_ROOT"] or None
+    return McpServer(
+        name=name, transport="stdio", command=command, args=words, env=_texts(given.get("env"), name), cwd=cwd
+    )
+
+
+def _transport(given: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput(f"{url[:80]!r} is no address of an MCP server", hint="begin with http:// or https://")
+    kind = as_text(given.get("transport", given.get("type", ""))).lower()
+    return "sse" if kind == "sse" else "http"
+
+
+def _texts(value: Any, name: str) -> dict[str, str]:
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"`env` or `headers` of the MCP server {name!r} is no mapping", hint="write `NAME: value`")
+    return {key: as_text(item) for key, item in cast("Mapping[str, Any]", value).items()}
+
+
+def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
+    """Return a JSON value with every `${VAR}` and `${VAR:-default}` in its texts written out, once.
+
+    Raises:
+        InvalidInput: A variable is not set and has no default.
+    """
+
+    def put(match: re.Match[str]) -> str:
+        if match[1] in env:
+            return env[match[1]]
+        if match[2] is None:
+            raise InvalidInput(
+                f"{where}: the variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"
+            )
+        return match[2]
+
+    match value:
+        case str():
+            return _VARIABLE.sub(put, value)
+        case Mapping():
+            return {key: expand(item, env, where) for key, item in cast("Mapping[str, Any]", value).items()}
+        case list():
+            return [expand(item, env, where) for item in cast("list[Any]", value)]
+        case _:
+            return value

@@ -1,0 +1,132 @@
+"""The functions of seed 004 under their own names, over the registry and an executor.
+
+Source: seed 004 (`list_available_skills`, `get_skill_instructions`, `get_all_tools`, `create_skill_sandbox_manager`,
+`run_skill_script`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from bough.errors import BoughError
+from bough.execution.base import CodeExecutor
+from bough.skills.match.activation import activate
+from bough.skills.registry import SkillRegistry
+from bough.skills.run.scripts import ScriptResult, refused, run_script
+
+
+def list_available_skills(registry: SkillRegistry) -> str:
+    """Return one line `name: description` a skill, sorted by name; empty when there are none."""
+    return "\n".join(f"{skill.name}: {' '.join(skill.description.split())}" for skill in registry.list_all())
+
+
+def get_skill_instructions(registry: SkillRegistry, name: str) -> str:
+    """Return the instructions of a skill.
+
+    Raises:
+        NotFound: There is none of that name; the hint names the nearest.
+    """
+    return registry.get(name).body
+
+
+def get_all_tools(registry: SkillRegistry) -> list[Callable[[str], str]]:
+    """Return the one tool an agent needs to use the registry: `activate_skill`."""
+
+    def activate_skill(skill_name: str) -> str:
+        """Return the full instructions of a skill of the catalogue, with the list of its files.
+
+        Args:
+            skill_name: A name from the catalogue.
+        """
+        try:
+            return activate(registry.get(skill_name)).rendered
+        except BoughError as error:
+            return f"Error: {error.message}. {error.hint}".strip()
+
+    return [activate_skill]
+
+
+@dataclass(frozen=True)
+class SkillSandbox:
+    """What runs the scripts of a registry's skills: each sees its own skill read-only, a conversation keeps its state.
+
+    Attributes:
+        executor: The sandbox behind it.
+    """
+
+    registry: SkillRegistry
+    executor: CodeExecutor
+
+    async def run(self, skill_name: str, script_name: str, args: Any = None) -> ScriptResult:
+        """Run a script of a skill; whatever goes wrong is a result with an error code."""
+        return await run_named_script(self.registry, self.executor, skill_name, script_name, args)
+
+
+def create_skill_sandbox_manager(registry: SkillRegistry, executor: CodeExecutor | None = None) -> SkillSandbox:
+    """Return what runs the scripts of the registry's skills; without an executor, in the local sandbox."""
+    if executor is None:
+        from bough.execution.local import LocalSandboxCodeExecutor
+
+        executor = LocalSandboxCodeExecutor()
+    return SkillSandbox(registry, executor)
+
+
+def run_skill_script(
+    manager: SkillSandbox,
+    registry: SkillRegistry,
+    user_id: str,
+    session_id: str,
+    *,
+    skill_name: str,
+    script_name: str,
+    args: Any = None,
+) -> tuple[int, str]:
+    """Run a script of a skill and return its exit code and its output, stderr after stdout. Blocks.
+
+    A script that was not run gives -1 and the reason. `user_id` and `session_id` say for whom: an executor that keeps
+    interpreters warm keeps one for each, and no two share anything.
+    """
+    whose = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
+    work = run_named_script(registry, manager.executor, skill_name, script_name, args, execution_id=whose)
+    result = _wait(work)
+    output = result.stdout + result.stderr
+    if result.execution is None:
+        return -1, f"{result.error_code}: {result.error}"
+    return -1 if result.exit_code is None else result.exit_code, output
+
+
+async def run_named_script(
+    registry: SkillRegistry,
+    executor: CodeExecutor | None,
+    skill_name: str,
+    script_path: str,
+    args: Any = None,
+    **options: Any,
+) -> ScriptResult:
+    """Run a script of a skill given by name; a missing or unknown name is a result with an error code.
+
+    Args:
+        options: See `run_script`.
+    """
+    if not isinstance(skill_name, str) or not skill_name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        return refused("MISSING_SKILL_NAME", "no skill is named")
+    try:
+        skill = await asyncio.to_thread(registry.get, skill_name.strip())
+    except BoughError as error:
+        return refused("SKILL_NOT_FOUND", f"{error.message}; {error.hint}", skill=skill_name)
+    return await run_script(skill, executor, script_path, args, **options)
+
+
+def _wait(work: Any) -> ScriptResult:
+    """The result of a coroutine, from any thread, with or without a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, work).result()

@@ -1,0 +1,236 @@
+"""Looking at a skill with suspicion: what one that means harm does, found in its text, its scripts and its files.
+
+A finding is a reason to look, not a proof. What could not be read is said too, for a silence is no finding.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bough.skills.model import Diagnostic, Severity
+from bough.skills.read.encoding import decode
+from bough.skills.trust.scan_rules import RULES, Rule
+
+MAX_FILE_BYTES = 2 << 20
+MAX_FILES = 5_000
+MAX_TOTAL_BYTES = 100 << 20
+MAX_HITS = 20
+"""How many places of one rule are named in one file."""
+
+_SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat")
+_BINARY = (
+    ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2", ".docx", ".xlsx",
+    ".pptx", ".mp3", ".mp4", ".wav",
+)  # fmt: skip
+_ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
+_ORDERS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
+_TAGS = range(0xE0000, 0xE0080)
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_INVISIBLE = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\u180e\u00ad\u115f\u1160\u3164\uffa0\ufeff")
+_JOINERS = frozenset("\u200c\u200d\u200e\u200f\u061c")
+_ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+def scan(folder: Path) -> list[Diagnostic]:
+    """Return what is suspicious in a skill's folder. O(bytes), bounded; runs nothing."""
+    return Scanner().scan_folder(folder)
+
+
+class Scanner:
+    """Scans any number of skills with rules that are made ready once."""
+
+    def __init__(self) -> None:
+        self._rules = [(rule, _ready(rule.pattern)) for rule in RULES]
+        self._encoded = _ready(_ENCODED)
+        self._orders = _ready(_ORDERS)
+
+    def scan_folder(self, folder: Path) -> list[Diagnostic]:
+        """Return what is suspicious in a skill's folder, file by file. O(bytes), bounded."""
+        found: list[Diagnostic] = []
+        total = 0
+        for count, path in enumerate(_files(folder, found)):
+            if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
+                message = "too many files or bytes; the rest is not scanned"
+                found.append(_note("scan-incomplete", "warning", folder, message))
+                break
+            data = _read(path, found)
+            total += len(data)
+            found += self._scan_data(path, data)
+        return found
+
+    def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
+        """Return what is suspicious in one text, errors first, then by line. O(n)."""
+        data = text.encode("utf-8", "replace")
+        found = [*_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
+        for rule, pattern in self._rules:
+            if rule.where == "any" or (rule.where == "script") == is_script:
+                found += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
+        return sorted(found, key=lambda each: (_ORDER[each.severity], each.line or 0, each.code))
+
+    def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
+        if _is_program(data):
+            return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
+        if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            known = path.suffix.lower() in _BINARY
+            return [] if known else [_note("scan-binary", "info", path, "not scanned: not a text")]
+        is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
+        return self.scan_text(decode(data)[0], str(path), is_script=is_script)
+
+    def _payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+        """Long encoded stretches; worse when they decode to something harmful."""
+        for line, match in _hits(self._encoded, data):
+            before = data[max(0, match.start() - 60) : match.start()]
+            if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", before):
+                continue
+            inner = _decoded(match.group())
+            bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
+            what = "an encoded text that hides something harmful" if bad else "a long encoded text"
+            severity: Severity = "error" if bad else "warning"
+            yield Diagnostic("encoded-payload", severity, what, line, "ship it in the clear", path)
+
+    def _comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
+        """Orders in comments, which a reader of the rendered text does not see."""
+        start, line, named = 0, 1, 0
+        while named < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
+            line += data.count(b"\n", start, at)
+            end = data.find(b"-->", at)
+            end = len(data) if end < 0 else end
+            if self._orders.search(data[at:end]):
+                named += 1
+                message = "a comment that a reader does not see gives orders"
+                yield Diagnostic("hidden-comment", "warning", message, line, "say it openly or remove it", path)
+            line += data.count(b"\n", at, end)
+            start = end
+
+
+def _ready(pattern: str) -> Any:
+    re2: Any = import_module("re2")  # it carries no types
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    return re2.compile(f"(?m){pattern}".encode(), options)
+
+
+def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
+    """(line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
+    line, counted, last, named = 1, 0, 0, 0
+    for match in pattern.finditer(data):
+        line += data.count(b"\n", counted, match.start())
+        counted = match.start()
+        if line == last:
+            continue
+        last = line
+        named += 1
+        yield line, match
+        if named == MAX_HITS:
+            return
+
+
+def _of_rule(rule: Rule, line: int, match: Any, path: str) -> Diagnostic:
+    shown = " ".join(match.group().decode("utf-8", "replace").split())[:80]
+    return Diagnostic(rule.code, rule.severity, f"{rule.message}: {shown}", line, rule.fix, path)
+
+
+def _files(folder: Path, found: list[Diagnostic]) -> Iterator[Path]:
+    """Every regular file in the folder; what is none is a finding."""
+    root = os.path.realpath(folder)
+    for place, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted([*names, *(each for each in folders if os.path.islink(os.path.join(place, each)))]):
+            path = Path(place, name)
+            if path.is_symlink():
+                if not os.path.realpath(path).startswith(root + os.sep):
+                    found.append(
+                        _note("link-out", "error", path, "a link out of the skill", "put the file itself there")
+                    )
+            elif stat.S_ISREG(path.lstat().st_mode):
+                yield path
+            else:
+                found.append(_note("special-file", "error", path, "no regular file", "remove it"))
+
+
+def _read(path: Path, found: list[Diagnostic]) -> bytes:
+    try:
+        with path.open("rb") as handle:
+            mode, data = os.fstat(handle.fileno()).st_mode, handle.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        found.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
+        return b""
+    if len(data) > MAX_FILE_BYTES:
+        found.append(_note("scan-incomplete", "warning", path, "only the first 2 MB are scanned"))
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        found.append(_note("setuid", "error", path, "the file has a set-id bit", "remove it"))
+    return data[:MAX_FILE_BYTES]
+
+
+def _is_program(data: bytes) -> bool:
+    return data.startswith(
+        (b"\x7fELF", b"MZ\x90", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\x00asm")
+    )
+
+
+def _hidden(text: str, path: str) -> Iterator[Diagnostic]:
+    """Characters that a reader does not see and a model does."""
+    if text.isascii():
+        return
+    kinds: dict[str, tuple[int, int]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        for kind in () if line.isascii() else _hidden_kinds(line):
+            first, count = kinds.get(kind, (number, 0))
+            kinds[kind] = (first, count + 1)
+    if "tags" in kinds:
+        hidden = "".join(chr(ord(char) - 0xE0000) for char in text if 0xE0020 <= ord(char) <= 0xE007E)
+        yield Diagnostic("hidden-text", "error", f"text in invisible tag characters: {hidden[:120]}", kinds["tags"][0],
+                         "remove it", path)  # fmt: skip
+    if "bidi" in kinds:
+        yield Diagnostic(
+            "hidden-text", "error", "marks that reverse the order of characters", kinds["bidi"][0], "remove them", path
+        )
+    if "invisible" in kinds:
+        line, count = kinds["invisible"]
+        yield Diagnostic("hidden-text", "warning", f"invisible characters in {count} lines", line, "remove them", path)
+
+
+def _hidden_kinds(line: str) -> set[str]:
+    kinds: set[str] = set()
+    for i, char in enumerate(line):
+        if ord(char) in _TAGS:
+            if not _in_flag(line, i):
+                kinds.add("tags")
+        elif char in _BIDI:
+            kinds.add("bidi")
+        elif char in _INVISIBLE or (unicodedata.category(char) == "Cf" and char not in _JOINERS):
+            kinds.add("invisible")
+    return kinds
+
+
+def _in_flag(line: str, i: int) -> bool:
+    """Whether the tag characters belong to the flag of a region, the one honest use they have."""
+    start = i
+    while start > 0 and i - start < 8 and ord(line[start - 1]) in _TAGS:
+        start -= 1
+    return start > 0 and line[start - 1] == "\U0001f3f4" and i - start < 7
+
+
+def _decoded(data: bytes) -> bytes:
+    """What an encoded stretch says; nothing when it says nothing."""
+    try:
+        if data.startswith(b"\\x"):
+            return bytes.fromhex(data.replace(b"\\x", b"").decode())
+        if re.fullmatch(rb"[0-9a-fA-F]+", data):
+            return bytes.fromhex(data[: len(data) // 2 * 2].decode())
+        return base64.b64decode(data + b"=" * (-len(data) % 4))
+    except ValueError:
+        return b""
+
+
+def _note(code: str, severity: Severity, path: Path, message: str, fix: str = "") -> Diagnostic:
+    return Diagnostic(code, severity, message, None, fix, str(path))

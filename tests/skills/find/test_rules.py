@@ -1,0 +1,100 @@
+"""Rule files of other clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bough.skills import KeywordTrigger, PathTrigger, SkillRegistry
+from bough.skills.find.rules import read_rules
+
+
+def put(root: Path, name: str, text: str) -> Path:
+    file = root / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_every_format_becomes_a_skill_under_its_path(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    for name in ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONVENTIONS.md", ".cursorrules", ".windsurfrules",
+                 ".github/copilot-instructions.md", ".clinerules/style.md"):  # fmt: skip
+        put(tmp_path, name, f"Rules of {name}.\n")
+    put(tmp_path, ".cursor/rules/always.mdc", "---\ndescription: A\nglobs:\nalwaysApply: true\n---\nAlways.\n")
+    put(
+        tmp_path,
+        ".cursor/rules/ts.mdc",
+        "---\ndescription: T\nglobs: *.ts,src/**/*.tsx\nalwaysApply: false\n---\nTs.\n",
+    )
+    put(tmp_path, ".cursor/rules/asked.mdc", "---\ndescription: On request\nalwaysApply: false\n---\nAsked.\n")
+    put(tmp_path, ".github/instructions/py.instructions.md", "---\napplyTo: '**/*.py'\n---\nPy.\n")
+    put(tmp_path, ".github/instructions/all.instructions.md", "---\napplyTo: '**'\n---\nAll.\n")
+    put(tmp_path, "pkg/inner/AGENTS.md", "Inner rules.\n")
+    put(tmp_path, "node_modules/x/AGENTS.md", "Not ours.\n")
+    put(tmp_path, ".hidden/AGENTS.md", "Not ours.\n")
+    put(tmp_path, "a/b/c/d/AGENTS.md", "Too deep is deeper than this.\n")
+
+    skills, notes = read_rules(tmp_path)
+
+    triggers = {skill.name: skill.trigger for skill in skills}
+    always = {name for name, trigger in triggers.items() if trigger is None}
+    assert always == {
+        "AGENTS.md", "CLAUDE.md", "GEMINI.md", "CONVENTIONS.md", ".cursorrules", ".windsurfrules",
+        ".github/copilot-instructions.md", ".clinerules/style.md", ".cursor/rules/always.mdc",
+        ".github/instructions/all.instructions.md",
+    }  # fmt: skip
+    assert {name: trigger for name, trigger in triggers.items() if trigger is not None} == {
+        ".cursor/rules/ts.mdc": PathTrigger(("*.ts", "src/**/*.tsx")),
+        ".cursor/rules/asked.mdc": KeywordTrigger(()),
+        ".github/instructions/py.instructions.md": PathTrigger(("**/*.py",)),
+        "pkg/inner/AGENTS.md": PathTrigger(("pkg/inner/**",)),
+        "a/b/c/d/AGENTS.md": PathTrigger(("a/b/c/d/**",)),
+    }
+    assert {skill.kind for skill in skills if skill.trigger is None} == {"repository"}
+    assert {each.code for each in notes} == {"yaml-unquoted-alias"}
+
+
+def test_links_count_once_and_lead_nowhere_outside(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    put(project, "AGENTS.md", "The rules.\n")
+    (project / "CLAUDE.md").symlink_to("AGENTS.md")
+    put(tmp_path, "outside.md", "Not ours.\n")
+    (project / "GEMINI.md").symlink_to(tmp_path / "outside.md")
+    (project / "loop").symlink_to(project)
+
+    skills, notes = read_rules(project)
+
+    assert [skill.name for skill in skills] == ["AGENTS.md"]
+    assert [each.code for each in notes] == ["link-out"]
+
+
+def test_one_bad_rule_file_harms_no_other(tmp_path: Path) -> None:
+    put(tmp_path, "AGENTS.md", "")
+    put(tmp_path, "CLAUDE.md", "Good.\n")
+    (tmp_path / "GEMINI.md").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / ".cursorrules").mkdir()
+
+    skills, notes = read_rules(tmp_path)
+
+    assert "CLAUDE.md" in {skill.name for skill in skills}
+    assert "empty" in {each.code for each in notes}
+
+
+def test_the_registry_serves_them_and_shows_a_model_only_what_it_may_ask_for(tmp_path: Path) -> None:
+    put(tmp_path, "AGENTS.md", "---\nname: ../evil\nmcp_tools:\n  x:\n    command: y\n---\nUse tabs.\n")
+    put(tmp_path, ".cursor/rules/asked.mdc", "---\ndescription: On request\n---\nAsked.\n")
+    put(tmp_path, ".bough/skills/words.md", "---\ntriggers: [words]\n---\nCount words.\n")
+    put(tmp_path, ".bough/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: P\n---\nP.\n")
+    put(tmp_path, ".openhands/microagents/repo.md", "Always here.\n")
+
+    registry = SkillRegistry.open(tmp_path, home=tmp_path / "home")
+
+    assert "AGENTS.md" not in registry  # its name is refused like any other's
+    assert {skill.name for skill in registry.always_active()} == {"repo"}
+    assert [skill.name for skill in registry.catalogued()] == [".cursor/rules/asked.mdc", "pdf"]
+    put(tmp_path, "AGENTS.md", "Use tabs.\n")
+    again = SkillRegistry.open(tmp_path, home=tmp_path / "home")
+    assert [skill.content for skill in again.always_active()] == ["Use tabs.", "Always here."]
+    put(tmp_path, "AGENTS.md", "Use blanks.\n")
+    assert again.get("AGENTS.md").content == "Use blanks."
