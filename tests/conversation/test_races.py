@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
+from bough.cancellation import completed
 from bough.conversation import AsyncConversation, staging
-from bough.conversation.completion import completed
-from bough.conversation.lease import held_lease
 from bough.errors import Conflict, StoreError
+from bough.events.lease import held_lease
 from bough.events.model import Event
 from bough.events.sqlite import SqliteEventStore
 from bough.guard import AlwaysConfirm

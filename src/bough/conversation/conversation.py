@@ -13,12 +13,12 @@ from pydantic_ai.messages import ModelMessage
 
 from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
+from bough.cancellation import is_cancelled
 from bough.config import Settings
 from bough.conversation import aside
 from bough.conversation.activation import standing_events
 from bough.conversation.branch import ForkOverrides, ForkRequest, Source
 from bough.conversation.compare import Comparison, compare, grafted
-from bough.conversation.completion import is_cancelled
 from bough.conversation.decisions import Decisions
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.journal import Journal, Update

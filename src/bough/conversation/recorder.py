@@ -35,7 +35,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
-from bough.conversation.completion import is_cancelled
+from bough.cancellation import is_cancelled
 from bough.conversation.journal import Delta, Journal
 from bough.conversation.outcome import MAX_RESULT_BYTES, clean, recorded, restored, shortened
 from bough.conversation.response import usage_of, with_distinct_calls

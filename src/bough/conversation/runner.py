@@ -14,7 +14,6 @@ from bough.agents.context import ToolContext
 from bough.agents.models.streaming import can_stream
 from bough.conversation.condense import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.journal import Journal
-from bough.conversation.lease import held_lease
 from bough.conversation.logbook import logged_run
 from bough.conversation.loop import Loop
 from bough.conversation.recorder import Recorder
@@ -25,6 +24,7 @@ from bough.conversation.supervisor import Supervisor, condense
 from bough.conversation.surroundings import Surroundings
 from bough.conversation.trace import run_span
 from bough.errors import BoughError
+from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
 from bough.events.record import Status
 from bough.types import SystemClock, new_id

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import cast
 from uuid import UUID
 
+from bough.cancellation import completed
 from bough.conversation.audience import Audience
-from bough.conversation.completion import completed
 from bough.conversation.fold import Fold, Mark
 from bough.events.codec import encode
 from bough.events.model import Event, SkillActivated, UserMessage

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bough.conversation.completion import completed
+from bough.cancellation import completed
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from bough.conversation.completion import completed
+from bough.cancellation import completed
 from bough.errors import BoughError, Conflict
 from bough.events.record import Lease
 from bough.events.store import EventStore
