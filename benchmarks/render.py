@@ -11,8 +11,8 @@ from uuid import UUID
 
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from bough.conversation.journal import Journal
-from bough.conversation.view import response_json
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.view import response_json
 from bough.events import SqliteEventStore
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolReturned, UserMessage
 from harness import Figure, compare_async, in_turns_async, seconds_async

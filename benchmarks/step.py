@@ -26,7 +26,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.usage import UsageLimits
 
 from bough import AgentSpec, AsyncConversation, Settings, open_store
-from bough.conversation.condense import KeepFirstCondenser
+from bough.conversation.log.condenser import KeepFirstCondenser
 from bough.events.model import PauseRequested
 from bough.guard import ConfirmRisky, Hook, HookKind, HookSet
 from bough.types import JsonObject

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bough.conversation.message_log import id_of
+from bough.conversation.adapters.message_log import id_of
 from bough.events import open_store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(600)]

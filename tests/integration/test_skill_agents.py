@@ -17,7 +17,7 @@ from bough.agents.activation import CHANGED, MAX_ALWAYS_BYTES
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import AsyncConversation
-from bough.conversation.condense import KeepFirstCondenser
+from bough.conversation.log.condenser import KeepFirstCondenser
 from bough.events import open_store
 from bough.events.model import SkillActivated
 from bough.events.store import EventStore

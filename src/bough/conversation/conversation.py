@@ -15,23 +15,23 @@ from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
 from bough.cancellation import is_cancelled
 from bough.config import Settings
-from bough.conversation import aside
-from bough.conversation.activation import standing_events
-from bough.conversation.branch import ForkOverrides, ForkRequest, Source
-from bough.conversation.compare import Comparison, compare, grafted
-from bough.conversation.decisions import Decisions
+from bough.conversation.agent import AgentLike, agent_changes, blueprint_of, resolved_model, spec_of
+from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.journal import Journal, Update
+from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
+from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
+from bough.conversation.log.journal import Journal, Update
+from bough.conversation.log.state import State
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, said
-from bough.conversation.opening import Beginning, page_of, reopened
+from bough.conversation.open import Beginning, page_of, reopened
+from bough.conversation.parts import Surroundings
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules, Rules
-from bough.conversation.runner import Runner
-from bough.conversation.setup import AgentLike, agent_changes, blueprint_of, resolved_model, spec_of
-from bough.conversation.state import State
-from bough.conversation.surroundings import Surroundings
-from bough.conversation.workspace import ForkedWorkspace, WorkspacePolicy
+from bough.conversation.run import ask
+from bough.conversation.run.approval import Decisions
+from bough.conversation.run.run import Runner
+from bough.conversation.skills import standing_events
 from bough.errors import Conflict, PermissionDenied
 from bough.events.model import (
     Event,
@@ -313,7 +313,7 @@ class AsyncConversation:
         await self._journal.catch_up()
         model = self._resolved(self.agent)
         messages = self._journal.view.messages()
-        answer, _ = await aside.ask(model, messages, question, instructions=self.state.instructions)
+        answer, _ = await ask.ask(model, messages, question, instructions=self.state.instructions)
         return answer
 
     async def append(self, *events: Event) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 
-from bough.conversation.activation import activation_events
-from bough.conversation.outcome import clean
-from bough.conversation.setup import title_of
-from bough.conversation.state import State
+from bough.conversation.agent import title_of
+from bough.conversation.log.state import State
+from bough.conversation.log.tool_result import clean
+from bough.conversation.skills import activation_events
 from bough.errors import InvalidInput
 from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
 from bough.guard import HookVerdict

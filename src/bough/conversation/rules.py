@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from bough.config import Settings
-from bough.conversation.condense import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
+from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
 from bough.errors import InvalidInput
 from bough.guard import (
     AllowList,

@@ -14,16 +14,16 @@ from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.branch import ForkOverrides
-from bough.conversation.compare import Comparison
+from bough.conversation.agent import AgentLike
 from bough.conversation.conversation import AsyncConversation
+from bough.conversation.fork.compare import Comparison
 from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.journal import Update
+from bough.conversation.fork.fork import ForkOverrides
+from bough.conversation.fork.workspace import WorkspacePolicy
+from bough.conversation.log.journal import Update
+from bough.conversation.log.state import State
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules
-from bough.conversation.setup import AgentLike
-from bough.conversation.state import State
-from bough.conversation.workspace import WorkspacePolicy
 from bough.events.model import Event, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bough.conversation.condense import SummarizingCondenser
+from bough.conversation.log.condenser import SummarizingCondenser
 from bough.conversation.replay.replay import replay
 from bough.events.model import Condensed
 from bough.testing import ScriptedModel, tool_call

@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from bough.conversation.interop import conversation_store
+from bough.conversation.adapters.pydantic_messages import conversation_store
 from bough.events import EventStore, open_store
 
 IMAGE = BinaryContent(b"\x89PNG\x00\xff", media_type="image/png")

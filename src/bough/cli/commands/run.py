@@ -229,7 +229,7 @@ def _with_skill(name: str, text: str, agent: AgentSpec, workspace: Path, setting
         NotFound: The agent has no such skill here.
     """
     from bough.agents.build import registry_of
-    from bough.conversation.setup import workspace_folder
+    from bough.conversation.agent import workspace_folder
 
     folder = workspace_folder(workspace)
     skill = registry_of(agent, workspace=folder, home=settings.home, roots=settings.skill_roots).get(name)

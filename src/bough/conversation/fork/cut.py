@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from bough.conversation.state import State, ToolOutcome, calls_of
+from bough.conversation.log.state import State, ToolOutcome, calls_of
 from bough.errors import InvalidInput
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolInterrupted, UserMessage
 from bough.events.record import StoredEvent

@@ -12,11 +12,11 @@ from typing import Any
 from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation.agent import recorded_spec
 from bough.conversation.conversation import AsyncConversation
-from bough.conversation.score import Conductor, RecordedCondenser, Score, Turn
-from bough.conversation.setup import recorded_spec
-from bough.conversation.state import State, calls_of
-from bough.conversation.view import response_of
+from bough.conversation.log.state import State, calls_of
+from bough.conversation.log.view import response_of
+from bough.conversation.replay.recording import Conductor, RecordedCondenser, Score, Turn
 from bough.errors import BoughError
 from bough.events import open_store
 from bough.events.codec import as_json

@@ -1,0 +1,1 @@
+"""Conversations under the interfaces and formats of other projects."""

@@ -1,0 +1,163 @@
+"""Moving in and out: PydanticAI's message JSON as a conversation, and a conversation as PydanticAI's message JSON.
+
+And an event store where a program of PydanticAI keeps its own conversations.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryPromptPart,  # pyright: ignore[reportDeprecated] - stored histories of older versions have it
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from bough.conversation.conversation import AsyncConversation
+from bough.conversation.log.view import response_json
+from bough.conversation.run.recorder import usage_of
+from bough.errors import InvalidInput, Unavailable
+from bough.events.model import (
+    ContentPart,
+    Event,
+    ImagePart,
+    ModelResponded,
+    StateChanged,
+    TextPart,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    UserMessage,
+)
+
+if TYPE_CHECKING:
+    from bough.conversation.adapters.pydantic_store import LogConversationStore
+    from bough.events.store import EventStore
+
+
+def conversation_store(store: EventStore) -> LogConversationStore:
+    """Return an event store as PydanticAI's `ConversationStore`, where the installed version has one.
+
+    Raises:
+        Unavailable: It has none.
+    """
+    try:
+        from bough.conversation.adapters.pydantic_store import LogConversationStore
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic_ai.conversation_store":
+            raise
+        raise Unavailable(
+            f"pydantic-ai-slim {version('pydantic-ai-slim')} has no ConversationStore",
+            hint="install pydantic-ai-slim 2.68 or newer, or move histories with import_messages and export_messages",
+        ) from error
+    return LogConversationStore(store)
+
+
+def export_messages(conversation: AsyncConversation) -> bytes:
+    """Return what the model is shown as the JSON that `ModelMessagesTypeAdapter` reads."""
+    return ModelMessagesTypeAdapter.dump_json(conversation.messages)
+
+
+async def import_messages(conversation: AsyncConversation, data: bytes | Sequence[ModelMessage]) -> int:
+    """Append a PydanticAI history to a conversation in which nothing was said yet, and return how many events it made.
+
+    System prompts and instructions are left out: the conversation has its agent's own. Calls without a result are
+    closed, so that the conversation can go on.
+
+    Raises:
+        InvalidInput: It is no such history, or the conversation has messages already.
+    """
+    if conversation.messages:
+        raise InvalidInput("the conversation has messages already", hint="import into a new one")
+    events = list(_events(_messages(data)))
+    closed = StateChanged(changes={"status": "finished"}, reason="imported")
+    await conversation.append(*events, closed)
+    return len(events) + 1
+
+
+def _messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
+    if not isinstance(data, bytes):
+        return list(data)
+    try:
+        return ModelMessagesTypeAdapter.validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][:3])
+        raise InvalidInput(
+            f"this is no message history of PydanticAI: {where}: {first['msg']}",
+            hint="give what ModelMessagesTypeAdapter.dump_json wrote",
+        ) from error
+
+
+def _events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
+    open_calls: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            yield from _lost(open_calls)
+            yield ModelResponded(
+                response=response_json(message), model=message.model_name, usage=usage_of(message), ts=message.timestamp
+            )
+            open_calls = {call.tool_call_id: call.tool_name for call in message.tool_calls}
+        else:
+            yield from _request_events(message, open_calls)
+    yield from _lost(open_calls)
+
+
+def _request_events(message: ModelRequest, open_calls: dict[str, str]) -> Iterator[Event]:
+    for part in message.parts:
+        match part:
+            case ToolReturnPart() if open_calls.pop(part.tool_call_id, None):
+                yield _outcome(part)
+            case RetryPromptPart() if open_calls.pop(part.tool_call_id, None):  # pyright: ignore[reportDeprecated]
+                text = part.model_response()
+                yield ToolFailed(tool_call_id=part.tool_call_id, tool=part.tool_name or "", error=text, retry=True)
+            case UserPromptPart():
+                yield UserMessage(content=tuple(_content(part.content)), ts=part.timestamp)
+            case _:
+                continue
+
+
+def _outcome(part: ToolReturnPart) -> Event:
+    fields: dict[str, Any] = {"tool_call_id": part.tool_call_id, "tool": part.tool_name, "ts": part.timestamp}
+    text = part.model_response_str(wrap_if_error=False)
+    match part.outcome:
+        case "success":
+            return ToolReturned(result=part.content if isinstance(part.content, str) else _json(part), **fields)
+        case "denied":
+            return ToolRejected(by="import", reason=text, **fields)
+        case "interrupted":
+            return ToolInterrupted(reason=text, **fields)
+        case "failed" | "retried":
+            return ToolFailed(error=text, retry=part.outcome == "retried", **fields)
+
+
+def _json(part: ToolReturnPart) -> Any:
+    (message,) = ModelMessagesTypeAdapter.dump_python([ModelRequest(parts=[part])], mode="json")
+    return message["parts"][0]["content"]
+
+
+def _content(content: Any) -> Iterator[ContentPart]:
+    for item in [content] if isinstance(content, str) else content:
+        if isinstance(item, str):
+            yield TextPart(text=item)
+        elif isinstance(item, BinaryContent) and item.is_image:
+            yield ImagePart(data=base64.b64encode(item.data).decode(), media_type=item.media_type)
+        else:
+            name = getattr(item, "url", None) or type(item).__name__
+            yield TextPart(text=f"[{name}: not carried over]")
+
+
+def _lost(open_calls: dict[str, str]) -> Iterator[Event]:
+    for id, tool in open_calls.items():
+        yield ToolInterrupted(tool_call_id=id, tool=tool, reason="its result was not in the imported history")
+    open_calls.clear()

@@ -1,0 +1,113 @@
+"""An event store as the `ConversationStore` of PydanticAI. Needs a version that has one; see `pydantic_messages`."""
+
+# Checked against the oldest version that is supported, in which these names are unknown.
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pydantic_core
+from pydantic import TypeAdapter
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from bough.conversation.adapters.message_log import Entry, MessageLog, entry_id
+from bough.errors import Conflict, NotFound
+from bough.events.store import EventStore
+from bough.types import JsonObject
+
+_RECORD: TypeAdapter[Any] = TypeAdapter(ConversationRecord)
+
+
+class LogConversationStore(ConversationStore):
+    """Conversations of PydanticAI in an event store, which stays the caller's to close.
+
+    `save` appends to the conversation's log in one transaction, `fork` writes three rows however long the history is,
+    `load` reads back the bytes that were saved. `delete` removes the messages that no fork shares with the
+    conversation when it goes, and what is left with the last of those forks.
+
+    Source: PydanticAI's `ConversationStore`.
+    """
+
+    def __init__(self, store: EventStore) -> None:
+        self._log = MessageLog(store)
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """Return the record of a conversation, None where there is none. O(1)."""
+        record = await self._log.get(conversation_id)
+        return None if record is None else _record(record)
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """Return the records, those saved last first. O(conversations in the store)."""
+        return [_record(record) for record in await self._log.list(scope=scope, limit=limit)]
+
+    async def write_record(
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
+    ) -> None:
+        """Store a record and its new entries, all or nothing.
+
+        Raises:
+            ConversationConflict: Another revision is stored, or an entry that is named is not; also where the name of
+                a deleted conversation, whose forks live, is given to a fork.
+        """
+        with _conflicts(record.conversation_id):
+            entries = _entries(new_entries)
+            await self._log.save(_RECORD.dump_python(record, mode="json"), entries, expected=expected_revision)
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a conversation.
+
+        Raises:
+            ConversationConflict: Another revision is stored.
+        """
+        with _conflicts(conversation_id):
+            await self._log.delete(conversation_id, expected=expected_revision)
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """Return one entry. O(1). Raises `KeyError` where there is none."""
+        return (await self.read_history(entry_id, limit=1))[0]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """Return the entries up to `head_id`, oldest first. Raises `KeyError` where there is no such entry."""
+        try:
+            found = await self._log.history(None if head_id is None else entry_id(head_id), limit=limit)
+        except NotFound as error:
+            raise KeyError(head_id) from error
+        messages = ModelMessagesTypeAdapter.validate_json(pydantic_core.to_json([entry.message for entry in found]))
+        return [
+            ConversationEntry(id=str(entry.id), parent_id=entry.parent and str(entry.parent), message=message)
+            for entry, message in zip(found, messages, strict=True)
+        ]
+
+
+def _record(record: JsonObject) -> ConversationRecord:
+    return _RECORD.validate_json(pydantic_core.to_json(record))
+
+
+def _entries(entries: Sequence[ConversationEntry]) -> list[Entry]:
+    messages = ModelMessagesTypeAdapter.dump_python([entry.message for entry in entries], mode="json")
+    return [
+        Entry(id=entry_id(entry.id), parent=entry.parent_id and entry_id(entry.parent_id), message=message)
+        for entry, message in zip(entries, messages, strict=True)
+    ]
+
+
+@contextmanager
+def _conflicts(name: str) -> Generator[None]:
+    try:
+        yield
+    except Conflict as error:
+        raise ConversationConflict(name) from error

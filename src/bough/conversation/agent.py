@@ -1,0 +1,133 @@
+"""From what a caller or a log says to what a conversation is built of: spec, model, blueprint, folder, title."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.models import Model
+
+from bough.agents.build import Blueprint, registry_of
+from bough.agents.models.price import is_priced
+from bough.agents.models.resolve import resolve_model
+from bough.agents.spec import MODEL_OBJECT, AgentSpec
+from bough.config import Settings
+from bough.conversation.log.state import State
+from bough.errors import InvalidInput
+from bough.guard import Limits
+
+_TITLE_LENGTH = 60
+
+
+def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
+    """Return what a `StateChanged` says of a new agent; nothing where there is none."""
+    if blueprint is None:
+        return {}
+    return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
+
+
+def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
+    """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
+    if not calls:
+        return {}
+    waiting = {id: {"tool": state.calls[id].tool, "reason": "it was called before the fork"} for id in calls}
+    return {"status": "waiting_for_confirmation", "waiting": waiting}
+
+
+AgentLike: TypeAlias = AgentSpec | AbstractAgent[Any, str] | str
+"""What a conversation takes as its agent: a spec; a PydanticAI agent; a model string for the default agent."""
+
+
+def spec_of(agent: AgentLike | None) -> AgentSpec | None:
+    """Return the spec that a caller's agent stands for, None for None.
+
+    Raises:
+        InvalidInput: It is nothing that a conversation takes.
+    """
+    match agent:
+        case AgentSpec() | None:
+            return agent
+        case AbstractAgent():
+            return AgentSpec.of(agent)
+        case str():
+            return AgentSpec(model=agent, discover_skills=True)
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
+            raise InvalidInput(
+                f"no agent can be made of {type(agent).__name__}",
+                hint="give an AgentSpec, a PydanticAI agent, or a model string",
+            )
+
+
+def settled_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
+    """Return the spec with its model settled, so that the log says which one it was started with."""
+    spec = spec_of(agent) or AgentSpec(discover_skills=True)
+    if isinstance(spec.model, Model):
+        return spec
+    name = resolved_model(spec, settings)[1]
+    return spec.model_copy(update={"model": name, "base_url": spec.base_url or settings.base_url})
+
+
+def resolved_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
+    """Return the agent's model and its name."""
+    if isinstance(spec.model, Model):
+        return spec.model, spec.model.model_name
+    resolved = resolve_model(spec.model or settings.model, base_url=spec.base_url or settings.base_url, env=os.environ)
+    return resolved.model, resolved.name
+
+
+def require_prices(model: Model, limits: Limits) -> None:
+    """Check that a bound of cost can be kept.
+
+    Raises:
+        InvalidInput: Nobody knows what the model costs, and that is not allowed by name.
+    """
+    if limits.cost_usd is not None and limits.unpriced == "refuse" and not is_priced(model):
+        raise InvalidInput(
+            f"the prices of {model.model_name} are not known, so a bound of {limits.cost_usd:g} USD cannot stop it",
+            hint='bound its tokens instead, or take the risk by name: Limits(cost_usd=…, unpriced="allow")',
+            details={"model": model.model_name},
+        )
+
+
+def recorded_spec(state: State) -> AgentSpec:
+    """Return the agent that a log recorded.
+
+    Raises:
+        InvalidInput: It had a model object, Python tools or skills of its own: a log holds their names only.
+    """
+    recorded = {key: value for key, value in state.agent.items() if value is not None}
+    if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
+        recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
+    for key in ("tools", "skills", "executor", "agent"):
+        if recorded.pop(key, None):
+            raise InvalidInput(
+                f"the agent of this conversation has {key} of its own, which its record only names",
+                hint="open it with agent=, giving the spec it was made with",
+            )
+    return AgentSpec.model_validate(recorded)
+
+
+def blueprint_of(spec: AgentSpec, workspace: Path, settings: Settings) -> Blueprint:
+    """Return the agent's blueprint with the skills it finds from `workspace`."""
+    registry = registry_of(spec, workspace=workspace, home=settings.home, roots=settings.skill_roots)
+    return Blueprint.of(spec, registry)
+
+
+def workspace_folder(path: str | Path) -> Path:
+    """Return the working folder as an absolute path.
+
+    Raises:
+        InvalidInput: It is no folder.
+    """
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
+    return folder
+
+
+def title_of(text: str) -> str:
+    """Return the first line of a message, cut to a title's length."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= _TITLE_LENGTH else line[: _TITLE_LENGTH - 1].rstrip() + "…"

@@ -1,0 +1,282 @@
+"""Making a fork: what is asked for, what the source and the cut demand, and what is written.
+
+Source: seed 001, `Conversation.fork()`; the fourteen rules are in docs/concepts/fork.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+from uuid import UUID
+
+from bough.agents.build import Blueprint
+from bough.agents.spec import AgentSpec
+from bough.conversation.agent import agent_changes, blueprint_of, carried_changes
+from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
+from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, forked_workspace
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import State
+from bough.conversation.parts import Surroundings
+from bough.conversation.rules import Rules
+from bough.conversation.skills import standing_events
+from bough.errors import Conflict, InvalidInput, NotFound
+from bough.events.model import Event, ForkedFrom, StateChanged
+from bough.events.record import ConversationRecord
+from bough.events.store import Cut
+from bough.execution.base import Isolation
+from bough.guard import AllowList, HookSet, Limits, Policy, Secrets, SecurityAnalyzer
+from bough.guard.limits import allows_change as allows_limits
+from bough.guard.policy import allows_change as allows_policy
+from bough.types import JsonObject, new_id
+
+
+class ForkOverrides(TypedDict, total=False):
+    """What a fork may do otherwise than its source. Rules only get stricter; hooks and analyzers are added."""
+
+    model: str
+    system_prompt: str
+    confirmation_policy: Policy
+    security_analyzer: SecurityAnalyzer
+    hooks: HookSet
+    allow_list: AllowList
+    limits: Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkRequest:
+    """Everything a caller says of a fork; see `AsyncConversation.fork`."""
+
+    id: UUID | None = None
+    agent: AgentSpec | None = None
+    title: str | None = None
+    tags: Mapping[str, str] | None = None
+    reset_metrics: bool = True
+    at: Cut | Turn | None = None
+    snap: Snap = "exact"
+    pending: Pending = "close"
+    overrides: ForkOverrides = field(default_factory=ForkOverrides)
+    inherit_tags: bool = True
+    workspace: WorkspacePolicy = "shared"
+    secrets: str = "reference"
+    reason: str | None = None
+    actor: str | None = None
+    ephemeral: bool = False
+
+    def __post_init__(self) -> None:
+        if self.secrets not in ("reference", "none"):
+            raise InvalidInput(f"{self.secrets!r} is no way to fork secrets", hint="reference or none")
+        unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
+        if unknown:
+            known = ", ".join(ForkOverrides.__annotations__)
+            raise InvalidInput(f"a fork cannot override {', '.join(sorted(unknown))}", hint=f"it can override {known}")
+
+    def lineage(self) -> JsonObject:
+        """Return what the fork's row says of its origin; equal for equal requests, and only for those."""
+        asked = {
+            "agent": None if self.agent is None else self.agent.snapshot(),
+            "at": str(self.at),
+            "overrides": self.overrides_json(),
+            "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
+            "named": [self.title, None if self.tags is None else dict(self.tags)],
+        }
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+        overrides = sorted([*self.overrides, *(["agent"] if self.agent else [])])
+        said: JsonObject = {"reason": self.reason, "actor": self.actor, "overrides": overrides}
+        return said | {"pending": self.pending, "workspace": self.workspace, "request": digest}
+
+    def overrides_json(self) -> JsonObject:
+        """Return what the fork does otherwise, as JSON."""
+        values: JsonObject = {name: _plain(value) for name, value in self.overrides.items()}
+        return values | ({} if self.agent is None else {"agent": self.agent.snapshot()})
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) else value.to_json()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """A fork that has been made."""
+
+    journal: Journal
+    record: ConversationRecord
+    blueprint: Blueprint
+    rules: Rules
+    workspace: ForkedWorkspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The conversation that is forked; nothing here changes it."""
+
+    journal: Journal
+    record: ConversationRecord
+    blueprint: Blueprint
+    rules: Rules
+    surroundings: Surroundings
+
+    async def branch(self, request: ForkRequest) -> Branch:
+        """Make the fork, or return the one that the same request with the same id made before.
+
+        Raises: see `AsyncConversation.fork`.
+        """
+        if request.id is not None and (there := await self._existing(request)) is not None:
+            return await self._reopened(there, request)
+        plan = await self._planned(request)
+        folder = self.surroundings.settings.home / "workspaces" / str(plan.id)
+        workspace = await forked_workspace(plan.workspace, self.journal.state.workspace, folder)
+        try:
+            record = await self._write(plan, workspace)
+        except BaseException:
+            await workspace.remove()
+            if request.id is not None and (there := await self._existing(request)) is not None:
+                return await self._reopened(there, request)
+            raise
+        journal = await plan.journal.forked(record.id)
+        return Branch(journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules, workspace=workspace)
+
+    async def _existing(self, request: ForkRequest) -> ConversationRecord | None:
+        """Return the fork that this very request made before.
+
+        Raises:
+            Conflict: The id is something else's.
+        """
+        assert request.id is not None  # noqa: S101 - asked with an id only
+        try:
+            there = await self.journal.store.get(request.id)
+        except NotFound:
+            return None
+        if there.forked_from != self.journal.cid or there.lineage != request.lineage():
+            raise Conflict(
+                f"{request.id} is another conversation", hint="fork with another id, or with the same arguments"
+            )
+        return there
+
+    async def _reopened(self, record: ConversationRecord, request: ForkRequest) -> Branch:
+        journal = Journal(self.journal.store, record.id, secrets=self.journal.secrets)
+        await journal.catch_up()
+        made = self.surroundings.settings.home / "workspaces" / str(record.id)
+        own = journal.state.workspace_policy in ("copy", "worktree")
+        workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
+        blueprint = self._blueprint(request)
+        rules = Rules.resumed(journal.state.policies, self._rules(request, journal.state))
+        return Branch(journal=journal, record=record, blueprint=blueprint, rules=rules, workspace=workspace)
+
+    async def _planned(self, request: ForkRequest) -> _Plan:
+        head = (await self.journal.store.get(self.journal.cid)).head
+        cut = await find_cut(
+            self.journal.store, self.journal.cid, request.at, head=head, pending=request.pending, snap=request.snap
+        )
+        journal = await self.journal.cut(cut.at)
+        blueprint = self._blueprint(request)
+        blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
+        self._check_readonly(request)
+        readonly = self.journal.state.workspace_policy == "readonly" and request.workspace == "shared"
+        return _Plan(
+            id=request.id or new_id(),
+            request=request,
+            head=head,
+            cut=cut,
+            journal=journal,
+            blueprint=blueprint,
+            rules=self._rules(request, journal.state),
+            workspace="readonly" if readonly else request.workspace,
+        )
+
+    def _blueprint(self, request: ForkRequest) -> Blueprint:
+        changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
+        if not changed and request.agent is None:
+            return Blueprint.of(self.blueprint.spec, self.blueprint.registry)  # its servers are the fork's own
+        spec = (request.agent or self.blueprint.spec).model_copy(update=changed)
+        return blueprint_of(spec, self.journal.state.workspace, self.surroundings.settings)
+
+    def _check_readonly(self, request: ForkRequest) -> None:
+        if request.workspace == "readonly" and self.surroundings.executor.isolation == Isolation.NONE:
+            raise InvalidInput(
+                "scripts that run without a sandbox cannot be kept from writing",
+                hint="run them in the sandbox, or fork with workspace=copy",
+            )
+
+    def _rules(self, request: ForkRequest, at: State) -> Rules:
+        """Return the rules of the cut and of the present, narrowed by what the fork asks for besides."""
+        rules = Rules.resumed(at.policies, self.rules)
+        asked = request.overrides
+        if "confirmation_policy" in asked and not allows_policy(rules.policy, asked["confirmation_policy"]):
+            raise _wider("confirmation policy")
+        if "limits" in asked and not allows_limits(rules.limits, asked["limits"]):
+            raise _wider("limits")
+        stricter = Rules(
+            policy=asked.get("confirmation_policy", rules.policy),
+            analyzer=asked.get("security_analyzer", rules.analyzer),
+            hooks=asked.get("hooks", rules.hooks),
+            allow_list=asked.get("allow_list", rules.allow_list),
+            limits=asked.get("limits", rules.limits),
+        )
+        secrets = rules.secrets if request.secrets == "reference" else Secrets()
+        return replace(rules.narrowed(stricter), secrets=secrets)
+
+    async def _write(self, plan: _Plan, workspace: ForkedWorkspace) -> ConversationRecord:
+        request, state = plan.request, self.journal.state
+        title = request.title if request.title is not None else state.title
+        tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
+        spec = plan.blueprint.spec
+        config = {"agent": spec.name, "model": spec.model_name, "workspace": str(workspace.path)}
+        return await self.journal.store.fork(
+            self.journal.cid,
+            at=plan.cut.at,
+            id=plan.id,
+            events=plan.events(self.journal.cid, self._changes(plan, workspace, title, tags)),
+            title=title,
+            tags=tags,
+            config=self.record.config | config | ({"ephemeral": True} if request.ephemeral else {}),
+            lineage=request.lineage(),
+        )
+
+    def _changes(self, plan: _Plan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]) -> JsonObject:
+        """Return what the fork's log says of itself where the shared events say something else, or nothing."""
+        policies = {"executor": self.surroundings.executor.name, **plan.rules.to_json()}
+        changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
+        state, spec = plan.journal.state, plan.blueprint.spec
+        if spec.snapshot() != state.agent:
+            changes |= agent_changes(plan.blueprint)
+        if workspace.path != state.workspace or workspace.policy != state.workspace_policy:
+            changes |= {"workspace": str(workspace.path), "workspace_policy": workspace.policy}
+        return changes | carried_changes(state, plan.cut.carried)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """A fork about to be written."""
+
+    id: UUID
+    request: ForkRequest
+    head: int
+    cut: CutPoint
+    journal: Journal
+    blueprint: Blueprint
+    rules: Rules
+    workspace: WorkspacePolicy
+
+    def events(self, source: UUID, changes: JsonObject) -> list[Event]:
+        """Return the fork's first own events."""
+        forked = ForkedFrom(
+            source=source,
+            at=self.cut.at,
+            event_id=self.cut.last,
+            source_head=self.head,
+            actor=self.request.actor,
+            reason=self.request.reason,
+            overrides=self.request.overrides_json(),
+            pending=self.request.pending,
+            workspace=self.workspace,
+            reset_metrics=self.request.reset_metrics,
+        )
+        always = standing_events(self.blueprint.standing) if "instructions" in changes else []
+        return [forked, *self.cut.closing, StateChanged(changes=changes), *always]
+
+
+def _wider(what: str) -> InvalidInput:
+    return InvalidInput(f"the {what} of a fork can only be stricter than its source's", hint="start a new conversation")

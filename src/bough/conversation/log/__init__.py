@@ -1,0 +1,1 @@
+"""The log of an open conversation: written, folded, shown to the model."""

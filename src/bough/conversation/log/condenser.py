@@ -1,0 +1,124 @@
+"""Keeping what the model sees short: a summary stands for a stretch of the log, and the log stays as it is.
+
+Source: OpenHands' condensers (`keep_first`, a summarizing model), as events instead of rewrites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from bough.errors import InvalidInput
+from bough.events.model import Condensed
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from bough.conversation.log.view import Shown, View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much the model sees: messages, and the tokens of the last request as the provider counted them."""
+
+    messages: int
+    tokens: int
+
+
+class Condenser(Protocol):
+    """Decides when what the model sees is too much, and makes a summary of some of it."""
+
+    async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
+        """Return what to put in the place of which events; None to leave all as it is.
+
+        Args:
+            force: Condense even if nothing is too long yet.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class NoCondenser:
+    """Never condenses."""
+
+    async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
+        """Return None."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepFirstCondenser:
+    """Leaves out the middle, without a summary: the first messages and the newest half of the rest stay."""
+
+    max_events: int = 120
+    keep_first: int = 2
+
+    def __post_init__(self) -> None:
+        _check(self.max_events, self.keep_first)
+
+    async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
+        """Return a note in the place of the middle when there are more than `max_events` messages."""
+        if not force and size.messages <= self.max_events:
+            return None
+        middle = stretch(view.shown, keep_first=self.keep_first, keep_last=self.max_events // 2)
+        if not middle:
+            return None
+        note = f"[{len(middle)} earlier messages were left out here.]"
+        return Condensed(start=middle[0].start, stop=middle[-1].stop, summary=note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizingCondenser:
+    """Has a model summarize the middle: the first messages and the newest half of the rest stay.
+
+    Attributes:
+        model: Makes the summary; None uses the conversation's own.
+        max_events: Messages the model may see before they are condensed.
+        max_tokens: Tokens of a request before it is condensed; None sets no bound.
+    """
+
+    model: Model | None = None
+    max_events: int = 120
+    max_tokens: int | None = None
+    keep_first: int = 2
+
+    def __post_init__(self) -> None:
+        _check(self.max_events, self.keep_first)
+
+    async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
+        """Return a summary in the place of the middle when there is too much to see.
+
+        Raises:
+            ModelError: The model could not make the summary.
+        """
+        over = size.messages > self.max_events or (self.max_tokens is not None and size.tokens > self.max_tokens)
+        if not (force or over):
+            return None
+        keep_last = min(self.max_events, size.messages) // 2
+        middle = stretch(view.shown, keep_first=self.keep_first, keep_last=keep_last)
+        if not middle or self.model is None:
+            return None
+        from bough.conversation.run.ask import summarize
+
+        summary, usage = await summarize(self.model, [shown.message for shown in middle])
+        text = f"[Summary of {len(middle)} earlier messages]\n{summary}"
+        return Condensed(start=middle[0].start, stop=middle[-1].stop, summary=text, usage=usage)
+
+
+def stretch(shown: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
+    """Return the messages between the first and the last ones, moved so that no call is parted from its result."""
+    first, last = keep_first, len(shown) - keep_last
+    while first < len(shown) and shown[first].continues_calls:
+        first += 1
+    while last > first and last < len(shown) and shown[last].continues_calls:
+        last -= 1
+    return shown[first:last] if last - first > 1 else ()
+
+
+def _check(max_events: int, keep_first: int) -> None:
+    if keep_first < 0 or max_events < keep_first + 4:
+        raise InvalidInput(
+            f"a condenser cannot keep {keep_first} of at most {max_events} messages",
+            hint="keep_first is 0 or more, and max_events at least 4 more than that",
+        )

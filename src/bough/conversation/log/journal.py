@@ -1,0 +1,157 @@
+"""One conversation's log in use: folded as it grows, appended to in order, told to who listens."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from bough.conversation.log.fold import Fold
+from bough.conversation.log.listeners import Audience, Delta, Update
+from bough.conversation.log.state import State
+from bough.conversation.log.view import View
+from bough.conversation.log.write_buffer import Staging, Writer
+from bough.events.model import Event
+from bough.events.store import EventStore
+from bough.guard import MaskStream, Secrets
+
+__all__ = ["Delta", "Journal", "Update"]
+
+
+class Journal:
+    """The log of one conversation with its fold (`state`) and its view.
+
+    What is appended here is folded at once. What others append (messages sent by another process) is folded in by
+    `catch_up` and by the next append, in the log's order.
+    """
+
+    def __init__(
+        self, store: EventStore, cid: UUID, *, secrets: Secrets | None = None, fold: Fold | None = None
+    ) -> None:
+        self.secrets = secrets or Secrets()
+        self.store = store
+        self._fold = fold or Fold()
+        self._writer = Writer()
+        self._streams: dict[str, MaskStream] = {}
+        self._of(cid)
+
+    def _of(self, cid: UUID) -> None:
+        self.cid = cid
+        self._audience = Audience(cid)
+        self._staging = Staging(self.store, cid, self._fold, self._audience)
+        self.listeners = self._audience.listeners
+
+    @property
+    def state(self) -> State:
+        """The fold of the events; always the same object."""
+        return self._fold.state
+
+    @property
+    def view(self) -> View:
+        """What the model is shown of the events; always the same object."""
+        return self._fold.view
+
+    @property
+    def watchers(self) -> list[Callable[[Event], None]]:
+        """Told of every event as soon as it is folded, durable or not."""
+        return self._staging.watchers
+
+    @property
+    def durable(self) -> int:
+        """How many of the events folded here are certainly in the log."""
+        return self._staging.durable
+
+    async def catch_up(self) -> None:
+        """Write what is staged, and fold what is in the log and not yet here. O(new events).
+
+        Raises: see `settled`.
+        """
+        await self._staging.catch_up()
+        await self.settled()
+
+    def stage(self, *events: Event) -> None:
+        """Fold events now and have them written soon, in order and all or none. Values of secrets are masked before.
+
+        Await `settled` before anything happens outside that follows from them.
+
+        Raises:
+            BoughError: What was staged before could not be written.
+        """
+        if events:
+            self._staging.add(self._writer, self._masked(events))
+
+    async def settled(self) -> None:
+        """Return when everything that was staged here is durable. The barrier before every effect.
+
+        What was begun is finished: a cancellation that comes meanwhile is raised when the events are in the log.
+
+        Raises:
+            Conflict: The lease was lost.
+            StoreError: The store could not write.
+        """
+        await self._staging.settled(self._writer)
+
+    async def prompts_settled(self) -> None:
+        """Return when all that the next request says, but for results of tools, is durable and has its final place.
+
+        Raises: see `settled`.
+        """
+        while self._staging.has_prompts:
+            await self._staging.flushed()
+        if self._writer.failure is not None:
+            raise self._writer.failure
+
+    async def append(self, *events: Event, expected_head: int | None = None) -> None:
+        """Append all or none, durable on return, and fold them: `stage` and `settled`.
+
+        Raises:
+            Conflict: The lease was lost, or the head is not `expected_head`.
+            StoreError: The store could not write.
+        """
+        batch = self._staging.add(self._writer, self._masked(events), expected_head=expected_head)
+        await self._staging.written(batch)
+
+    def leased(self, generation: int) -> Journal:
+        """Return this journal as its runner uses it: what it appends is refused once another has taken over.
+
+        State, view and listeners are the same ones.
+        """
+        new = copy.copy(self)
+        new._writer, new._streams = Writer(generation), {}
+        return new
+
+    async def cut(self, at: int) -> Journal:
+        """Return a journal that has folded the first `at` events; where that is the head, nothing is read again."""
+        if self.state.head == at == self.durable:
+            return Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
+        new = Journal(self.store, self.cid, secrets=self.secrets)
+        await new._staging.catch_up(at)
+        return new
+
+    async def forked(self, cid: UUID) -> Journal:
+        """Return this fold as that of a fork which was cut here, with the fork's own events."""
+        self._of(cid)
+        await self.catch_up()
+        return self
+
+    def stream(self, delta: Delta) -> None:
+        """Publish a piece of a response, values of secrets masked even where they are cut in two."""
+        if self.secrets.names:
+            stream = self._streams.setdefault(delta.kind, self.secrets.masker().text_stream())
+            delta = replace(delta, text=stream.feed(delta.text))
+        if delta.text:
+            self._audience.tell(delta)
+
+    def end_stream(self) -> None:
+        """Publish what a masked stream still holds back."""
+        for kind, stream in self._streams.items():
+            if rest := stream.close():
+                self._audience.tell(Delta(text=rest, kind=kind))
+        self._streams = {}
+
+    def _masked(self, events: Sequence[Event]) -> Sequence[Event]:
+        if not self.secrets.names:
+            return events
+        masker = self.secrets.masker()
+        return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)

@@ -1,0 +1,254 @@
+"""Events on their way into the log: folded at once, durable together, and awaited before anything outside follows.
+
+What is staged is written by the next `settled` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
+that whoever watches sees it soon. Batches are written one after the other, in their order. When another process has
+appended in between, or a batch fails, the fold goes back to what is durable and on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import cast
+from uuid import UUID
+
+from bough.cancellation import completed
+from bough.conversation.log.fold import Fold, Mark
+from bough.conversation.log.listeners import Audience
+from bough.events.codec import encode
+from bough.events.model import Event, SkillActivated, UserMessage
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+
+LINGER_SECONDS = 0.02
+"""How long a staged event waits for others to be written with it when nothing waits for it."""
+
+
+_REPLACED = "\ufffd".encode()
+
+
+@dataclass(eq=False)
+class Writer:
+    """One who stages events. What a run stages depends on what it staged before: after one failure all of it fails.
+
+    Attributes:
+        generation: Of a run's lease; None for everyone else, whose appends do not depend on one another.
+    """
+
+    generation: int | None = None
+    failure: BaseException | None = None
+
+
+@dataclass(eq=False)
+class Batch:
+    """Events that become durable together.
+
+    Attributes:
+        mark: The fold before them.
+        full: Whether nothing can be added any more.
+    """
+
+    writer: Writer
+    mark: Mark
+    done: asyncio.Future[None]
+    expected_head: int | None = None
+    full: bool = False
+    events: list[Event] = field(default_factory=list[Event])
+
+
+class Staging:
+    """The way of one conversation's events into its log, shared by all who append to it in this process.
+
+    Attributes:
+        watchers: Told of each event when it is first folded, durable or not, and once.
+    """
+
+    def __init__(self, store: EventStore, cid: UUID, fold: Fold, audience: Audience) -> None:
+        self._store = store
+        self._cid = cid
+        self._fold = fold
+        self._audience = audience
+        self.watchers: list[Callable[[Event], None]] = []
+        self._batches: deque[Batch] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def durable(self) -> int:
+        """How many of the folded events are certainly in the log, at this place."""
+        return self._batches[0].mark.head if self._batches else self._fold.state.head
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether something that was said to the model is not durable yet."""
+        staged = (event for batch in self._batches for event in batch.events)
+        return any(isinstance(event, UserMessage | SkillActivated) for event in staged)
+
+    def add(self, writer: Writer, events: Sequence[Event], *, expected_head: int | None = None) -> Batch:
+        """Fold events and have them written; O(len(events)).
+
+        Raises:
+            CorruptLog: An event does not say what its kind says; nothing is staged.
+            BoughError: What the writer staged before could not be written.
+        """
+        events = [_as_recorded(event) for event in events]
+        if writer.failure is not None:
+            raise writer.failure
+        batch = self._open_batch(writer) if expected_head is None else None
+        if batch is None:
+            batch = Batch(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head)
+            batch.full = expected_head is not None
+        try:
+            self._apply(events)
+        except BaseException:
+            self._fold.back_to(batch.mark)
+            self._apply(batch.events)
+            raise
+        if not batch.events:
+            self._batches.append(batch)
+        batch.events += events
+        for event in events:
+            self._tell(event)
+        if self._writing is None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._start)
+        return batch
+
+    async def settled(self, writer: Writer) -> None:
+        """Wait until everything that `writer` has staged is durable; a cancellation meanwhile is raised after that.
+
+        Raises:
+            Conflict: The lease was lost.
+            StoreError: The store could not write.
+        """
+        last = next((batch for batch in reversed(self._batches) if batch.writer is writer), None)
+        if last is not None:
+            await self.written(last)
+        elif writer.failure is not None:
+            raise writer.failure
+
+    async def written(self, batch: Batch) -> None:
+        """Wait until a batch is durable. Raises: see `settled`."""
+        self._start()
+        await completed(batch.done)
+
+    async def flushed(self) -> None:
+        """Wait until nothing is staged any more, by whomever; failures are raised to those who staged."""
+        while self._batches:
+            self._start()
+            await asyncio.wait([self._batches[-1].done])
+
+    async def catch_up(self, stop: int | None = None) -> None:
+        """Write what is staged, and fold what is in the log and not yet here. O(new events)."""
+        await self.flushed()
+        while not await self._read(stop):
+            await self.flushed()
+
+    async def _read(self, stop: int | None) -> bool:
+        """Fold what is in the log and not here, and say whether that is all; staged events meanwhile come first."""
+        read = cast("AsyncGenerator[StoredEvent]", self._store.read(self._cid, self._fold.state.head, stop))
+        async with aclosing(read):
+            async for stored in read:
+                if self._batches:
+                    return False
+                if stored.seq == self._fold.state.head:
+                    self._fold.apply(stored.event)
+                    self._tell(stored.event)
+                    self._audience.tell(stored)
+        return not self._batches
+
+    def _open_batch(self, writer: Writer) -> Batch | None:
+        last = self._batches[-1] if self._batches else None
+        return last if last is not None and last.writer is writer and not last.full else None
+
+    def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is None and self._batches:
+            self._writing = asyncio.create_task(self._write(), name=f"log of {self._cid}")
+
+    async def _write(self) -> None:
+        """Write batch after batch until none is left."""
+        try:
+            while self._batches:
+                await self._write_batch(self._batches[0])
+        except asyncio.CancelledError as error:  # the event loop is being closed
+            while self._batches:
+                self._failed(self._batches[0], error)
+            raise
+        finally:
+            self._writing = None
+
+    async def _write_batch(self, batch: Batch) -> None:
+        batch.full = True
+        try:
+            head = await self._store.append(
+                self._cid, batch.events, generation=batch.writer.generation, expected_head=batch.expected_head
+            )
+            between = await self._since(batch, head)
+            self._landed(batch, between)
+        except BaseException as error:  # raised where the events are awaited, or by what the writer stages next
+            self._failed(batch, error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            batch.done.set_result(None)
+
+    async def _since(self, batch: Batch, head: int) -> list[StoredEvent] | None:
+        """Return what the log has since the batch's mark where others have appended as well; None otherwise."""
+        if head - len(batch.events) == batch.mark.head:
+            return None
+        return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
+
+    def _landed(self, batch: Batch, log: list[StoredEvent] | None) -> None:
+        self._batches.popleft()
+        if log is None:
+            for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
+                self._audience.tell(_stored(seq, event))
+            return
+        own = {event.id for event in batch.events}
+        self._fold.back_to(batch.mark)
+        for stored in log:
+            self._fold.apply(stored.event)
+            if stored.id not in own:
+                self._tell(stored.event)
+            self._audience.tell(stored)
+        self._stage_again()
+
+    def _failed(self, batch: Batch, error: BaseException) -> None:
+        failed = [batch]
+        if batch.writer.generation is not None:
+            batch.writer.failure = error
+            failed = [each for each in self._batches if each.writer is batch.writer]
+        self._fold.back_to(batch.mark)
+        self._batches = deque(each for each in self._batches if each not in failed)
+        self._stage_again()
+        for each in failed:
+            each.done.set_exception(error)
+            each.done.exception()  # looked at: it is raised where the batch is awaited, if it is
+
+    def _stage_again(self) -> None:
+        """Fold what is still on its way anew, after what is durable."""
+        for batch in self._batches:
+            batch.mark = self._fold.mark()
+            self._apply(batch.events)
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._fold.apply(event)
+
+    def _tell(self, event: Event) -> None:
+        for watcher in self.watchers:
+            watcher(event)
+
+
+def _as_recorded(event: Event) -> Event:
+    """Return the event as the log gives it back: invalid text has been replaced there."""
+    return _stored(0, event).event if _REPLACED in encode(event) else event
+
+
+def _stored(seq: int, event: Event) -> StoredEvent:
+    return StoredEvent(seq=seq, id=event.id, kind=event.kind, ts=event.ts, raw=encode(event))

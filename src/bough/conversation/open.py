@@ -1,0 +1,144 @@
+"""How a conversation comes into use: started, or opened again. What is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from bough.agents.build import Blueprint
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.agent import (
+    AgentLike,
+    agent_changes,
+    blueprint_of,
+    recorded_spec,
+    require_prices,
+    resolved_model,
+    settled_spec,
+    spec_of,
+    workspace_folder,
+)
+from bough.conversation.log.journal import Journal
+from bough.conversation.message import said
+from bough.conversation.parts import Surroundings
+from bough.conversation.rules import Rules
+from bough.conversation.skills import standing_events
+from bough.events import open_store
+from bough.events.model import ConversationStarted, StateChanged
+from bough.events.record import ConversationFilter, ConversationRecord, Page
+from bough.events.store import EventStore
+from bough.execution.base import CodeExecutor
+from bough.types import new_id
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """What a conversation in use is made of."""
+
+    journal: Journal
+    record: ConversationRecord
+    blueprint: Blueprint
+    surroundings: Surroundings
+    rules: Rules
+
+    def handed_to(self, make: Callable[..., T]) -> T:
+        """Return what `make` makes of it."""
+        return make(self.journal, self.record, self.blueprint, surroundings=self.surroundings, rules=self.rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What a caller says of a new conversation; see `AsyncConversation.create`."""
+
+    agent: AgentLike | None
+    workspace: str | Path
+    id: UUID | None
+    title: str | None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+
+    async def started(
+        self, store: EventStore | str | None, executor: CodeExecutor | None, settings: Settings, rules: Rules
+    ) -> Opened:
+        """Start the conversation. Raises: see `AsyncConversation.create`."""
+        folder = workspace_folder(self.workspace)
+        spec = settled_spec(self.agent, settings)
+        if rules.limits.cost_usd is not None:
+            require_prices(resolved_model(spec, settings)[0], rules.limits)
+        blueprint = blueprint_of(spec, folder, settings)
+        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
+        cid = self.id or new_id()
+        event = ConversationStarted(
+            agent=spec.snapshot(),
+            workspace=str(folder),
+            instructions=blueprint.instructions,
+            policies={"executor": surroundings.executor.name, **rules.to_json()},
+            title=self.title,
+            tags=self.tags,
+        )
+        async with surroundings.kept_on_success():
+            greeting = await rules.guard(cid, folder).on_start()
+            events = [event, *standing_events(blueprint.standing), *said(greeting)]
+            record = await surroundings.store.create(self._record(cid, event, spec), events=events)
+            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
+            await journal.catch_up()
+        return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+
+    def _record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
+        return ConversationRecord(
+            id=cid,
+            root=cid,
+            title=self.title,
+            tags=self.tags,
+            config={"agent": spec.name, "model": spec.model_name, "workspace": event.workspace},
+            created=event.ts,
+            updated=event.ts,
+        )
+
+
+async def reopened(
+    id: UUID | str,
+    store: EventStore | str | None,
+    agent: AgentLike | None,
+    executor: CodeExecutor | None,
+    settings: Settings,
+    asked: Rules,
+) -> Opened:
+    """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
+    surroundings = await Surroundings.of(settings, store, executor, settings.executor)
+    async with surroundings.kept_on_success():
+        cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
+        record = await surroundings.store.get(cid)
+        journal = Journal(surroundings.store, cid, secrets=asked.secrets)
+        await journal.catch_up()
+        state = journal.state
+        rules = Rules.resumed(state.policies, asked)
+        given = spec_of(agent)
+        spec = given or recorded_spec(state)
+        surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
+        blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
+        if given is not None and given.snapshot() != state.agent:
+            await journal.append(StateChanged(changes=agent_changes(blueprint)))
+    return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+
+
+async def page_of(
+    store: EventStore | str | None,
+    filter: ConversationFilter | None,
+    cursor: str | None,
+    limit: int,
+    settings: Settings,
+) -> Page:
+    """Return a page of a store's conversations; one that is only named is opened for it."""
+    given = None if store is None or isinstance(store, str) else store
+    opened = given or await open_store(store if isinstance(store, str) else settings.store)
+    try:
+        return await opened.list(filter, cursor, limit)
+    finally:
+        if given is None:
+            await opened.aclose()

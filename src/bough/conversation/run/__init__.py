@@ -1,0 +1,1 @@
+"""One run of a conversation, from its lease to its end."""

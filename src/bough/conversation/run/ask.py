@@ -1,0 +1,65 @@
+"""Asking a model something beside the conversation: nothing of it enters the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import Model
+
+from bough.agents.models.failure import model_error
+from bough.conversation.log.state import NOTHING_USED, add_usage
+from bough.conversation.run.response import usage_of
+from bough.events.model import Usage
+
+_SUMMARIZE = (
+    "Summarize the conversation above for the assistant that will go on with it. Keep: what the user wants, what was "
+    "decided and why, files and results that matter with their exact names and numbers, what failed, what is left to "
+    "do. Leave out everything else. Answer with the summary alone."
+)
+
+
+async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, instructions: str) -> tuple[str, Usage]:
+    """Return the model's answer to `question` after `messages`, without tools, and what it consumed.
+
+    Raises:
+        ModelError: The model failed.
+    """
+    agent = Agent(model, instructions=instructions or None)
+    try:
+        result = await agent.run(question, message_history=_closed(messages))
+    except (AgentRunError, UserError) as error:
+        raise model_error(error) from error
+    usage = NOTHING_USED
+    for message in result.new_messages():
+        if message.kind == "response":
+            usage = add_usage(usage, usage_of(message))
+    return result.output, usage
+
+
+async def summarize(model: Model, messages: Sequence[ModelMessage]) -> tuple[str, Usage]:
+    """Return a summary of `messages` and what making it consumed.
+
+    Raises:
+        ModelError: The model failed.
+    """
+    return await ask(model, messages, _SUMMARIZE, instructions="")
+
+
+def _closed(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return a history that takes a new prompt: a request comes first, and calls left open at its end are answered."""
+    history = list(messages)
+    while history and history[0].kind == "response":
+        history.pop(0)
+    last = history[-1] if history else None
+    if last is not None and last.kind == "response" and last.tool_calls:
+        parts = [
+            ToolReturnPart(tool_name=call.tool_name, content="still running", tool_call_id=call.tool_call_id)
+            for call in last.tool_calls
+        ]
+        history.append(ModelRequest(parts=parts))
+    if not history:
+        history.append(ModelRequest(parts=[UserPromptPart("(nothing was said yet)")]))
+    return history

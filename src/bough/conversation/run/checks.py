@@ -1,0 +1,160 @@
+"""What stands between the parts of a step: pauses, limits, circles, condensation, and the guard's review of calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bough.agents.skill_tools import SKILL_TOOLS
+from bough.conversation.log.condenser import Condenser, Size
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import ToolCall
+from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.step import REMINDER, Stop
+from bough.conversation.run.stuck import StuckDetector
+from bough.errors import BoughError
+from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
+from bough.guard import AllowList, Guard, Limits, Review, ToolRequest
+from bough.guard.limits import check
+from bough.types import Clock, JsonObject
+
+NUDGE = (
+    "You are repeating yourself ({pattern}). Do something else: another approach, another tool, "
+    "or tell the user what stands in the way."
+)
+MAX_SENT_BACK = 3
+"""How often stop hooks may send the agent back in one run."""
+
+
+class Supervisor:
+    """The checks of one run. Whatever it decides is in the log before it takes effect."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        recorder: Recorder,
+        *,
+        guard: Guard,
+        limits: Limits,
+        condenser: Condenser,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._guard = guard
+        self._limits = limits
+        self._condenser = condenser
+        self._clock = clock
+        self._started = clock.monotonic()
+        self._iterations = 0
+        self._sent_back = 0
+        self._stuck = StuckDetector()
+        self._nudged = False
+
+    def watch(self, event: Event) -> None:
+        """Take in what happens, to notice circles."""
+        self._stuck.apply(event)
+
+    async def before_request(self) -> Stop:
+        """Stop for a pause, a limit or a circle; condense what has grown too long."""
+        if self._journal.state.pausing:
+            return "paused"
+        if stop := await self._over_limit(self._iterations):
+            return stop
+        if stop := await self._circles():
+            return stop
+        await condense(self._journal, self._condenser)
+        self._iterations += 1
+        return None
+
+    async def before_tools(self) -> Stop:
+        """Have the guard review every open call before any of them runs."""
+        state = self._journal.state
+        if state.pausing:
+            return "paused"
+        if stop := await self._over_limit(0):
+            return stop
+        waiting: dict[str, JsonObject] = {}
+        events: list[Event] = []
+        for call in state.open_calls:
+            review = await self._review(call)
+            events += review.events
+            if review.risk is not None:
+                self._recorder.risks[call.id] = review.risk.value
+            if review.context:
+                events.append(UserMessage.text(review.context, sender="hook"))
+            if review.decision == "reject":
+                events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
+            elif review.decision == "confirm":
+                waiting[call.id] = _asked(call, review)
+        if waiting:
+            events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
+        self._journal.stage(*events)  # written with the calls, before any of them runs
+        return "waiting_for_confirmation" if waiting else None
+
+    async def at_end(self) -> None:
+        """Let stop hooks send the agent back to work."""
+        if self._sent_back >= MAX_SENT_BACK:
+            return
+        verdict = await self._guard.on_stop()
+        events: list[Event] = list(verdict.events)
+        if verdict.decision == "deny":
+            self._sent_back += 1
+            events.append(UserMessage.text(verdict.reason or "Go on: you are not done.", sender="hook"))
+        self._journal.stage(*events)
+
+    async def _over_limit(self, iterations: int) -> Stop:
+        elapsed = self._clock.monotonic() - self._started
+        reached = check(self._limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
+        if reached is None:
+            return None
+        self._journal.stage(reached)
+        return "paused"
+
+    async def _circles(self) -> Stop:
+        found = self._stuck.found()
+        if found is None:
+            return None
+        if self._nudged:
+            self._journal.stage(found)
+            return "stuck"
+        self._nudged = True
+        self._stuck.reset()
+        self._journal.stage(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
+        return None
+
+    def _present_guard(self) -> Guard:
+        """Return the guard with what the skills in use let be called; their own files and scripts always may."""
+        allowed = self._journal.state.allowed_tools
+        if allowed is None:
+            return self._guard
+        return replace(self._guard, allow_list=self._guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
+
+    async def _review(self, call: ToolCall) -> Review:
+        request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
+        review = await self._present_guard().review(request, approved=call.approved)
+        if call.carried and not call.approved and review.decision == "run":
+            return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
+        return review
+
+
+async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
+    """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
+    if journal.view.shown and journal.view.shown[-1].stop > journal.durable:
+        await journal.settled()  # a stretch is named by the places of its events, which have to be final
+    size = Size(messages=len(journal.view.shown), tokens=journal.state.request_tokens)
+    try:
+        condensed = await condenser.condense(journal.view, size, force=force)
+    except BoughError as error:
+        message = f"condensing failed: {error.message}"
+        await journal.append(ErrorRaised(code=error.code, message=message, hint=error.hint))
+        return False
+    if condensed is None:
+        return False
+    await journal.append(condensed)
+    return True
+
+
+def _asked(call: ToolCall, review: Review) -> JsonObject:
+    """Return what a person is told who is asked about a call."""
+    risk = None if review.risk is None else review.risk.value
+    return {"tool": call.tool, "arguments": call.given, "risk": risk, "reason": review.reason}

@@ -1,0 +1,255 @@
+"""The capability that writes down what a run does, before and after each thing it does.
+
+Order: a response and its calls are durable before any of its tools runs. The outcome of the last call is on its way
+into the log while the model hears of it, and durable before or with the model's answer. Results reach PydanticAI in the
+form they have in the log, so a resumed run sees what the live one saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from bough.agents.context import ToolContext
+from bough.cancellation import is_cancelled
+from bough.conversation.log.journal import Delta, Journal
+from bough.conversation.log.state import ToolOutcome
+from bough.conversation.log.tool_result import MAX_RESULT_BYTES, clean, recorded, restored, shortened
+from bough.conversation.log.view import outcome_part, response_json
+from bough.conversation.run.response import usage_of, with_distinct_calls
+from bough.errors import BoughError
+from bough.events.model import (
+    Event,
+    ModelResponded,
+    ToolCalled,
+    ToolFailed,
+    ToolInterrupted,
+    ToolReturned,
+    UserMessage,
+)
+from bough.guard import Guard, HookKind, ToolRequest
+from bough.types import JsonObject
+
+LONG_SECONDS = 0.05
+"""A result that took longer is durable before the model is asked again, so that what others said meanwhile is seen."""
+
+RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
+
+
+class Recorder(AbstractCapability[ToolContext]):
+    """Writes a run into its journal, and answers from it what it already holds.
+
+    Attributes:
+        risks: What the review said of each call, by its id.
+        seen: How many events the next request shows, apart from results, which always reach the model.
+    """
+
+    def __init__(self, journal: Journal, guard: Guard, *, cache_key: str = "", streams: bool = True) -> None:
+        """Record into `journal`.
+
+        Args:
+            cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
+            streams: The model can stream, so that its text can be published as it comes.
+        """
+        self._journal = journal
+        self._guard = guard
+        self._settings: dict[str, Any] = {"openai_prompt_cache_key": cache_key} if cache_key else {}
+        self._streams = streams
+        self.risks: dict[str, RiskName] = {}
+        self.seen = 0
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Ask the model, and record its response before anyone acts on it."""
+        seen = self.seen
+        started = time.monotonic()
+        settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
+        try:
+            response = with_distinct_calls(await handler(replace(request_context, model_settings=settings or None)))
+        finally:
+            self._journal.end_stream()
+        event = ModelResponded(
+            response=response_json(response),
+            model=response.model_name,
+            usage=usage_of(response),
+            latency_seconds=round(time.monotonic() - started, 6),
+            seen=seen,
+        )
+        self._journal.stage(event)
+        return self._journal.view.latest_response() or response
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
+        known = self._journal.state.calls.get(call.tool_call_id)
+        if known is not None and known.outcome is not None:
+            return _answer(known.outcome)
+        self._journal.stage(
+            ToolCalled(
+                tool_call_id=call.tool_call_id,
+                tool=call.tool_name,
+                arguments=_arguments(args),
+                risk=self.risks.get(call.tool_call_id),
+                idempotent=bool((tool_def.metadata or {}).get("idempotent")),
+            )
+        )
+        await self._journal.settled()  # with those of the other calls of the response
+        started = time.monotonic()
+        outcome = await self._outcome(call, args, handler)
+        self._journal.stage(outcome)
+        if self._journal.state.open_calls or time.monotonic() - started > LONG_SECONDS:
+            await self._journal.settled()
+        self._journal.stage(*await self._after(call, args, outcome))
+        return _answer(outcome)
+
+    async def _outcome(
+        self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> ToolOutcome:
+        """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
+        started = time.monotonic()
+        try:
+            result = recorded(await handler(args))
+        except asyncio.CancelledError as error:
+            if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
+                return _failure(call, error, started)
+            with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
+                await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
+            return _failure(call, error, started)
+        return ToolReturned(
+            tool_call_id=call.tool_call_id,
+            tool=call.tool_name,
+            result=result,
+            duration_seconds=round(time.monotonic() - started, 6),
+        )
+
+    async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
+        """Tell the hooks, and return what they said for the log and the model."""
+        if not self._guard.hooks.ask_at(HookKind.POST_TOOL_USE):
+            return []
+        request = ToolRequest(
+            id=call.tool_call_id,
+            tool=call.tool_name,
+            arguments=_arguments(args),
+            workspace=self._journal.state.workspace,
+        )
+        verdict = await self._guard.after(request, outcome_part(outcome).content)
+        said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
+        return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        """Whether the model is to be asked for streams at all."""
+        return self._streams
+
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[ToolContext], *, stream: AsyncIterable[AgentStreamEvent]
+    ) -> AsyncIterable[AgentStreamEvent]:
+        """Pass the stream on, and publish the text in it."""
+        async for event in stream:
+            if (delta := _delta(event)) is not None:
+                self._journal.stream(delta)
+            yield event
+
+    def record_unseen(self, parts: list[ToolReturnPart]) -> None:
+        """Record outcomes of calls that never reached their tool: unknown names, arguments that do not fit."""
+        for part in parts:
+            call = self._journal.state.calls.get(part.tool_call_id)
+            if call is not None and call.outcome is None:
+                self._journal.stage(
+                    ToolFailed(
+                        tool_call_id=part.tool_call_id,
+                        tool=part.tool_name,
+                        error=part.model_response_str(wrap_if_error=False),
+                        retry=part.outcome == "retried",
+                    )
+                )
+
+
+def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
+    match error:
+        case ToolRetryError():
+            part, retry = error.tool_retry, True
+            text = (
+                part.model_response_str(wrap_if_error=False) if isinstance(part, ToolReturnPart) else str(part.content)
+            )
+        case ModelRetry():
+            text, retry = error.message, True
+        case ToolFailedError() | ModelToldFailure():
+            text, retry = str(error), False
+        case BoughError():
+            text, retry = f"{error.message}; {error.hint}" if error.hint else error.message, False
+        case _:
+            text, retry = f"{type(error).__name__}: {error}", False
+    return ToolFailed(
+        tool_call_id=call.tool_call_id,
+        tool=call.tool_name,
+        error=shortened(clean(text), MAX_RESULT_BYTES),
+        retry=retry,
+        duration_seconds=round(time.monotonic() - started, 6),
+    )
+
+
+def _answer(outcome: ToolOutcome) -> Any:
+    """Return the result as the log has it, or raise what tells the model of a failure."""
+    if isinstance(outcome, ToolReturned):
+        return restored(outcome.result)
+    if isinstance(outcome, ToolFailed) and outcome.retry:
+        raise ModelRetry(outcome.error)
+    raise ModelToldFailure(str(outcome_part(outcome).content))
+
+
+def _arguments(args: dict[str, Any]) -> JsonObject:
+    value: Any = recorded(args)
+    return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _delta(event: AgentStreamEvent) -> Delta | None:
+    match event:
+        case PartStartEvent(part=TextPart(content=text)) if text:
+            return Delta(text=text)
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+            return Delta(text=text)
+        case PartStartEvent(part=ThinkingPart(content=text)) if text:
+            return Delta(text=text, kind="thinking")
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
+            return Delta(text=text, kind="thinking")
+        case _:
+            return None

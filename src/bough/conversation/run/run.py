@@ -1,0 +1,193 @@
+"""One run from its lease to its end: what starts it, what it may do, and how its end is written down."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from bough.agents.build import Blueprint
+from bough.agents.context import ToolContext
+from bough.agents.models.streaming import can_stream
+from bough.conversation.agent import require_prices, resolved_model
+from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser
+from bough.conversation.log.journal import Journal
+from bough.conversation.parts import Surroundings
+from bough.conversation.result import RunResult
+from bough.conversation.rules import Rules
+from bough.conversation.run.checks import Supervisor, condense
+from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.run_logging import logged_run
+from bough.conversation.run.step import Loop
+from bough.conversation.run.tracing import run_span
+from bough.errors import BoughError
+from bough.events.lease import held_lease
+from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
+from bough.events.record import Status
+from bough.types import SystemClock, new_id
+
+
+class Runner:
+    """Runs one conversation once.
+
+    Args:
+        root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
+    """
+
+    def __init__(
+        self, journal: Journal, blueprint: Blueprint, surroundings: Surroundings, rules: Rules, *, root: UUID
+    ) -> None:
+        self._journal = journal
+        self._blueprint = blueprint
+        self._surroundings = surroundings
+        self._rules = rules
+        self._root = root
+        self._steps = 0
+        self._generation = 0
+
+    async def run(self) -> RunResult:
+        """Run to the end, and return how it ended; without work, at once."""
+        await self._journal.catch_up()
+        state = self._journal.state
+        start = state.head
+        unfinished = state.has_work or state.status in ("running", "paused")
+        if state.waiting or not unfinished:
+            return self.result(start)
+        spec = self._blueprint.spec
+        named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
+        with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
+            model = resolved_model(spec, self._surroundings.settings)[0]
+            require_prices(model, self._rules.limits)
+            async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+                self._generation = lease.generation
+                self._journal = self._journal.leased(lease.generation)
+                await self._held(model)
+            result = self.result(start)
+            span.end(result)
+            book.result = result
+        return result
+
+    async def _held(self, model: Any) -> None:
+        """Run while the lease is held; whatever ends the run is in the log afterwards."""
+        try:
+            self._journal.stage(StateChanged(changes={"status": "running"}))
+            await self._leave(await self._bounded(model))
+        except asyncio.CancelledError:
+            with suppress(BoughError):  # what ends the run is the cancellation
+                await self._last_words(StateChanged(changes={"status": "paused"}, reason="interrupted"))
+            raise
+        except BoughError as error:
+            await self._record(error)
+            raise
+        except Exception as error:
+            failure = BoughError(f"the run failed: {type(error).__name__}: {error}")
+            await self._record(failure)
+            raise failure from error
+
+    async def _bounded(self, model: Any) -> Status:
+        """Run the loop no longer than the limits allow, a tool that hangs included."""
+        bound = self._rules.limits.wall_seconds
+        started, timer = time.monotonic(), asyncio.timeout(bound)
+        try:
+            async with timer:
+                return await self._loop(model)
+        except TimeoutError:
+            if bound is None or not timer.expired():
+                raise
+            elapsed = round(time.monotonic() - started, 6)
+            self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
+            return "paused"
+
+    async def _loop(self, model: Any) -> Status:
+        """Run the loop and return the status to leave with."""
+        journal, rules = self._journal, self._rules
+        agent = self._usable().agent(model, instructions=journal.state.instructions)
+        guard = replace(rules.guard(journal.cid, journal.state.workspace), settled=journal.settled)
+        recorder = Recorder(journal, guard, cache_key=str(self._root), streams=can_stream(model))
+        condenser = _with_model(rules.condenser, model)
+        supervisor = Supervisor(
+            journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
+        )
+        loop = Loop(agent, journal, self._context(), recorder, supervisor)
+        journal.watchers.append(supervisor.watch)
+        try:
+            async with agent:
+                return await loop.run()
+        finally:
+            self._steps = loop.steps
+            journal.watchers.remove(supervisor.watch)
+
+    async def condense(self) -> bool:
+        """Condense what the model sees now, by the conversation's condenser or else by its model."""
+        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        condenser = _with_model(self._rules.condenser, model)
+        if isinstance(condenser, NoCondenser):
+            condenser = SummarizingCondenser(model=model)
+        await self._journal.catch_up()
+        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+            return await condense(self._journal.leased(lease.generation), condenser, force=True)
+
+    def _usable(self) -> Blueprint:
+        """Return the blueprint with the tools that the workspace allows."""
+        spec = self._blueprint.spec
+        if not self._readonly or spec.workspace_access in ("none", "read"):
+            return self._blueprint
+        return replace(self._blueprint, spec=spec.model_copy(update={"workspace_access": "read"}))
+
+    @property
+    def _readonly(self) -> bool:
+        return self._journal.state.workspace_policy == "readonly"
+
+    def _context(self) -> ToolContext:
+        return ToolContext(
+            workspace=self._journal.state.workspace,
+            readonly=self._readonly,
+            executor=self._surroundings.executor,
+            emit=self._journal.append,
+            active_skills=lambda: self._journal.state.active_skills,
+            secrets=self._rules.secrets.for_script,
+            timeout_seconds=self._surroundings.settings.timeout_seconds,
+        )
+
+    async def _leave(self, status: Status) -> None:
+        """Write down the status the run ends with, unless what ended it has; all of the run is durable then."""
+        if self._journal.state.status != status:
+            self._journal.stage(StateChanged(changes={"status": status}))
+        await self._journal.settled()
+
+    async def _last_words(self, *events: Event) -> None:
+        """Append how the run ended, whether or not what it staged before could be written."""
+        await self._journal.leased(self._generation).append(*events)
+
+    async def _record(self, error: BoughError) -> None:
+        """Write the error into the log, unless the log itself is what failed."""
+        try:
+            await self._last_words(
+                ErrorRaised(code=error.code, message=error.message, hint=error.hint),
+                StateChanged(changes={"status": "error"}),
+            )
+        except BoughError as unrecorded:
+            error.details["unrecorded"] = unrecorded.message
+
+    def result(self, start: int) -> RunResult:
+        """Return what the run that began at seq `start` has come to so far."""
+        state = self._journal.state
+        return RunResult(
+            status=state.status,
+            output=state.output,
+            steps=self._steps,
+            start=start,
+            stop=state.head,
+            usage=state.own,
+            limit=state.limit,
+        )
+
+
+def _with_model(condenser: Condenser, model: Any) -> Condenser:
+    """Return the condenser; one that summarizes and has no model of its own uses the conversation's."""
+    if isinstance(condenser, SummarizingCondenser) and condenser.model is None:
+        return replace(condenser, model=model)
+    return condenser

@@ -1,0 +1,176 @@
+"""One run: step after step until the model has answered everything, or something says stop.
+
+Every request is what the view shows of the log, never what PydanticAI remembers: a resumed run is therefore nothing
+special. What others append in the middle (messages, a wish to pause) is found by the run's own next append, of which
+each step has at least one, and so is seen at the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pydantic_ai import Agent
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelRequest, RetryFeedbackPart, ToolReturnPart
+from pydantic_ai.run import AgentRun
+from pydantic_ai.usage import UsageLimits
+from pydantic_graph import End
+
+from bough.agents.context import ToolContext
+from bough.agents.models.failure import model_error
+from bough.conversation.log.journal import Journal
+from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.tracing import instrumentation
+from bough.errors import BoughError, ModelError
+from bough.events.model import ToolInterrupted, UserMessage
+from bough.events.record import Status
+
+MAX_EMPTY_RESPONSES = 3
+"""How often in a row a model may answer with nothing usable before the run ends in an error."""
+
+REMINDER = "bough"
+"""Sender of messages by which the runtime itself speaks to the model."""
+
+Stop = Status | None
+"""The status a run stops with; None to go on."""
+
+
+class Checks(Protocol):
+    """What is asked between the parts of a step; each may append events."""
+
+    async def before_request(self) -> Stop:
+        """Say whether the model may be asked now."""
+        ...
+
+    async def before_tools(self) -> Stop:
+        """Say whether the open calls may run now; those that may not have an outcome afterwards."""
+        ...
+
+    async def at_end(self) -> None:
+        """Look at the run now that nothing is left to do; what is appended goes on with it."""
+        ...
+
+
+class Loop:
+    """Drives one run of an agent over a journal.
+
+    Attributes:
+        steps: Model requests so far.
+    """
+
+    def __init__(
+        self,
+        agent: AbstractAgent[ToolContext, str],
+        journal: Journal,
+        deps: ToolContext,
+        recorder: Recorder,
+        checks: Checks,
+    ) -> None:
+        self._agent = agent
+        self._journal = journal
+        self._deps = deps
+        self._recorder = recorder
+        self._checks = checks
+        self._empty = 0
+        self.steps = 0
+
+    async def run(self) -> Status:
+        """Run until nothing is left to do or a check says stop, and return the status to leave with.
+
+        Raises:
+            ModelError: The model failed, or answered nothing usable several times in a row.
+            StoreError: An event could not be written.
+        """
+        await self._close_lost_calls()
+        while True:
+            while self._journal.state.has_work:
+                if not self._journal.state.open_calls and (stop := await self._checks.before_request()):
+                    return stop
+                if stop := await self._stretch():
+                    return stop
+            await self._checks.at_end()
+            await self._journal.catch_up()
+            if not self._journal.state.has_work:
+                return "finished"
+
+    async def _close_lost_calls(self) -> None:
+        """Close the calls that had started when their run died; whether they had effects nobody knows."""
+        lost = [call for call in self._journal.state.open_calls if call.started and not call.idempotent]
+        if lost:
+            self._journal.stage(
+                *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
+            )
+
+    async def _stretch(self) -> Stop:
+        """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
+        await self._show()
+        self._rendered = self._journal.view.version
+        try:
+            async with self._agent.iter(
+                message_history=self._journal.view.messages(),
+                deps=self._deps,
+                capabilities=[self._recorder, *instrumentation()],
+                conversation_id=str(self._journal.cid),
+                usage_limits=UsageLimits(request_limit=None),
+                infer_name=False,
+            ) as run:
+                return await self._drive(run)
+        except (AgentRunError, UserError) as error:
+            raise model_error(error) from error
+
+    async def _drive(self, run: AgentRun[ToolContext, str]) -> Stop:
+        node: Any = run.next_node
+        acted = False
+        while not isinstance(node, End):
+            if Agent.is_call_tools_node(node):
+                if node.model_response.tool_calls and (stop := await self._checks.before_tools()):
+                    return stop
+                acted = True
+            elif Agent.is_model_request_node(node):
+                if acted:
+                    self._settle(node.request)
+                    if stop := await self._checks.before_request():
+                        return stop
+                    await self._show()
+                    if self._journal.view.version != self._rendered:
+                        return None  # what the model sees has been condensed: begin anew from the log
+                    node.request = self._next_request()
+                self.steps += 1
+            node = await _next(run, node)
+        return None
+
+    async def _show(self) -> None:
+        """Settle what the next request shows; results may still be on their way, since they are shown in any place."""
+        await self._journal.prompts_settled()
+        self._recorder.seen = self._journal.durable
+
+    def _settle(self, request: ModelRequest) -> None:
+        """Write down what the next request says that the log does not: refused calls, and that an answer is missing."""
+        self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
+        feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
+        self._empty = self._empty + 1 if feedback else 0
+        if self._empty >= MAX_EMPTY_RESPONSES:
+            raise ModelError(
+                f"the model gave no usable answer {self._empty} times in a row: {feedback}", hint="try another model"
+            )
+        if feedback:
+            self._journal.stage(UserMessage.text(feedback, sender=REMINDER))
+
+    def _next_request(self) -> ModelRequest:
+        if (request := self._journal.view.tail()) is None:
+            raise ModelError("a tool call has no outcome", hint="`bough doctor` checks the store")
+        return request
+
+
+async def _next(run: AgentRun[ToolContext, str], node: Any) -> Any:
+    """Take a step. Whatever else goes wrong while a model is asked (a lost connection, say) is the model's failure."""
+    try:
+        return await run.next(node)
+    except (BoughError, AgentRunError, UserError):
+        raise
+    except Exception as error:
+        if Agent.is_model_request_node(node):
+            said = f"{type(error).__name__}: {error}"[:500]
+            raise ModelError(f"the model broke off: {said}", hint="run it again: nothing is lost") from error
+        raise

@@ -1,0 +1,100 @@
+"""Which skills a message brings into a conversation, and which of them hold from its start.
+
+Source: seed 002 (keyword and task triggers are looked at when a user message arrives).
+"""
+
+from __future__ import annotations
+
+from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
+from bough.conversation.log.state import State
+from bough.events.model import Event, SkillActivated
+from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
+from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.inputs import missing_inputs, parse_pairs
+
+
+def standing_events(found: Standing) -> list[Event]:
+    """Return what the log says of always-active skills; their texts are in the instructions."""
+    known = [
+        SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always") for each in found.activations
+    ]
+    return [*known, *skipped(found.left_out)]
+
+
+def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
+    """Return what a user's message activates: what it asks for, and always-active skills that are new or have changed.
+
+    A task that asked for inputs goes on with those that the message gives as `name=value`.
+    A keyword brings a text once; when it comes again, only what the skill lets be called holds anew. What is over a
+    bound, or cannot be read, is told. Reads the files of the skills concerned.
+    """
+    matches = _with_answer(triggers.match(text), text, state, registry)
+    known = [match for match in matches if _is_known(match, state, registry)]
+    room = max(0, MAX_ACTIVE - len(state.active_skills))
+    fresh = [match for match in matches if match not in known]
+    fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
+    done = activate_matches(registry, fitting)
+    left_out = [(match.skill, reason) for match, reason in done.left_out]
+    full = too_many(f"more than {MAX_ACTIVE} skills are active")
+    left_out += [(match.skill, full) for match in fresh if match not in fitting]
+    texts = [
+        activated(
+            each,
+            trigger=match.kind,
+            known=state.active_skills.get(each.name),
+            keyword=match.keyword,
+            inputs=match.inputs,
+            allowed_tools=registry.get(each.name).allowed_tools,
+        )
+        for match, each in done.activations
+    ]
+    return [*texts, *_again(known, state, registry), *skipped(left_out), *_updates(state, registry)]
+
+
+def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
+    """Return the matches, with the task that asked for inputs and is given some of them now (`name=value`)."""
+    if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
+        return matches
+    name, given = state.task
+    inputs = registry.metadata(name).inputs
+    missing = missing_inputs(inputs, given)
+    found = parse_pairs(text, [each for each in inputs if each.name in missing])
+    return [*matches, TriggerMatch(name, "task", ", ".join(found), given | found)] if found else matches
+
+
+def _is_known(match: TriggerMatch, state: State, registry: SkillRegistry) -> bool:
+    return match.kind == "keyword" and is_current(registry, match.skill, state.active_skills.get(match.skill))
+
+
+def _again(known: list[TriggerMatch], state: State, registry: SkillRegistry) -> list[Event]:
+    """Return records, without text, of known skills whose list of allowed tools begins to hold again."""
+    again: list[Event] = []
+    for match in known:
+        allowed = registry.get(match.skill).allowed_tools if match.skill in registry else None
+        if allowed is not None:
+            hash = state.active_skills[match.skill]
+            again.append(
+                SkillActivated(
+                    name=match.skill,
+                    content_hash=hash,
+                    trigger=match.kind,
+                    keyword=match.keyword,
+                    allowed_tools=allowed,
+                )
+            )
+    return again
+
+
+def _updates(state: State, registry: SkillRegistry) -> list[Event]:
+    """Return always-active skills that are not, or no longer, what the conversation holds.
+
+    A fork may be cut between the instructions and the records of what they hold: then the records come without text.
+    """
+    events: list[Event] = []
+    for each in standing(registry).activations:
+        known = state.active_skills.get(each.name)
+        if known is None and each.rendered in state.instructions:
+            events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))
+        elif known != each.content_hash:
+            events.append(activated(each, trigger="always", known=known))
+    return events
