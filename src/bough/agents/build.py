@@ -15,9 +15,11 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from bough.agents.activation import Standing
 from bough.agents.adopted import AdoptedAgent
 from bough.agents.context import ToolContext
+from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.path_skills import PathSkillIndex, PathSkills
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
+from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
 from bough.agents.workspace_tools import workspace_toolset
 from bough.connect.mcp import SkillServers
 from bough.errors import BoughError, InvalidInput
@@ -72,7 +74,7 @@ class Blueprint:
             toolset=toolset,
             servers=servers,
             paths=PathSkillIndex(registry),
-            instructions="\n\n".join(filter(None, (spec.prompt(), toolset.instructions if toolset else ""))),
+            instructions=_render_instructions(spec, toolset),
         )
 
     @property
@@ -104,7 +106,10 @@ class Blueprint:
         """Return its own tools; PydanticAI asks each toolset in a task of its own at every step, so no empty ones."""
         access = self.spec.workspace_access
         workspace = [] if access == "none" else [workspace_toolset(access)]
-        return [*workspace, *([] if self.toolset is None else [self.toolset.toolset()])]
+        skills = [] if self.toolset is None else [self.toolset.toolset()]
+        names = [agent.name for agent in self.spec.sub_agents]
+        delegation = [delegation_toolset(names)] if names else []
+        return [*workspace, *skills, *delegation, *([ask_toolset()] if self.spec.ask else [])]
 
     async def aclose(self) -> None:
         """Stop the MCP servers of its skills."""
@@ -133,6 +138,17 @@ class Blueprint:
             capabilities=[PathSkills(self.paths)] if self.paths.names else [],
             retries=_RETRIES,
         )
+
+
+def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
+    """Return the prompt with its catalogues; what is always active stands behind it, before what is only offered."""
+    catalog = render_sub_agents((agent.name, agent.description) for agent in spec.sub_agents)
+    if toolset is None:
+        return render_prompt(spec.prompt(), sub_agents=catalog, skills="")
+    if has_place_for_skills(prompt := spec.prompt()):
+        rendered = render_prompt(prompt, sub_agents=catalog, skills=toolset.offer)
+        return "\n\n".join(filter(None, (rendered, toolset.standing.text)))
+    return render_prompt(prompt, sub_agents=catalog, skills=toolset.instructions)
 
 
 def _active(deps: ToolContext | None) -> Mapping[str, str]:

@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from bough.agents.delegation import Delegation
 from bough.events.model import Event
+from bough.events.record import Lease
 from bough.execution.base import CodeExecutor
 
 
@@ -32,6 +35,10 @@ class ToolContext:
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
         secrets: Returns the environment of a script that declares these names of secrets.
         timeout_seconds: Wall time of a script; None takes the executor's default.
+        conversation: Which conversation runs; None outside one.
+        lease: The lease it runs under.
+        rules: Returns the rules in force now, by the names that `AsyncConversation.create` takes them by.
+        delegation: Runs tasks of sub-agents; None where nobody does.
     """
 
     workspace: Path | None = None
@@ -41,6 +48,10 @@ class ToolContext:
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
     timeout_seconds: float | None = None
+    conversation: UUID | None = None
+    lease: Lease | None = None
+    rules: Callable[[], Mapping[str, Any]] = dict[str, Any]
+    delegation: Delegation | None = None
 
 
 def context_of(deps: Any) -> ToolContext:

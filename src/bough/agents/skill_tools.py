@@ -98,8 +98,12 @@ class SkillToolset(AbstractToolset[Any]):
     @property
     def instructions(self) -> str:
         """What belongs into the system prompt: what is always active, then the catalogue; empty without skills."""
-        offer = f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
-        return "\n\n".join(filter(None, (self.standing.text, offer)))
+        return "\n\n".join(filter(None, (self.standing.text, self.offer)))
+
+    @property
+    def offer(self) -> str:
+        """How skills are used, and the catalogue; empty where none is on offer."""
+        return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """Return `instructions`, which stay the same for the whole life of the toolset."""

@@ -8,17 +8,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    field_serializer,
+    model_validator,
+)
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
 from bough.agents.workspace_tools import WorkspaceAccess
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
+from bough.guard import AllowList, Limits, Policy, allow_list_from_json, limits_from_json, policy_from_json
 from bough.skills import Skill
-from bough.types import JsonObject
+from bough.types import Json, JsonObject
 
 DEFAULT_PROMPT = (
     "You help with the files in the current working folder. Prefer a skill that fits over doing the work by hand: "
@@ -29,7 +38,23 @@ DEFAULT_PROMPT = (
 MODEL_OBJECT = "object:"
 """How a snapshot marks a model that was given as an object and cannot be made again from its name."""
 
+SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
+"""What a sub-agent works on: its parent's folder, that folder to read only, a copy, or a git worktree of it."""
+
 _NAME = r"^[\w.-]+$"
+_QUEUE = r"^[a-z0-9_.-]{1,64}$"
+
+
+def _limits(value: Any) -> Limits | None:
+    return value if value is None or isinstance(value, Limits) else limits_from_json(value)
+
+
+def _policy(value: Any) -> Policy | None:
+    return value if value is None or isinstance(value, Policy) else policy_from_json(value)
+
+
+def _allow_list(value: Any) -> AllowList | None:
+    return value if value is None or isinstance(value, AllowList) else allow_list_from_json(value)
 
 
 class AgentSpec(BaseModel):
@@ -53,6 +78,13 @@ class AgentSpec(BaseModel):
         agent: A PydanticAI agent to run as it is, with its instructions, tools and settings; prompt, skills and tools
             that the spec gives are added, its `model` goes first. It answers with text.
         deps: What the tools of `agent` get as their deps; never recorded.
+        sub_agents: Agents it may delegate to; running it then needs a broker. Their names are unique.
+        limits: Bounds of its runs, kept with whatever bounds the caller gives.
+        confirmation_policy: Which of its calls wait for a person, at least.
+        allow_list: Which calls it may make at all.
+        workspace: What it works on as a sub-agent; the tools of its own are `workspace_access`.
+        queue: Which workers run its tasks.
+        ask: Offer the tool `ask` without a parent too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -72,6 +104,13 @@ class AgentSpec(BaseModel):
     catalog_tokens: int = 2000
     agent: SkipValidation[AbstractAgent[Any, str] | None] = None
     deps: Any = Field(default=None, exclude=True, repr=False)
+    sub_agents: tuple[AgentSpec, ...] = ()
+    limits: Annotated[SkipValidation[Limits | None], BeforeValidator(_limits)] = None
+    confirmation_policy: Annotated[SkipValidation[Policy | None], BeforeValidator(_policy)] = None
+    allow_list: Annotated[SkipValidation[AllowList | None], BeforeValidator(_allow_list)] = None
+    workspace: SubAgentWorkspace = "shared"
+    queue: str = Field(default="default", pattern=_QUEUE)
+    ask: bool = False
 
     @classmethod
     def of(cls, agent: AbstractAgent[Any, str], *, deps: Any = None) -> AgentSpec:
@@ -102,6 +141,7 @@ class AgentSpec(BaseModel):
             raise ValueError("an executor has an `execute` method")
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
             raise ValueError("give system_prompt or system_prompt_path, not both")
+        self.check_sub_agents()
         return self
 
     @field_serializer("model")
@@ -124,10 +164,43 @@ class AgentSpec(BaseModel):
     def _agent_name(self, agent: AbstractAgent[Any, str] | None) -> str | None:
         return None if agent is None else agent.name or type(agent).__name__
 
+    @field_serializer("limits", "confirmation_policy", "allow_list")
+    def _rule_json(self, rule: Limits | Policy | AllowList | None) -> Json:
+        return None if rule is None else rule.to_json()
+
+    @field_serializer("sub_agents")
+    def _sub_agent_names(self, sub_agents: tuple[AgentSpec, ...]) -> list[str]:
+        return [agent.name for agent in sub_agents]
+
     @property
     def model_name(self) -> str | None:
         """The model's name, whether it was given by name or as an object."""
         return self.model.model_name if isinstance(self.model, Model) else self.model
+
+    def check_sub_agents(self, *, above: tuple[AgentSpec, ...] = ()) -> None:
+        """Check the tree of agents below this one. O(agents).
+
+        Args:
+            above: The agents on the way down to this one.
+
+        Raises:
+            InvalidInput: Two sub-agents of one agent share a name, or an agent stands below itself.
+        """
+        path = (*above, self)
+        if any(agent is self or agent.name == self.name for agent in above):
+            names = " > ".join(agent.name for agent in path)
+            raise InvalidInput(
+                f"the agent {self.name!r} stands below itself: {names}",
+                hint="leave it out below, or give one of them another name",
+                details={"path": [agent.name for agent in path]},
+            )
+        names = [agent.name for agent in self.sub_agents]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InvalidInput(
+                f"two sub-agents of {self.name!r} are called {twice!r}", hint="give each a name of its own"
+            )
+        for agent in self.sub_agents:
+            agent.check_sub_agents(above=path)
 
     def prompt(self) -> str:
         """Return the system prompt's text; none for a PydanticAI agent, unless one was given for it.

@@ -1,0 +1,230 @@
+"""The tools through which a model hands work to other agents, and asks a question and waits for the answer.
+
+Source: seed 004 (`delegate`, `submit_task`, `wait`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ToolReturn
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import FunctionToolset
+
+from bough.agents.context import ToolContext
+from bough.agents.delegation import Asking, CallWaits, Child, Delegation, RunStopped
+from bough.errors import BoughError, Conflict, LimitExceeded, NotFound, Unavailable
+from bough.types import Json, JsonObject
+
+MAX_ENUM = 50
+"""Up to so many sub-agents are an enum in the tools' schema; more are named in the error of a wrong name."""
+
+SHARED_BYTES = 256 << 10
+"""Results of one answer of `wait` share so many bytes."""
+
+WHOLE_BYTES = (1 << 20) - (16 << 10)
+"""`get_task_result` gives a result whole up to here; the rest of a log's 1 MiB is for what stands beside it."""
+
+MAX_WAIT_SECONDS = 3600.0
+
+Run = RunContext[ToolContext]
+
+
+class ChildFailed(ToolFailed):
+    """A child ended without a result.
+
+    Attributes:
+        tasks: Ids of the tasks whose end the text tells.
+    """
+
+    def __init__(self, message: str, *, tasks: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.tasks = tasks
+
+
+async def submit_task(ctx: Run, agent_name: str, prompt: str) -> JsonObject:
+    """Start work of another agent in the background and go on.
+
+    For independent work: start all of it first, then call `wait`. The prompt is all that the agent is told.
+    """
+    with _answer_errors():
+        child = await _delegation(ctx).start(_asking(ctx), agent_name, prompt, background=True)
+    return {"task_id": child.task_id, "agent": child.agent, "state": child.state}
+
+
+async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
+    """Give work to another agent and wait for its answer.
+
+    For one answer that is needed now. The prompt is all that the agent is told: put everything it needs into it.
+    """
+    asking, delegation = _asking(ctx), _delegation(ctx)
+    with _answer_errors():
+        child = await delegation.start(asking, agent_name, prompt, background=False)
+        if not child.is_ended and not child.is_asking:
+            (child,) = await delegation.wait(asking, {child.task_id})
+    if child.is_asking:
+        raise CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
+    if child.state == "completed":
+        return _report(child.result if child.data is None else child.data, (child,))
+    failure: JsonObject = {
+        "task_id": child.task_id,
+        "state": child.state,
+        "code": child.code,
+        "error": child.error,
+        "partial": child.result,
+    }
+    raise ChildFailed(json.dumps(failure, ensure_ascii=False), tasks=(child.task_id,))
+
+
+async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
+    """Wait until a task that runs in the background has ended or asks something, and return how all of them stand.
+
+    It returns as soon as there is news, else after `timeout` seconds. Give it the time the work may take; do not call
+    it again and again with short timeouts.
+    """
+    if not 0 <= timeout <= MAX_WAIT_SECONDS:
+        raise ModelRetry(f"timeout must be between 0 and {MAX_WAIT_SECONDS:g} seconds")
+    with _answer_errors():
+        children = await _delegation(ctx).wait(_asking(ctx), None, timeout)
+    told = [child for child in children if child.is_ended or child.is_asking]
+    running = [child for child in children if not child.is_ended and not child.is_asking]
+    share = SHARED_BYTES // max(len(told), 1)
+    answer: JsonObject = {
+        "finished": [describe_child(child, max_bytes=share) for child in told],
+        "running": [
+            {
+                "task_id": child.task_id,
+                "agent": child.agent,
+                "state": child.state,
+                "seconds": round(child.seconds, 1),
+                "last": child.last,
+            }
+            for child in running
+        ],
+        "timed_out": bool(running) and not told,
+    }
+    return _report(answer, told)
+
+
+async def get_task_result(ctx: Run, task_id: str) -> ToolReturn:
+    """Return how one task stands, with its whole result. `task_id` may be its first 8 characters."""
+    with _answer_errors():
+        child = await _delegation(ctx).result(_asking(ctx), task_id)
+    return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
+
+
+async def cancel_task(ctx: Run, task_id: str) -> ToolReturn:
+    """Cancel a task whose result is not needed any more. `task_id` may be its first 8 characters."""
+    with _answer_errors():
+        child = await _delegation(ctx).cancel(_asking(ctx), task_id)
+    return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
+
+
+async def ask(ctx: Run, question: str, choices: list[str] | None = None) -> str:
+    """Ask the person or the agent that gave you this work, and wait for the answer.
+
+    Only for what you cannot find out and cannot decide yourself. With `choices`, the answer is one of them.
+    """
+    raise CallWaits("question", {"question": question, "choices": choices})
+
+
+DELEGATION_TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
+    delegate,
+    submit_task,
+    wait,
+    get_task_result,
+    cancel_task,
+)
+
+
+def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
+    """Return the tools of an agent with these sub-agents.
+
+    All of them may run again after a crash: a repeated call finds the task that it had started.
+    """
+    tools: list[Tool[ToolContext]] = []
+    for function in DELEGATION_TOOLS:
+        tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata={"idempotent": True})
+        if agent_name := tool.function_schema.json_schema["properties"].get("agent_name"):
+            agent_name |= {"enum": list(agents)} if len(agents) <= MAX_ENUM else {}
+        tools.append(tool)
+    return FunctionToolset(tools)
+
+
+def ask_toolset() -> FunctionToolset[ToolContext]:
+    """Return the tool by which an agent asks whoever gave it its work."""
+    return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
+
+
+def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
+    """Return what a model is told of a task: its result, or what went wrong, or what it asks.
+
+    Args:
+        max_bytes: Longer texts keep their beginning and their end, with their size between them.
+    """
+    told: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
+    if child.state == "completed":
+        told["result"] = _cut(child.result if child.data is None else child.data, max_bytes)
+    elif child.is_ended:
+        told |= {"code": child.code, "error": _cut(child.error, max_bytes // 4)}
+        if child.result:
+            told["partial"] = _cut(child.result, max_bytes // 2)
+    elif child.is_asking:
+        told["request"] = child.request
+    else:
+        told |= {"seconds": round(child.seconds, 1), "last": child.last}
+    told["usage"] = child.usage.model_dump(mode="json", exclude_none=True)
+    return told
+
+
+def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
+    """Return a result that says which tasks it tells of, so that their ends are not told twice."""
+    told = [child.task_id for child in children if child.is_ended or child.is_asking]
+    return ToolReturn(value, metadata={"tasks": told})
+
+
+def _cut(value: Json, max_bytes: int) -> Json:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    data = text.encode("utf-8", "replace")
+    if len(data) <= max_bytes:
+        return value
+    half = max_bytes // 2
+    head, tail = data[:half].decode("utf-8", "ignore"), data[-half:].decode("utf-8", "ignore")
+    return f"{head}\n[… {len(data) - 2 * half:,} of {len(data):,} bytes left out …]\n{tail}"
+
+
+def _asking(ctx: Run) -> Asking:
+    deps = ctx.deps
+    if deps.conversation is None:
+        raise Unavailable("there is no conversation to delegate from", hint="run the agent in a conversation")
+    return Asking(deps.conversation, ctx.tool_call_id or "", deps.lease, deps.rules())
+
+
+def _delegation(ctx: Run) -> Delegation:
+    if ctx.deps.delegation is None:
+        raise Unavailable("nobody runs sub-agents here", hint="use OrchestratorAgent, or give broker=")
+    return ctx.deps.delegation
+
+
+@contextmanager
+def _answer_errors() -> Generator[None]:
+    """Turn what a broker raises into what the model, or the run, is told."""
+    try:
+        yield
+    except NotFound as error:
+        raise ModelRetry(_text(error)) from error
+    except LimitExceeded as error:
+        raise ToolFailed(_text(error)) from error
+    except (Conflict, Unavailable) as error:
+        raise RunStopped(error) from error
+
+
+def _text(error: BoughError) -> str:
+    known = error.details.get("known")
+    named = f"; known: {', '.join(map(str, known))}" if known else ""
+    return f"{error.message}{f'; {error.hint}' if error.hint else ''}{named}"
