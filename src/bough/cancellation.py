@@ -4,31 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-async def completed(work: Awaitable[T]) -> T:
+async def finished(work: Awaitable[T], *, cancel: bool = False) -> T:
     """Await `work` to its end; a cancellation that comes meanwhile is raised after it, however often it comes.
 
     What is being written when a run is cancelled is either in the log or not, and the caller knows which.
+
+    Args:
+        cancel: Pass the first cancellation on to the work, and wait until it has cleaned up.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled; an error of the work is its cause.
     """
     task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except BaseException:  # noqa: BLE001 - raised below, by the task's result
-            break
-    if cancelled is not None:
-        task.exception()  # looked at, so that nobody is told of it twice
-        raise cancelled
-    return task.result()
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError as cancellation:
+        if task.cancelled():
+            raise
+        if cancel:
+            task.cancel()
+        await _wait_until_done(task)
+        # The error is retrieved here even if nobody looks at the cause: asyncio reports errors that nothing retrieved.
+        error = None if task.cancelled() else task.exception()
+        raise cancellation from error
+
+
+async def _wait_until_done(task: asyncio.Future[Any]) -> None:
+    """Wait for `task` and ignore every cancellation meanwhile."""
+    import anyio
+
+    # A scope of anyio that was cancelled cancels its task in every turn of the event loop until the task is done: the
+    # shield spares the loop these turns. It does not stop `Task.cancel()`, so the loop below is needed as well.
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                continue
 
 
 def is_cancelled() -> bool:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from bough.cancellation import completed
+from bough.cancellation import finished
 from bough.errors import BoughError, Conflict
 from bough.events.record import Lease
 from bough.events.store import EventStore
@@ -45,7 +45,7 @@ async def held_lease(store: EventStore, cid: UUID, *, ttl_seconds: float = TTL_S
         try:
             yield lease
         finally:
-            await completed(_give_back(store, lease, renewal))
+            await finished(_give_back(store, lease, renewal))
     except asyncio.CancelledError as error:
         if lost and holder is not None and holder.uncancel() == 0:
             raise Conflict("the run was taken over elsewhere", hint="open the conversation again") from error

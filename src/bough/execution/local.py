@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from bough.cancellation import finished
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.ending import ended_whole
 from bough.execution.process.process import run_process
 from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan, plan
@@ -74,7 +74,7 @@ class LocalSandboxCodeExecutor:
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-        return await ended_whole(self._run(checked))
+        return await finished(self._run(checked), cancel=True)
 
     async def _run(self, checked: Plan) -> CodeExecutionResult:
         rung = await self._rung()

@@ -11,9 +11,9 @@ import os
 import sys
 from dataclasses import replace
 
+from bough.cancellation import finished
 from bough.errors import InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
-from bough.execution.ending import ended_whole
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.process import run_process
 from bough.execution.process.run_directory import Shelf
@@ -54,8 +54,9 @@ class UnsafeLocalCodeExecutor:
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
-        return await ended_whole(
-            run_process(checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity())
+        return await finished(
+            run_process(checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity()),
+            cancel=True,
         )
 
     async def healthy(self) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bough.cancellation import finished
 from bough.execution.process.capture import Pipe
 from bough.guard.hook_verdict import MAX_TEXT, HookAnswer, read_answer
 from bough.types import JsonObject
@@ -104,7 +105,7 @@ async def _until_ended(process: Process, timeout_seconds: float) -> bool:
         return bool(done)
     finally:
         _kill_group(process.pid)
-        await asyncio.shield(ended)
+        await finished(ended)
 
 
 def _kill_group(group: int) -> None:

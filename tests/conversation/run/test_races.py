@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.cancellation import completed
 from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.errors import Conflict, StoreError
@@ -215,34 +214,6 @@ async def test_a_message_from_elsewhere_is_seen_at_the_next_step(start: Any, scr
 
 
 # Cancellation.
-
-
-async def test_what_was_begun_is_completed_and_the_cancellation_raised() -> None:
-    release, done = asyncio.Event(), []
-
-    async def work() -> str:
-        await release.wait()
-        done.append("done")
-        return "done"
-
-    task = asyncio.create_task(completed(work()))
-    await asyncio.sleep(0)
-    for _ in range(3):
-        task.cancel()
-        await asyncio.sleep(0)
-    assert not task.done()
-    release.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert done == ["done"]
-
-
-async def test_completed_raises_what_the_work_raises() -> None:
-    async def fail() -> None:
-        raise LookupError("x")
-
-    with pytest.raises(LookupError):
-        await completed(fail())
 
 
 class Counting(SqliteEventStore):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from bough.cancellation import completed
+from bough.cancellation import finished
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
@@ -43,7 +43,7 @@ class ForkedWorkspace:
     async def remove(self) -> None:
         """Remove what was made for the fork. Nothing happens where nothing was."""
         if self.made is not None:
-            await completed(asyncio.to_thread(_remove, self.made))
+            await finished(asyncio.to_thread(_remove, self.made))
 
 
 async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -> ForkedWorkspace:
@@ -60,7 +60,7 @@ async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -
         case "copy" | "worktree":
             make = _copy if policy == "copy" else _worktree
             try:
-                path = await completed(asyncio.to_thread(make, source, place))
+                path = await finished(asyncio.to_thread(make, source, place))
             except OSError as error:
                 raise Unavailable(
                     f"the workspace could not be copied to {place}: {error.strerror}",

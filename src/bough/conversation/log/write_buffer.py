@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 from uuid import UUID
 
-from bough.cancellation import completed
+from bough.cancellation import finished
 from bough.conversation.log.fold import Fold, Mark
 from bough.conversation.log.listeners import Audience
 from bough.events.codec import encode
@@ -132,7 +132,7 @@ class Staging:
     async def written(self, batch: Batch) -> None:
         """Wait until a batch is durable. Raises: see `settled`."""
         self._start()
-        await completed(batch.done)
+        await finished(batch.done)
 
     async def flushed(self) -> None:
         """Wait until nothing is staged any more, by whomever; failures are raised to those who staged."""

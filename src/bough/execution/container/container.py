@@ -17,12 +17,12 @@ import struct
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
+from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.ending import ended_whole
 from bough.execution.process.child import Child, Launch
 from bough.execution.process.files import Collected, opened
-from bough.execution.process.process import finished, prepare
+from bough.execution.process.process import prepare
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -94,7 +94,7 @@ class ContainerCodeExecutor:
         await self._connect()
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
-        return await ended_whole(self._run(checked))
+        return await finished(self._run(checked), cancel=True)
 
     async def healthy(self) -> bool:
         """Whether the engine answers and has the image."""
@@ -155,9 +155,9 @@ class ContainerCodeExecutor:
         workspace = await prepare(checked, self._shelf, _identity(checked))
         container: Any = None
         try:
-            await finished(workspace.make_private)
+            await finished(asyncio.to_thread(workspace.make_private))
             with _listener(workspace) as listener:
-                container = await finished(self._start, checked, workspace)
+                container = await finished(asyncio.to_thread(self._start, checked, workspace))
                 connection = await self._answered(listener, container)
             with connection:
                 group = memory_group_of(_peer(connection))
@@ -168,8 +168,8 @@ class ContainerCodeExecutor:
                     harvest=lambda: child.harvest(workspace, checked, group),
                 )
         finally:
-            await finished(_remove, container)
-            await finished(workspace.remove)
+            await finished(asyncio.to_thread(_remove, container))
+            await finished(asyncio.to_thread(workspace.remove))
         return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
 
     def _start(self, checked: Plan, workspace: Workspace) -> Any:
@@ -225,7 +225,7 @@ class ContainerChild(Child):
         """
         try:
             ran_out = group is not None and group.memory_kills > 0
-            return await finished(workspace.collect, plan), ran_out
+            return await finished(asyncio.to_thread(workspace.collect, plan)), ran_out
         finally:
             if self._status.fileno() >= 0:
                 self._status.shutdown(socket.SHUT_WR)

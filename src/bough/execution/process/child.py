@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from bough.cancellation import finished
 from bough.errors import ExecutorError
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.capture import Pipe
@@ -205,10 +206,10 @@ class Child:
         timer = self._loop.call_later(timeout_seconds, self.stop, "timeout")
         watcher = self._loop.create_task(watch(self))
         try:
-            await asyncio.shield(self._over)
+            await asyncio.wait([self._over])  # a cancellation of this task does not cancel the future
         except asyncio.CancelledError:
             self.stop("cancelled")
-            await asyncio.shield(self._gone())
+            await finished(self._gone())
             raise
         finally:
             timer.cancel()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
+from bough.cancellation import finished
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.child import Child, Launch
 from bough.execution.process.files import Collected
@@ -18,8 +18,6 @@ from bough.execution.result import result_of
 from bough.execution.sandbox.cgroup import LateGroup
 from bough.execution.sandbox.identity import Identity
 from bough.execution.sandbox.proxy import AllowListProxy
-
-_T = TypeVar("_T")
 
 
 async def run_process(
@@ -43,10 +41,10 @@ async def run_process(
         ended, (collected, memory_ran_out) = await Child(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),
-            harvest=lambda: finished(_harvest, plan, workspace, group),
+            harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace, group)),
         )
     except BaseException:
-        await finished(_clean, workspace, group)
+        await finished(asyncio.to_thread(_clean, workspace, group))
         raise
     finally:
         await proxy.close()
@@ -74,24 +72,10 @@ def _clean(workspace: Workspace, group: LateGroup) -> None:
 
 async def prepare(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
     """Make the workspace of a run in another thread; it is gone again when the caller is cancelled meanwhile."""
-    making = asyncio.ensure_future(asyncio.to_thread(_make, plan, shelf, identity))
+    making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, shelf, identity))
     try:
-        return await asyncio.shield(making)
+        return await finished(making)
     except asyncio.CancelledError:
-        workspace = await making
-        await asyncio.to_thread(workspace.remove)
-        raise
-
-
-def _make(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
-    return Workspace.prepare(plan, shelf, identity)
-
-
-async def finished(work: Callable[..., _T], *args: object) -> _T:
-    """Do blocking `work` in a thread, to its end even if the caller is cancelled; the cancellation comes after it."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
+        if making.exception() is None:
+            await finished(asyncio.to_thread(making.result().remove))
         raise

@@ -15,12 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from bough.cancellation import finished
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.child import CONF, STATUS, Child, Launch, Report, readable
-from bough.execution.process.process import finished, in_group
+from bough.execution.process.process import in_group
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below, watch
 from bough.execution.process.workspace import Workspace
@@ -223,7 +224,7 @@ class Sessions:
                 result = await self._call(plan, session)
             finally:
                 if not session.alive:
-                    await finished_async(self._lose(key))
+                    await finished(self._lose(key))
             return replace(result, state_lost=lost or key in self._lost)
 
     async def close(self) -> None:
@@ -234,7 +235,7 @@ class Sessions:
         self._lost.clear()
 
     async def _start(self, key: Key, plan: Plan) -> Session:
-        prepared = await finished(Workspace.prepare, plan, self._shelf, self._rung.identity(plan))
+        prepared = await finished(asyncio.to_thread(Workspace.prepare, plan, self._shelf, self._rung.identity(plan)))
         session = Session(self._shelf, prepared, plan)
         try:
             await session.start(in_group(self._rung.session(plan, prepared), prepared))
@@ -246,7 +247,7 @@ class Sessions:
         return session
 
     async def _call(self, plan: Plan, session: Session) -> CodeExecutionResult:
-        workspace = await finished(session.workspace.again, plan)
+        workspace = await finished(asyncio.to_thread(session.workspace.again, plan))
         kills = session.group.memory_kills
         conf = configuration(plan, workspace.identity)
         conf["in_session"] = plan.python is not None and plan.request.code is not None
@@ -257,7 +258,7 @@ class Sessions:
         ended, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=session.group),
-            harvest=lambda: finished(workspace.collect, plan),
+            harvest=lambda: finished(asyncio.to_thread(workspace.collect, plan)),
         )
         ran_out = session.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
@@ -289,16 +290,6 @@ class Sessions:
             task = asyncio.get_running_loop().create_task(session.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
-
-
-async def finished_async(work: Any) -> None:
-    """Await `work` to its end even if the caller is cancelled; the cancellation comes after it."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 def _marshalled(launch: Launch) -> bytes:

@@ -7,9 +7,9 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
+from bough.cancellation import finished
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
-from bough.execution.process.process import finished
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -59,16 +59,16 @@ class WarmSandboxes:
             return await self._run(plan, zygote)
 
     async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult:
-        workspace = await finished(zygote.prepare, plan)
+        workspace = await finished(asyncio.to_thread(zygote.prepare, plan))
         kills = zygote.group.memory_kills
         try:
             ended, collected = await WarmChild(zygote.launch(plan, workspace), zygote).run(
                 timeout_seconds=plan.timeout_seconds,
                 watch=lambda it: watch(it, plan, workspace, group=zygote.group),
-                harvest=lambda: finished(_harvest, plan, workspace),
+                harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace)),
             )
         except BaseException:
-            await finished(workspace.remove)
+            await finished(asyncio.to_thread(workspace.remove))
             raise
         ran_out = zygote.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
