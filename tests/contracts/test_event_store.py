@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.events import MemoryEventStore, PostgresEventStore, SqliteEventStore
+from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.store import EventStore
 from bough.testing.postgres import drop_schema
 from bough.testing.store import EventStoreContract
@@ -17,7 +17,7 @@ from bough.types import new_id
 class TestMemory(EventStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[EventStore]:
-        store = MemoryEventStore()
+        store = await open_store("memory:")
         yield store
         await store.aclose()
 

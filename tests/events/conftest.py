@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from bough.events import PostgresEventStore, SqliteEventStore
+from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.store import EventStore
 from bough.testing.postgres import drop_schema
 from bough.types import new_id
@@ -42,3 +43,15 @@ async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteEventStore]:
     store = await SqliteEventStore.open(tmp_path / "log.db")
     yield store
     await store.aclose()
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[EventStore]:
+    async with aclosing(await open_store("memory:")) as store:
+        yield store
+
+
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[EventStore]:
+    async with aclosing(await open_store("memory:")) as store:
+        yield store

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from bough.errors import InvalidInput, PermissionDenied
-from bough.events import MemoryEventStore, SqliteEventStore
+from bough.events import SqliteEventStore
 from bough.events.bundle import signing_key
 from bough.events.model import UserMessage
+from bough.events.store import EventStore
 
 pytestmark = pytest.mark.anyio
 
@@ -28,12 +29,11 @@ def test_a_signing_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
     assert error.value.hint
 
 
-async def test_only_a_trusted_signer_is_let_in(tmp_path: Path) -> None:
+async def test_only_a_trusted_signer_is_let_in(store: EventStore, elsewhere: EventStore, tmp_path: Path) -> None:
     mine, other = signing_key(tmp_path / "a"), signing_key(tmp_path / "b")
-    store, file = MemoryEventStore(), io.BytesIO()
+    file = io.BytesIO()
     record = await store.create(events=[UserMessage.text("x")])
     await store.export(record.id, file, key=mine)
-    elsewhere = MemoryEventStore()
     with pytest.raises(PermissionDenied) as error:
         await elsewhere.import_(io.BytesIO(file.getvalue()), trusted=[other.public_key().public_bytes_raw()])
     assert error.value.details["public_key"] == mine.public_key().public_bytes_raw().hex()
@@ -41,8 +41,8 @@ async def test_only_a_trusted_signer_is_let_in(tmp_path: Path) -> None:
     assert (await elsewhere.import_(io.BytesIO(file.getvalue()), trusted=trusted)).id == record.id
 
 
-async def test_a_forged_signature_is_no_bundle(tmp_path: Path) -> None:
-    store, file = MemoryEventStore(), io.BytesIO()
+async def test_a_forged_signature_is_no_bundle(store: EventStore, elsewhere: EventStore, tmp_path: Path) -> None:
+    file = io.BytesIO()
     record = await store.create(events=[UserMessage.text("x")])
     await store.export(record.id, file, key=signing_key(tmp_path / "a"))
     *lines, last = file.getvalue().splitlines(keepends=True)
@@ -50,7 +50,7 @@ async def test_a_forged_signature_is_no_bundle(tmp_path: Path) -> None:
     trailer["public_key"] = signing_key(tmp_path / "b").public_key().public_bytes_raw().hex()
     forged = b"".join(lines) + json.dumps(trailer).encode() + b"\n"
     with pytest.raises(InvalidInput):
-        await MemoryEventStore().import_(io.BytesIO(forged))
+        await elsewhere.import_(io.BytesIO(forged))
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,16 @@ async def test_a_forged_signature_is_no_bundle(tmp_path: Path) -> None:
         (b'{"format": "bough-bundle", "version": 1}\n{"seq": 0}', "lacks"),
     ],
 )
-async def test_what_is_wrong_with_a_broken_bundle_is_said_in_words(content: bytes, says: str) -> None:
+async def test_what_is_wrong_with_a_broken_bundle_is_said_in_words(
+    elsewhere: EventStore, content: bytes, says: str
+) -> None:
     with pytest.raises(InvalidInput) as error:
-        await MemoryEventStore().import_(io.BytesIO(content))
+        await elsewhere.import_(io.BytesIO(content))
     assert says in error.value.message
     assert "Error(" not in error.value.message
 
 
-async def test_a_salvaged_bundle_is_for_reading_only(sqlite: SqliteEventStore) -> None:
+async def test_a_salvaged_bundle_is_for_reading_only(sqlite: SqliteEventStore, elsewhere: EventStore) -> None:
     record = await sqlite.create(events=[UserMessage.text(str(i)) for i in range(5)])
     db = sqlite3.connect(sqlite.path, isolation_level=None)
     db.execute("delete from event where k & 4294967295 = 2")
@@ -82,12 +84,12 @@ async def test_a_salvaged_bundle_is_for_reading_only(sqlite: SqliteEventStore) -
     seqs = [json.loads(line).get("seq") for line in file.getvalue().splitlines()]
     assert seqs == [None, 0, 1, 3, 4, None]
     with pytest.raises(InvalidInput) as error:
-        await MemoryEventStore().import_(io.BytesIO(file.getvalue()))
+        await elsewhere.import_(io.BytesIO(file.getvalue()))
     assert "gaps" in error.value.message
 
 
-async def test_payloads_travel_byte_for_byte() -> None:
-    store, elsewhere, file = MemoryEventStore(), MemoryEventStore(), io.BytesIO()
+async def test_payloads_travel_byte_for_byte(store: EventStore, elsewhere: EventStore) -> None:
+    file = io.BytesIO()
     record = await store.create(events=[UserMessage.text('Zeile\nSchrägstrich/ \\ " \u2028 😀\x00')])
     await store.export(record.id, file)
     await elsewhere.import_(io.BytesIO(file.getvalue()))

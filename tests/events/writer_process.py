@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from bough.events import MemoryEventStore, PostgresEventStore, SqliteEventStore, codec
+from bough.events import PostgresEventStore, SqliteEventStore, codec
 from bough.events.model import UserMessage
 from bough.events.store import EventStore
 
-_ = (MemoryEventStore, codec)  # imported before forking, so that a child starts at once
+_ = codec  # imported before forking, so that a child starts at once
 
 
 async def open_here(url: str, schema: str) -> EventStore:

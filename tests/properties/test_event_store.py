@@ -22,9 +22,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from model_store import ModelEventStore
 
 from bough.errors import BoughError
-from bough.events import ConversationFilter, ConversationRecord, MemoryEventStore, PostgresEventStore, SqliteEventStore
+from bough.events import ConversationFilter, ConversationRecord, PostgresEventStore, SqliteEventStore
 from bough.events.model import BaseEvent, StateChanged, UserMessage
 from bough.events.record import Lease
 from bough.events.store import EventStore
@@ -77,7 +78,7 @@ class Stores:
         self.file = folder / "log.db"
         self.schema = f"machine_{new_id().hex}"
         self.postgres = postgres
-        self.memory = MemoryEventStore(clock=self.clock)
+        self.memory = ModelEventStore(clock=self.clock)
         self.sqlite = self.run(SqliteEventStore.open(self.file, clock=self.clock))
         self.server = self.run(PostgresEventStore.open(postgres, schema=self.schema, clock=self.clock))
 
@@ -240,7 +241,7 @@ class StoreMachine(RuleBasedStateMachine):
         cid = self.pick(pick)
         bundles = [self.stores.run(exported(store, cid)) for store in self.stores.all()]
         for store, bundle in zip(self.stores.all(), bundles, strict=True):
-            elsewhere = MemoryEventStore(clock=self.stores.clock)
+            elsewhere = ModelEventStore(clock=self.stores.clock)
             self.stores.run(elsewhere.import_(io.BytesIO(bundle)))
             for question in (log_of, EventStore.lineage):
                 assert self.stores.run(question(elsewhere, cid)) == self.stores.run(question(store, cid))

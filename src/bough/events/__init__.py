@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.events.memory import MemoryEventStore
+    from bough.events.beside import Beside, Tables
     from bough.events.open import open_store
     from bough.events.postgres import PostgresEventStore
     from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
@@ -17,30 +17,32 @@ if TYPE_CHECKING:
     from bough.events.store import Cut, EventStore
 
 __all__ = [
+    "Beside",
     "ConversationFilter",
     "ConversationRecord",
     "Cut",
     "EventStore",
     "Lease",
-    "MemoryEventStore",
     "Page",
     "PostgresEventStore",
     "SqliteEventStore",
     "StoredEvent",
+    "Tables",
     "open_store",
 ]
 
 _HOMES = {
+    "Beside": "beside",
     "ConversationFilter": "record",
     "ConversationRecord": "record",
     "Cut": "store",
     "EventStore": "store",
     "Lease": "record",
-    "MemoryEventStore": "memory",
     "Page": "record",
     "PostgresEventStore": "postgres",
     "SqliteEventStore": "sqlite",
     "StoredEvent": "record",
+    "Tables": "beside",
     "open_store": "open",
 }
 

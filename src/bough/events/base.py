@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import IO, TYPE_CHECKING, cast
 from uuid import UUID
 
-from bough.events.hub import Hub, follow
+from bough.events.hub import Hub, follow, follow_commits
 from bough.events.lineage import Range, shared
 from bough.events.record import ConversationRecord, StoredEvent
 
@@ -32,6 +32,10 @@ class BaseEventStore(ABC):
     def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
         """Iterate events, then live ones. See `EventStore.subscribe`."""
         return follow(self._whole, self._hub, cid, after)
+
+    def commits(self) -> AsyncIterator[None]:
+        """Iterate moments of commits. See `EventStore.commits`."""
+        return follow_commits(self._hub)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return what two logs share. See `EventStore.common_ancestor`."""

@@ -14,7 +14,7 @@ Request = TypeVar("Request")
 Asked = TypeVar("Asked", contravariant=True)
 
 
-class Outcome(NamedTuple):
+class Answered(NamedTuple):
     """What came of a request: a value, or an error."""
 
     value: Any = None
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 class BatchWork(Protocol[Asked]):
     """What the thread does."""
 
-    def commit(self, requests: Sequence[Asked]) -> list[Outcome]:
+    def commit(self, requests: Sequence[Asked]) -> list[Answered]:
         """Do all of them and return an outcome for each. What it raises, everyone who asked is told."""
         ...
 
@@ -102,7 +102,7 @@ class Batch(Generic[Request]):
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         delivery = self._gathering.pop(loop, None)
         if delivery is not None and not self._put(delivery):
-            _settle(delivery.futures, [Outcome(error=faults.closed(self._url)) for _ in delivery.futures])
+            _settle(delivery.futures, [Answered(error=faults.closed(self._url)) for _ in delivery.futures])
 
     def _put(self, delivery: _Delivery) -> bool:
         with self._lock:
@@ -144,15 +144,15 @@ class Batch(Generic[Request]):
             deliver(delivery.loop, delivery.futures, [next(outcomes) for _ in delivery.futures])
         self._work.look()
 
-    def _commit(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _commit(self, requests: Sequence[Request]) -> list[Answered]:
         try:
             return self._work.commit(requests)
         except Exception as error:  # noqa: BLE001 whoever waits is told; the thread has to go on
-            return [Outcome(error=error) for _ in requests]
+            return [Answered(error=error) for _ in requests]
 
 
 def deliver(
-    loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Outcome]
+    loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Answered]
 ) -> None:
     """Hand outcomes to those who wait for them in an event loop. Callable from any thread."""
     try:
@@ -162,7 +162,7 @@ def deliver(
             raise  # in a closed loop nobody waits any more; what was done stays done
 
 
-def _settle(futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Outcome]) -> None:
+def _settle(futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Answered]) -> None:
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue  # the caller was cancelled meanwhile

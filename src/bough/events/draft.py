@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from uuid import UUID
@@ -11,6 +12,7 @@ from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
 from bough.events.record import ConversationRecord, Status, StoredEvent, microseconds
+from bough.types import new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
@@ -83,13 +85,15 @@ def digest_of(id: bytes, kind: str, ts: int, data: bytes) -> int:
     return crc32(id + f"{kind}{ts}".encode() + data)
 
 
-def draft(events: Sequence[Event]) -> Draft:
-    """Return events encoded for a store. O(bytes).
+def draft(events: Sequence[Event] | Draft) -> Draft:
+    """Return events encoded for a store; a draft as it is. O(bytes).
 
     Raises:
         InvalidInput: A `StateChanged` event sets a status, title or tags of the wrong shape.
         Conflict: Two of the events have one id.
     """
+    if isinstance(events, Draft):
+        return events
     if not events:
         return Draft((), {})
     from bough.events.codec import encode
@@ -188,6 +192,21 @@ _CHECKS: Mapping[str, Any] = {"status": _status, "title": _title, "tags": _tags}
 def fresh(id: UUID, now: datetime) -> ConversationRecord:
     """Return the record of a root that nothing is known of yet."""
     return ConversationRecord(id=id, root=id, created=now, updated=now)
+
+
+def plan_fork(
+    id: UUID | None,
+    now: datetime,
+    *,
+    title: str | None,
+    tags: Mapping[str, str] | None,
+    config: Mapping[str, Any] | None,
+    owner: str | None,
+    lineage: Mapping[str, Any] | None,
+) -> ConversationRecord:
+    """Return the record of a fork as far as its caller says; its place in the tree is up to the store."""
+    given = {"title": title, "tags": dict(tags or {}), "config": dict(config or {}), "lineage": dict(lineage or {})}
+    return replace(fresh(id or new_id(), now), owner=owner, **given)
 
 
 def uuid_of(id: bytes | None) -> UUID | None:

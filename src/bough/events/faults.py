@@ -80,6 +80,21 @@ def leased(cid: UUID, owner: str, seconds: float) -> Conflict:
     )
 
 
+def not_unique(error: BaseException) -> Conflict:
+    """A row of a table beside the log that must be unique is there already."""
+    return Conflict(f"such a row is there already ({str(error).strip()}); nothing was written", hint="read it instead")
+
+
+def used_outside() -> InvalidInput:
+    """Tables were kept beyond the change that they were given to."""
+    return InvalidInput("tables can be used only inside the change they were given to", hint="call `together` again")
+
+
+def not_here(what: str) -> InvalidInput:
+    """The tables of a follower or of a read-only change write no events."""
+    return InvalidInput(f"{what} is not possible here", hint="use `together` without read_only")
+
+
 def changed_meanwhile(cid: UUID) -> Conflict:
     """The store is not as it was when an import was planned."""
     return Conflict(

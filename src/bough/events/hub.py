@@ -56,6 +56,14 @@ class Watcher:
         return self._batches.popleft()
 
 
+class CommitWatcher:
+    """One who wants to know that something was committed. Commits that come while it is busy count as one."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.arrived = asyncio.Event()
+
+
 class Hub:
     """The watchers of a store. Thread-safe; publishing costs one call a loop, not one a watcher.
 
@@ -67,6 +75,7 @@ class Hub:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watchers: dict[UUID, list[Watcher]] = {}
+        self._commit_watchers: list[CommitWatcher] = []
         self.on_first: Callable[[], None] = lambda: None
         self.closed = False
 
@@ -77,7 +86,7 @@ class Hub:
 
     def any(self) -> bool:
         """Whether anyone watches anything."""
-        return bool(self._watchers)
+        return bool(self._watchers or self._commit_watchers)
 
     def watches(self, cid: UUID) -> bool:
         """Whether anyone watches the conversation."""
@@ -88,7 +97,7 @@ class Hub:
         """Watch a conversation; the watcher belongs to the running loop."""
         watcher = Watcher(asyncio.get_running_loop())
         with self._lock:
-            first = not self._watchers
+            first = not self.any()
             self._watchers.setdefault(cid, []).append(watcher)
             if self.closed:
                 watcher.put(END)
@@ -98,6 +107,32 @@ class Hub:
             yield watcher
         finally:
             self._leave(cid, watcher)
+
+    @contextmanager
+    def watch_commits(self) -> Generator[CommitWatcher]:
+        """Watch for commits; the watcher belongs to the running loop."""
+        watcher = CommitWatcher(asyncio.get_running_loop())
+        with self._lock:
+            first = not self.any()
+            self._commit_watchers.append(watcher)
+        if first:
+            self.on_first()
+        try:
+            yield watcher
+        finally:
+            with self._lock:
+                self._commit_watchers.remove(watcher)
+
+    def publish_commit(self) -> None:
+        """Tell everyone who watches for commits. Callable from any thread."""
+        with self._lock:
+            watchers = tuple(self._commit_watchers)
+        for watcher in watchers:
+            try:
+                watcher.loop.call_soon_threadsafe(watcher.arrived.set)
+            except RuntimeError:
+                if not watcher.loop.is_closed():
+                    raise  # a closed loop has nobody left to tell
 
     def publish(self, cid: UUID, batch: Batch) -> None:
         """Tell everyone who watches the conversation. Callable from any thread."""
@@ -115,6 +150,7 @@ class Hub:
             self.closed = True
         for cid in self.watched():
             self.publish(cid, END)
+        self.publish_commit()
 
     def _leave(self, cid: UUID, watcher: Watcher) -> None:
         with self._lock:
@@ -153,6 +189,16 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
                     yield stored
                     place = stored.seq + 1
             batch = await watcher.take()
+
+
+async def follow_commits(hub: Hub) -> AsyncIterator[None]:
+    """Iterate moments after each of which something was committed since the one before; ends with the store."""
+    with hub.watch_commits() as watcher:
+        while not hub.closed:
+            await watcher.arrived.wait()
+            watcher.arrived.clear()  # before whoever iterates looks: what is committed from here on is another moment
+            if not hub.closed:
+                yield
 
 
 def _tell(loop: asyncio.AbstractEventLoop, watchers: list[Watcher], batch: Batch) -> None:

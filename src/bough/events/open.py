@@ -20,7 +20,7 @@ async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
     """Return the store a URL names, created and brought up to date where needed.
 
     Args:
-        url: `memory:`, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
+        url: `memory:` (it ends with its use), `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
         clock: Where time comes from; the machine's by default.
 
     Raises:
@@ -28,9 +28,9 @@ async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
         StoreError: It cannot be opened.
     """
     if url == "memory:":
-        from bough.events.memory import MemoryEventStore
+        from bough.events.sqlite import SqliteEventStore
 
-        return MemoryEventStore(clock=clock)
+        return await SqliteEventStore.open_private(clock=clock)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         from bough.events.sqlite import SqliteEventStore
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from importlib.resources import files
 from typing import NamedTuple
+
+STORE = "bough.events.sql"
+"""The package with the store's own statements and migrations."""
 
 _NAMED = re.compile(r"^-- name: (\w+)[^\n]*\n", re.MULTILINE)
 
@@ -16,16 +20,28 @@ class Migration(NamedTuple):
     sql: str
 
 
-def queries(dialect: str) -> dict[str, str]:
-    """Return the statements of `sql/<dialect>/queries.sql` by name, without their descriptions."""
-    parts = _NAMED.split((files("bough.events") / "sql" / dialect / "queries.sql").read_text("utf-8"))
+def queries(dialect: str, package: str = STORE) -> dict[str, str]:
+    """Return the statements of `<package>/<dialect>/queries.sql` by name, without their descriptions."""
+    parts = _NAMED.split((files(package) / dialect / "queries.sql").read_text("utf-8"))
     return {name: _bare(sql) for name, sql in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def migrations(dialect: str) -> list[Migration]:
-    """Return the migrations of `sql/<dialect>/NNNN_*.sql` in their order."""
-    found = (entry for entry in (files("bough.events") / "sql" / dialect).iterdir() if entry.name[:4].isdigit())
+def migrations(dialect: str, package: str = STORE) -> list[Migration]:
+    """Return the migrations of `<package>/<dialect>/NNNN_*.sql` in their order."""
+    found = (entry for entry in (files(package) / dialect).iterdir() if entry.name[:4].isdigit())
     return sorted(Migration(int(entry.name[:4]), entry.read_text("utf-8")) for entry in found)
+
+
+def split_statements(sql: str) -> list[str]:
+    """Return the statements of a script, triggers whole. SQLite runs one at a time inside a transaction."""
+    found: list[str] = []
+    part = ""
+    for line in sql.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            found.append(part)
+            part = ""
+    return found
 
 
 def _bare(sql: str) -> str:

@@ -22,6 +22,11 @@ Status: TypeAlias = Literal[
 ]
 """Where a conversation stands."""
 
+Cut: TypeAlias = int | UUID
+"""Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
+
+DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -7,11 +7,12 @@ at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Literal, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.events.beside import Beside, Follow, Tables
+from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
     from bough.events.draft import Piece
     from bough.events.model import Event
 
-Cut: TypeAlias = int | UUID
-"""Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
+T = TypeVar("T")
 
-DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
+__all__ = ["Cut", "DeleteMode", "EventStore"]
 
 
 class EventStore(Protocol):
@@ -176,6 +176,35 @@ class EventStore(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Give the lease back; nothing happens if it was lost meanwhile."""
+        ...
+
+    async def together(
+        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+    ) -> T:
+        """Return `change(tables)`: all it did, to rows beside the log and to the log, is durable, or nothing is.
+
+        Args:
+            beside: Whose tables and statements; they are made or brought up to date at the first use.
+            change: A plain function of its tables, at most 50 ms; it may run again.
+            read_only: It only looks, at one state of the store, beside writers.
+
+        Raises:
+            StoreError: The tables come from a newer version of the package.
+            Unavailable: The store is read-only and has no such tables.
+            BoughError: Whatever the change raises; nothing is written then.
+        """
+        ...
+
+    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+        """Call `add(tables, conversation, event)` for events of these kinds, in the transaction that appends them.
+
+        `add` writes rows and no events; what it raises is what the append raises. Imports are not followed. The same
+        call again changes nothing; it holds for this store object.
+        """
+        ...
+
+    def commits(self) -> AsyncIterator[None]:
+        """Iterate moments: after each, some process has committed since the one before. Several may come as one."""
         ...
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:

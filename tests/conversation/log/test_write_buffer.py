@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,8 +20,7 @@ from bough.conversation.log import write_buffer
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.view import response_json
 from bough.errors import Conflict, CorruptLog, StoreError
-from bough.events import open_store
-from bough.events.memory import MemoryEventStore
+from bough.events import SqliteEventStore, open_store
 from bough.events.model import Event, ModelResponded, StateChanged, ToolCalled, ToolReturned, UserMessage
 from bough.guard import ConfirmRisky, Hook, HookKind, HookSet, RuleAnalyzer
 from bough.testing import ScriptedModel, tool_call
@@ -33,14 +33,14 @@ def only_barriers_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_buffer, "LINGER_SECONDS", 60)
 
 
-class Recording(MemoryEventStore):
+class Recording(SqliteEventStore):
     """The real store, which notes the kinds of every append and fails when told to."""
 
     appended: list[list[str]]
     fails = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.appended = []
 
     async def append(self, cid: UUID, events: Sequence[Event], **kwargs: Any) -> int:
@@ -51,8 +51,9 @@ class Recording(MemoryEventStore):
 
 
 @pytest.fixture
-def recording() -> Recording:
-    return Recording()
+async def recording() -> AsyncIterator[SqliteEventStore]:
+    async with aclosing(await Recording.open_private()) as store:
+        yield store
 
 
 async def double(n: int) -> int:

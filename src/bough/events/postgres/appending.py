@@ -12,16 +12,13 @@ from psycopg_pool import PoolTimeout
 
 from bough.errors import BoughError
 from bough.events import faults
-from bough.events.batch import Outcome
-from bough.events.draft import Append, Draft, dump
+from bough.events.batch import Answered
+from bough.events.draft import Append
 from bough.events.hub import Hub
 from bough.events.postgres.connection import Pool, discard, is_lost, store_error
-from bough.events.postgres.writing import columns
+from bough.events.postgres.group import Group, parameters_of, refusal, rounds
 from bough.events.record import microseconds
 from bough.types import Clock
-
-Group = list[tuple[int, Append]]
-"""Appends to one conversation that are judged together, with their numbers in the batch."""
 
 
 class BatchedAppend:
@@ -44,9 +41,9 @@ class BatchedAppend:
         self._channel = channel
         self._pids = pids
 
-    def commit(self, requests: Sequence[Append]) -> list[Outcome]:
+    def commit(self, requests: Sequence[Append]) -> list[Answered]:
         """Return an outcome for each append; those without an error are durable."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Answered] = {}
         for groups in rounds(requests):
             outcomes |= self._write(groups)
         return [outcomes[number] for number in range(len(requests))]
@@ -61,7 +58,7 @@ class BatchedAppend:
     def close(self) -> None:
         """The pool belongs to the store."""
 
-    def _write(self, groups: list[Group]) -> dict[int, Outcome]:
+    def _write(self, groups: list[Group]) -> dict[int, Answered]:
         try:
             judged = self._write_one(groups) or self._write_all(groups)
         except UniqueViolation as error:
@@ -70,12 +67,12 @@ class BatchedAppend:
             return self._apart(groups, error) or {
                 number: _because(store_error(self._url, error), error) for group in groups for number, _ in group
             }
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, Answered] = {}
         for group, (head, current, ok) in zip(groups, judged, strict=True):
-            outcomes |= self._taken(group, head) if ok else _refused(group, head, current)
+            outcomes |= self._taken(group, head) if ok else _refuse_all(group, head, current)
         return outcomes
 
-    def _apart(self, groups: list[Group], error: BaseException | None = None) -> dict[int, Outcome]:
+    def _apart(self, groups: list[Group], error: BaseException | None = None) -> dict[int, Answered]:
         """Repeat appends one by one; nothing when there is just one, or the connection is what failed."""
         singles = [[single] for group in groups for single in group]
         if len(singles) == 1 or (error is not None and store_error(self._url, error).code == "store_error"):
@@ -94,7 +91,12 @@ class BatchedAppend:
         return [(head - 1, None, True) for head, _ in self._execute(self._statement_for_one, given)]
 
     def _write_all(self, groups: list[Group]) -> list[Any]:
-        return [row[:3] for row in self._execute(self._statement, self._parameters(groups))]
+        return [
+            row[:3]
+            for row in self._execute(
+                self._statement, parameters_of(groups, microseconds(self._clock.now()), self._channel)
+            )
+        ]
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> list[Any]:
         with self._pool.connection() as db:
@@ -108,78 +110,21 @@ class BatchedAppend:
             discard(self._pool)
         raise failed
 
-    def _parameters(self, groups: list[Group]) -> dict[str, Any]:
-        joined = [_joined(group) for group in groups]
-        events = [columns(draft) | {"numbers": [n] * len(draft.rows)} for n, draft in enumerate(joined, 1)]
-        names = ("numbers", "places", "event_ids", "kinds", "times", "payloads", "digests")
-        changes = [draft.changes for draft in joined]
-        return {
-            "ids": [group[0][1].cid for group in groups],
-            "generations": [group[0][1].generation for group in groups],
-            "expected": [group[0][1].expected_head for group in groups],
-            "counts": [len(draft.rows) for draft in joined],
-            "statuses": [change.get("status") for change in changes],
-            "set_titles": ["title" in change for change in changes],
-            "titles": [change.get("title") for change in changes],
-            "set_tags": ["tags" in change for change in changes],
-            "tags": [dump(change.get("tags", {})) for change in changes],
-            "now": microseconds(self._clock.now()),
-            "channel": self._channel,
-            **{name: [item for part in events for item in part[name]] for name in names},
-        }
-
-    def _taken(self, group: Group, head: int) -> dict[int, Outcome]:
-        outcomes: dict[int, Outcome] = {}
+    def _taken(self, group: Group, head: int) -> dict[int, Answered]:
+        self._hub.publish_commit()
+        outcomes: dict[int, Answered] = {}
         for number, append in group:
             if self._hub.watches(append.cid):
                 self._hub.publish(append.cid, append.draft.stored(head))
             head += len(append.draft.rows)
-            outcomes[number] = Outcome(head)
+            outcomes[number] = Answered(head)
         return outcomes
 
 
-def rounds(requests: Sequence[Append]) -> list[list[Group]]:
-    """Return appends in as few statements as their order and conditions allow."""
-    found: list[dict[UUID, Group]] = []
-    last: dict[UUID, int] = {}
-    for number, append in enumerate(requests):
-        at = last.get(append.cid)
-        if at is not None and _joins(found[at][append.cid], append):
-            found[at][append.cid].append((number, append))
-            continue
-        at = 0 if at is None else at + 1
-        if at == len(found):
-            found.append({})
-        found[at][append.cid] = [(number, append)]
-        last[append.cid] = at
-    return [list(groups.values()) for groups in found]
+def _refuse_all(group: Group, head: int | None, current: int | None) -> dict[int, Answered]:
+    return {number: Answered(error=refusal(append, head, current)) for number, append in group}
 
 
-def _joins(group: Group, append: Append) -> bool:
-    first = group[0][1]
-    return append.expected_head is None and first.expected_head is None and append.generation == first.generation
-
-
-def _joined(group: Group) -> Draft:
-    rows = tuple(row for _, append in group for row in append.draft.rows)
-    changes: dict[str, Any] = {}
-    for _, append in group:
-        changes |= append.draft.changes
-    return Draft(rows, changes)
-
-
-def _refused(group: Group, head: int | None, current: int | None) -> dict[int, Outcome]:
-    return {number: Outcome(error=_refusal(append, head, current)) for number, append in group}
-
-
-def _refusal(append: Append, head: int | None, current: int | None) -> BoughError:
-    if head is None or current is None:
-        return faults.no_conversation(append.cid)
-    if append.generation is not None and append.generation != current:
-        return faults.fenced(append.cid, append.generation, current)
-    return faults.moved_on(append.cid, append.expected_head or 0, head)
-
-
-def _because(error: BoughError, cause: BaseException) -> Outcome:
+def _because(error: BoughError, cause: BaseException) -> Answered:
     error.__cause__ = cause
-    return Outcome(error=error)
+    return Answered(error=error)

@@ -11,6 +11,7 @@ from psycopg import Error, sql
 from bough.events.hub import END, Hub
 from bough.events.postgres.connection import Db, connect
 from bough.events.postgres.reading import PostgresReading
+from bough.types import Clock
 
 _RETRY_SECONDS = 0.5
 EVERYTHING = "*"
@@ -32,6 +33,7 @@ class Listener:
         hub: Hub,
         own: Collection[int],
         poll_seconds: float,
+        clock: Clock,
     ) -> None:
         self._url = url
         self._schema = schema
@@ -39,6 +41,7 @@ class Listener:
         self._hub = hub
         self._own = own
         self._poll_seconds = poll_seconds
+        self._clock = clock
         self._stopping = threading.Event()
         self._heads: dict[UUID, int] = {}
         self._db = self._connect()
@@ -63,12 +66,16 @@ class Listener:
 
     def _hear(self) -> None:
         heard = list(self._db.notifies(timeout=self._poll_seconds, stop_after=1))
+        if heard:
+            self._hub.publish_commit()
         for payload in {notification.payload for notification in heard if notification.pid not in self._own}:
             self._tell(payload)
         if not heard:
             self._compare()
 
     def _tell(self, payload: str) -> None:
+        if not payload:
+            return  # rows beside the log changed, no conversation did
         if payload == EVERYTHING:
             self._compare()
             return
@@ -76,15 +83,16 @@ class Listener:
         watched = [cid for cid in heard if self._hub.watches(cid)]
         if not watched:
             return
-        heads = PostgresReading(self._db, self._queries).heads(watched)
+        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
         for cid in watched:
             self._hub.publish(cid, None if cid in heads else END)
 
     def _compare(self) -> None:
+        self._hub.publish_commit()  # one may have been missed
         watched = self._hub.watched()
         if not watched:
             return
-        heads = PostgresReading(self._db, self._queries).heads(watched)
+        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
         for cid in watched:
             if cid not in heads:
                 self._hub.publish(cid, END)

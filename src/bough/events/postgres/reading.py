@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
+
+from psycopg.errors import UniqueViolation
 
 from bough.events.check import Census
 from bough.events.postgres.connection import Db
-from bough.events.record import StoredEvent
+from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
@@ -17,6 +21,9 @@ from bough.events.relational.reading import (
     events_of,
     rest,
 )
+from bough.types import Clock, SystemClock
+
+_UUID = 2950  # the server's number for the type
 
 
 class PostgresReading(RelationalReading):
@@ -25,16 +32,42 @@ class PostgresReading(RelationalReading):
     Args:
         db: In autocommit mode, or inside a transaction.
         sql: The named statements.
+        clock: Where time comes from; the machine's own stands for the server's.
     """
 
-    def __init__(self, db: Db, sql: Mapping[str, str]) -> None:
-        self.db = db
-        self.sql = sql
+    dialect = "postgres"
 
-    def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
-        """Return the rows of a named statement."""
-        cursor = self.db.execute(self.sql[name].encode(), parameters, binary=True)
-        return cursor.fetchall() if cursor.description else []
+    def __init__(self, db: Db, sql: Mapping[str, str], clock: Clock) -> None:
+        self.db: Db = db
+        self.sql = sql
+        self.clock = clock
+
+    def query(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
+        """Return the rows of a statement; uuids as 16 bytes."""
+        cursor = self.db.execute(statement.encode(), parameters, binary=True)
+        if not cursor.description:
+            return []
+        rows = cursor.fetchall()
+        if any(column.type_code == _UUID for column in cursor.description):
+            return [tuple(value.bytes if isinstance(value, UUID) else value for value in row) for row in rows]
+        return rows
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Read one state of the database until the end."""
+        with self.db.transaction():
+            self.db.execute("set transaction isolation level repeatable read, read only")
+            yield
+
+    def now(self) -> int:
+        """Return the time in microseconds: the server's, unless a clock was given."""
+        if isinstance(self.clock, SystemClock):
+            return self.one("server_time")[0]
+        return microseconds(self.clock.now())
+
+    def is_not_unique(self, error: BaseException) -> bool:
+        """Whether a row that must be unique is there already."""
+        return isinstance(error, UniqueViolation)
 
     def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page with one statement (backwards: of one range). See `RelationalReading.page`."""

@@ -29,7 +29,7 @@ from bough.events.postgres.connection import (
     redacted,
     store_error,
 )
-from bough.events.postgres.listen import Listener
+from bough.events.postgres.listen import EVERYTHING, Listener
 from bough.events.postgres.reading import PostgresReading
 from bough.events.postgres.writing import PostgresWriting
 from bough.events.queries import queries
@@ -52,14 +52,14 @@ class PostgresEventStore(RelationalEventStore):
     """
 
     def __init__(self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float) -> None:
-        super().__init__(clock)
+        super().__init__(clock, "postgres")
         self.url = redacted(url)
         self._address = url
         self._schema = schema
         self._sql = queries("postgres")
         self._pool = pool
         self._pids = set[int]()
-        self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds)
+        self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds, clock)
         work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, self._pids)
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
@@ -120,6 +120,8 @@ class PostgresEventStore(RelationalEventStore):
 
     async def _append(self, append: Append) -> int:
         self._check_open()
+        if self._followers.wants(append.draft):
+            return await self._write(lambda log: log.append(append))
         if append.draft.rows:
             return await self._appends.submit(append)
         record = await self.get(append.cid)
@@ -130,13 +132,13 @@ class PostgresEventStore(RelationalEventStore):
         return record.head
 
     async def _read(self, question: Callable[[PostgresReading], T], *, small: bool = False) -> T:
-        return await self._ask(lambda db: question(PostgresReading(db, self._sql)), repeatable=True)
+        return await self._ask(lambda db: question(PostgresReading(db, self._sql, self._clock)), repeatable=True)
 
     async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False) -> T:
         return await self._ask(partial(self._change, change, alone))
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
-        log = PostgresWriting(db, self._sql, self._clock)
+        log = PostgresWriting(db, self._sql, self._clock, self._schema, self._followers)
         if alone:
             result = change(log)
         else:
@@ -144,7 +146,10 @@ class PostgresEventStore(RelationalEventStore):
                 result = change(log)
                 if log.news:
                     ids = ",".join(str(cid) for cid, _, _ in log.news)
-                    log.run("tell", channel=self._schema, ids=ids if len(ids) < 7900 else "*")
+                    log.run("tell", channel=self._schema, ids=ids if len(ids) < 7900 else EVERYTHING)
+                else:
+                    log.run("tell_changed", channel=self._schema)
+        self._hub.publish_commit()
         for cid, first, drafted in log.news:
             self._hub.publish(cid, batch_of(first, drafted))
         return result

@@ -10,28 +10,66 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events import faults
-from bough.events.draft import Draft, Piece, cleaned, dump, load, uuid_of
+from bough.events.beside import Beside
+from bough.events.draft import Append, Draft, Piece, cleaned, dump, load, uuid_of
 from bough.events.postgres.connection import Db
+from bough.events.postgres.group import columns, parameters_of, refusal
 from bough.events.postgres.reading import PostgresReading
-from bough.events.record import ConversationRecord, microseconds
-from bough.events.relational.writing import RelationalWriting
-from bough.events.store import Cut, DeleteMode
+from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
+from bough.events.relational.writing import AppendFollower, RelationalWriting
 from bough.types import Clock
 
 
 class PostgresWriting(PostgresReading, RelationalWriting):
-    """Changes through one Postgres connection."""
+    """Changes through one Postgres connection.
 
-    def __init__(self, db: Db, sql: Mapping[str, str], clock: Clock) -> None:
-        super().__init__(db, sql)
-        self.clock = clock
+    Args:
+        channel: On which other processes hear of changes.
+        followers: What writes rows beside certain events.
+    """
+
+    def __init__(self, db: Db, sql: Mapping[str, str], clock: Clock, channel: str, followers: AppendFollower) -> None:
+        super().__init__(db, sql, clock)
+        self.channel = channel
+        self.followers = followers
         self.news: list[tuple[UUID, int, Draft | None]] = []
+
+    def lease_time(self) -> tuple[int, str]:
+        """Return the server's time, which every process shares."""
+        return self.now(), ""
+
+    def run_script(self, script: str) -> None:
+        """Run the statements of a migration."""
+        self.db.execute(script.encode())
+
+    def migrate_beside(self, beside: Beside) -> None:
+        """Bring the tables of a package up to date; one process at a time does it."""
+        self.run("lock_migration")
+        super().migrate_beside(beside)
+
+    def append(self, append: Append) -> int:
+        """Append all events or none and return the new head; watchers elsewhere are told with the transaction."""
+        given = parameters_of([[(0, append)]], microseconds(self.clock.now()), self.channel)
+        try:
+            head, current, ok = self.run("append", **given)[0][:3]
+        except UniqueViolation as error:
+            raise faults.event_exists(append.cid) from error
+        if not ok:
+            raise refusal(append, head, current)
+        if append.draft.rows:
+            self.news.append((append.cid, head, append.draft))
+            self.follow(append.cid, head, append.draft)
+        return head + len(append.draft.rows)
+
+    def flush(self) -> None:
+        """Nothing waits: `append` writes at once."""
 
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
         record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
+        self.follow(record.id, 0, draft)
         return record
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
@@ -52,6 +90,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             return self._not_made(cid, at, wanted.id, fields["lineage"])
         base, root, parent, event = row
         self.news.append((wanted.id, base, draft))
+        self.follow(wanted.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
         ids: dict[str, Any] = {"root": uuid_of(root), "parent": uuid_of(parent), "fork_event": uuid_of(event)}
         return replace(wanted, **fields, **places, **ids)
@@ -123,16 +162,3 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         if not same or cut not in (None, there.base if there.forked_at is None else there.forked_at):
             raise faults.taken(id)
         return self.get(id)
-
-
-def columns(draft: Draft, first: int = 0) -> dict[str, list[Any]]:
-    """Return a draft's events as one list a column, numbered from `first`."""
-    rows = draft.rows
-    return {
-        "places": list(range(first, first + len(rows))),
-        "event_ids": [UUID(bytes=row.id) for row in rows],
-        "kinds": [row.kind for row in rows],
-        "times": [row.ts for row in rows],
-        "payloads": [row.data for row in rows],
-        "digests": [row.digest for row in rows],
-    }

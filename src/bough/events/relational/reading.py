@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 from zlib import crc32
 
 from bough.errors import CorruptLog
 from bough.events import faults
+from bough.events.beside import Beside
 from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
 from bough.events.draft import dump, load, uuid_of
@@ -26,11 +28,37 @@ Parts = list[Range[int]]
 
 
 class RelationalReading(ABC):
-    """Questions to one connection. Conversations have numbers inside, ids outside."""
+    """Questions to one connection. Conversations have numbers inside, ids outside.
+
+    Attributes:
+        dialect: The folder with its statements.
+        db: The driver's connection.
+        sql: The named statements.
+    """
+
+    dialect: ClassVar[str]
+    db: Any
+    sql: Mapping[str, str]
 
     @abstractmethod
+    def query(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
+        """Return the rows of a statement. Ids go in as UUID and come out as 16 bytes."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """Return a context in which every statement sees the same state of the database, and none writes."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """Return the time by the store's clock, in microseconds since 1970."""
+
+    @abstractmethod
+    def is_not_unique(self, error: BaseException) -> bool:
+        """Whether an error of the database means that a row which must be unique is there already."""
+
     def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
         """Return the rows of a named statement. Ids go in as UUID and come out as 16 bytes."""
+        return self.query(self.sql[name], parameters)
 
     @abstractmethod
     def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
@@ -81,6 +109,18 @@ class RelationalReading(ABC):
     def generations(self, cid: UUID) -> builtins.list[Any]:
         """Return (number, id, lo, hi, deleted) of a conversation and those it shares events with, newest first."""
         return self.run("lineage", id=cid)
+
+    def number(self, cid: UUID) -> int:
+        """Return the number of a conversation, tombstone or not."""
+        row = self.one("number", id=cid)
+        if row is None:
+            raise faults.no_conversation(cid)
+        return row[0]
+
+    def beside_version(self, beside: Beside) -> int:
+        """Return the version of a package's tables, 0 where there are none."""
+        row = self.one("beside_version", package=beside.name)
+        return 0 if row is None else row[0]
 
     def parts(self, cid: UUID) -> tuple[Parts, int, dict[int, UUID]]:
         """Return the ranges of a log by number, its head, and the ids behind the numbers.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import builtins
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from bough.errors import CorruptLog
+from bough.errors import CorruptLog, StoreError
 from bough.events.base import BaseEventStore
+from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.check import Census
-from bough.events.draft import Append, Piece, draft, fresh
+from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
 from bough.events.lineage import Range
-from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
 from bough.events.relational.reading import RelationalReading
+from bough.events.relational.tables import Followers, run_change
 from bough.events.relational.writing import RelationalWriting
-from bough.events.store import Cut, DeleteMode
 from bough.types import Clock, JsonObject, new_id
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ T = TypeVar("T")
 class RelationalEventStore(BaseEventStore):
     """Every method of the protocol as a question to `RelationalReading` or a change by `RelationalWriting`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, dialect: str) -> None:
         super().__init__()
         self._clock = clock
+        self._dialect = dialect
+        self._followers = Followers(dialect)
+        self._statements: dict[Beside, dict[str, str]] = {}
 
     @abstractmethod
     async def _append(self, append: Append) -> int:
@@ -57,6 +61,7 @@ class RelationalEventStore(BaseEventStore):
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
         root, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
+        await self._prepare_followers(drafted)
         return await self._write(lambda log: log.create(root, drafted))
 
     async def get(self, cid: UUID) -> ConversationRecord:
@@ -76,7 +81,9 @@ class RelationalEventStore(BaseEventStore):
         expected_head: int | None = None,
     ) -> int:
         """Append all or none, durably. See `EventStore.append`."""
-        return await self._append(Append(cid, draft(events), generation, expected_head))
+        drafted = draft(events)
+        await self._prepare_followers(drafted)
+        return await self._append(Append(cid, drafted, generation, expected_head))
 
     async def read(
         self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
@@ -112,13 +119,12 @@ class RelationalEventStore(BaseEventStore):
         lineage: JsonObject | None = None,
     ) -> ConversationRecord:
         """Fork by writing one row. See `EventStore.fork`."""
-        now, id = self._clock.now(), id or new_id()
-        wanted = ConversationRecord(
-            id=id, root=id, title=title, tags=dict(tags or {}), config=config or {}, owner=owner,
-            lineage=lineage or {}, created=now, updated=now,
-        )  # fmt: skip
+        now = self._clock.now()
+        wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
         drafted = draft(events)
-        return await self._write(lambda log: log.fork(cid, at, wanted, drafted), alone=True)
+        await self._prepare_followers(drafted)
+        alone = not self._followers.wants(drafted)
+        return await self._write(lambda log: log.fork(cid, at, wanted, drafted), alone=alone)
 
     async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
@@ -144,6 +150,23 @@ class RelationalEventStore(BaseEventStore):
         """Give the lease back. See `EventStore.release`."""
         await self._write(lambda log: log.release(lease))
 
+    async def together(
+        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+    ) -> T:
+        """Return what a change of rows and log returns. See `EventStore.together`."""
+        packages = list_packages(beside)
+        await self._prepare(packages)
+        statements = {name: sql for package in packages for name, sql in self._statements[package].items()}
+        if read_only:
+            return await self._read(lambda log: _look(log, statements, change))
+        for follower in self._followers.packages():
+            await self._prepare_follower(follower)
+        return await self._write(lambda log: run_change(log, statements, change, appends=True))
+
+    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+        """Write rows beside certain events. See `EventStore.follow`."""
+        self._followers.add(beside, kinds, add)
+
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
         await self._write(lambda log: log.delete(cid, mode))
@@ -168,6 +191,34 @@ class RelationalEventStore(BaseEventStore):
         """Count the events and let the database check itself. See `EventStore.census`."""
         return await self._read(lambda log: log.census())
 
+    async def _prepare(self, packages: Collection[Beside]) -> None:
+        """Bring tables beside the log up to date, once for each package.
+
+        Raises:
+            StoreError: They come from a newer version of the package.
+        """
+        for beside in packages:
+            if beside in self._statements:
+                continue
+            version = await self._read(lambda log, beside=beside: log.beside_version(beside))
+            if beside.steps_after(version, self._dialect):
+                await self._write(lambda log, beside=beside: log.migrate_beside(beside))
+            self._statements[beside] = beside.statements(self._dialect)
+
+    async def _prepare_followers(self, drafted: Draft) -> None:
+        if self._followers.wants(drafted):
+            for beside in self._followers.packages() - self._statements.keys():
+                await self._prepare_follower(beside)
+
+    async def _prepare_follower(self, beside: Beside) -> None:
+        """Make a follower's tables ready; one whose tables are newer than the code is left out."""
+        try:
+            await self._prepare([beside])
+        except StoreError as error:
+            if error.details.get("package") != beside.name:
+                raise  # the store itself cannot be written
+            self._followers.refuse(beside, error)
+
     async def _read_log(self, cid: UUID, question: Callable[[RelationalReading], T]) -> T:
         """Read events; if some are missing because the conversation was deleted meanwhile, say that instead."""
         try:
@@ -175,3 +226,8 @@ class RelationalEventStore(BaseEventStore):
         except CorruptLog:
             await self.get(cid)
             raise
+
+
+def _look(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:
+    with log.snapshot():
+        return run_change(log, statements, change, appends=False)

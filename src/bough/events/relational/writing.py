@@ -9,17 +9,31 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events import faults
-from bough.events.draft import Draft, EventRow, Piece, cleaned, dump
+from bough.events.beside import Beside
+from bough.events.draft import Append, Draft, EventRow, Piece, cleaned, dump
 from bough.events.hub import END, Batch
-from bough.events.record import ConversationRecord, Lease, microseconds, moment
+from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds
 from bough.events.relational.reading import RelationalReading
-from bough.events.store import Cut, DeleteMode
 from bough.types import Clock
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class AppendFollower(Protocol):
+    """What follows events in the transaction that appends them."""
+
+    def wants(self, draft: Draft) -> bool:
+        """Whether any of the events is followed."""
+        ...
+
+    def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
+        """Write what follows events that were appended at `first`."""
+        ...
 
 
 class Row(NamedTuple):
@@ -43,10 +57,28 @@ class RelationalWriting(RelationalReading):
     Attributes:
         news: What the transaction will have to tell watchers once it is durable: conversation, first seq, events;
             no events means that the conversation is gone.
+        followers: What writes rows beside certain events.
     """
 
     clock: Clock
     news: list[tuple[UUID, int, Draft | None]]
+    followers: AppendFollower
+
+    @abstractmethod
+    def run_script(self, script: str) -> None:
+        """Run the statements of a migration."""
+
+    @abstractmethod
+    def append(self, append: Append) -> int:
+        """Append all events or none and return the new head."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what `append` has taken and not written yet.
+
+        Raises:
+            Conflict: The id of an event is stored already.
+        """
 
     @abstractmethod
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
@@ -72,18 +104,20 @@ class RelationalWriting(RelationalReading):
 
     def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease and raise the generation."""
-        row, now = self.living(cid), self.now()
-        for holder, expires in self.run("lease", cid=row.cid):
+        row = self.living(cid)
+        now, boot = self.lease_time()
+        for holder, expires in self.run("lease", cid=row.cid, boot=boot):
             if holder != owner and expires > now:
                 raise faults.leased(cid, holder, (expires - now) / 1e6)
         (generation,) = self.one("raise_generation", cid=row.cid)
-        lease = Lease(conversation=cid, owner=owner, generation=generation, expires=moment(now))
-        return self._lease(row.cid, lease, ttl)
+        return self._lease(
+            row.cid, Lease(conversation=cid, owner=owner, generation=generation, expires=self.clock.now()), ttl
+        )
 
     def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease that is still held, expired or not."""
         row = self.living(lease.conversation)
-        held = self.one("lease", cid=row.cid)
+        held = self.one("lease", cid=row.cid, boot="")
         if held is None or held[0] != lease.owner or row.generation != lease.generation:
             raise faults.fenced(lease.conversation, lease.generation, row.generation)
         return self._lease(row.cid, lease, ttl)
@@ -111,6 +145,10 @@ class RelationalWriting(RelationalReading):
             number = self._restore(piece) if row is None else self._resume(row, piece)
             self.insert_events(piece.record.id, number, piece.first, piece.events)
 
+    @abstractmethod
+    def lease_time(self) -> tuple[int, str]:
+        """Return the time by which leases end, in microseconds, and what names the clock that told it."""
+
     def row(self, cid: UUID) -> Row | None:
         """Return a conversation's row, tombstone or not, kept from changing until the transaction ends."""
         row = self.one("row_of", id=cid)
@@ -123,9 +161,21 @@ class RelationalWriting(RelationalReading):
             raise faults.no_conversation(cid)
         return row
 
-    def now(self) -> int:
-        """Return the time in microseconds."""
-        return microseconds(self.clock.now())
+    def migrate_beside(self, beside: Beside) -> None:
+        """Bring the tables of a package up to date.
+
+        Raises:
+            StoreError: They come from a newer version of the package.
+        """
+        for step in beside.steps_after(self.beside_version(beside), self.dialect):
+            self.run_script(step.sql)
+            self.run("set_beside_version", package=beside.name, version=step.version)
+
+    def follow(self, cid: UUID, first: int, draft: Draft) -> None:
+        """Let packages write rows beside events that were appended at `first`."""
+        if self.followers.wants(draft):
+            self.flush()
+            self.followers.follow(self, cid, first, draft)
 
     def apply(self, number: int, changes: Mapping[str, Any]) -> None:
         """Write a draft's projection into the record."""
@@ -137,9 +187,10 @@ class RelationalWriting(RelationalReading):
             self.run("set_tags", tags=dump(changes["tags"]), cid=number)
 
     def _lease(self, number: int, lease: Lease, ttl: float) -> Lease:
-        expires = self.clock.now() + timedelta(seconds=ttl)
-        self.run("set_lease", cid=number, owner=lease.owner, expires=microseconds(expires))
-        return replace(lease, expires=expires)
+        now, boot = self.lease_time()
+        span = timedelta(seconds=ttl)
+        self.run("set_lease", cid=number, owner=lease.owner, expires=now + span // _MICROSECOND, boot=boot)
+        return replace(lease, expires=self.clock.now() + span)
 
     def _restore(self, piece: Piece) -> int:
         record = piece.record

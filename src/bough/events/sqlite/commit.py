@@ -9,12 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from bough.errors import Conflict
-from bough.events.batch import Outcome
+from bough.events.batch import Answered
 from bough.events.draft import Append
 from bough.events.hub import END, Hub
-from bough.events.relational.writing import batch_of
+from bough.events.relational.writing import AppendFollower, batch_of
 from bough.events.sqlite.connection import connect, store_error
-from bough.events.sqlite.turn import Turn
+from bough.events.sqlite.turnstile import Turnstile
 from bough.events.sqlite.writing import SqliteWriting
 from bough.types import Clock
 
@@ -35,21 +35,30 @@ class GroupCommit:
     wrote, the transaction is rolled back and run again with them; when the disk is full, each request runs alone.
     """
 
-    def __init__(self, path: Path, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
+    def __init__(
+        self,
+        path: Path,
+        sql: dict[str, str],
+        hub: Hub,
+        clock: Clock,
+        followers: AppendFollower,
+        *,
+        is_private: bool = False,
+    ) -> None:
         self._path = path
-        self._turn = Turn(path)
-        self._log = SqliteWriting(connect(path), sql, clock)
+        self._turnstile = Turnstile(path)
+        self._log = SqliteWriting(connect(path, is_private=is_private), sql, clock, followers)
         self._watch = _Watch(self._log, hub)
         self._hub = hub
 
-    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+    def commit(self, requests: Sequence[Request]) -> list[Answered]:
         """Return an outcome for each request; those without an error are durable."""
         for run in (self._run_one, self._run_apart):
             try:
                 return self._together(requests, run)
             except _Spoilt as spoilt:
                 if len(requests) == 1:
-                    return [Outcome(error=self._meaning(spoilt.__cause__))]
+                    return [Answered(error=self._meaning(spoilt.__cause__))]
         return [outcome for request in requests for outcome in self.commit([request])]
 
     def idle_seconds(self) -> float | None:
@@ -63,34 +72,36 @@ class GroupCommit:
     def close(self) -> None:
         """Close the connection."""
         self._log.db.close()
-        self._turn.close()
+        self._turnstile.close()
 
-    def _together(self, requests: Sequence[Request], run: Callable[[Request], Outcome]) -> list[Outcome]:
+    def _together(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
         """Run requests in one transaction.
 
         Raises:
             _Spoilt: One failed after writing, or the transaction could not be committed; nothing is written.
         """
         self._log.news.clear()
-        with self._turn.taken():
+        with self._turnstile.taken():
             try:
                 self._log.db.execute("begin immediate")
             except sqlite3.Error as error:
-                return [Outcome(error=self._meaning(error)) for _ in requests]
+                return [Answered(error=self._meaning(error)) for _ in requests]
             outcomes = self._finish(requests, run)
         if self._log.scrubbed:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
-        if self._hub.any():
-            self._tell()
+        self._tell()
         return outcomes
 
     def _tell(self) -> None:
+        if not self._hub.any():
+            return
+        self._hub.publish_commit()
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, batch_of(first, draft))
 
-    def _finish(self, requests: Sequence[Request], run: Callable[[Request], Outcome]) -> list[Outcome]:
+    def _finish(self, requests: Sequence[Request], run: Callable[[Request], Answered]) -> list[Answered]:
         db = self._log.db
         try:
             outcomes = [run(request) for request in requests]
@@ -105,21 +116,21 @@ class GroupCommit:
             raise
         return outcomes
 
-    def _run_one(self, request: Request) -> Outcome:
+    def _run_one(self, request: Request) -> Answered:
         log = self._log
         is_append = isinstance(request, Append)
-        if not is_append:
-            log.flush()
+        if not is_append or log.followers.wants(request.draft):
+            log.flush()  # what fails from here on is this request's own fault, and no other one's events wait with it
         before, news = log.db.total_changes, len(log.news)
         try:
-            return Outcome(log.append(request) if is_append else request(log))
+            return Answered(log.append(request) if is_append else request(log))
         except Exception as error:
             if log.db.total_changes != before or not log.db.in_transaction:
                 raise _Spoilt from error
             del log.news[news:]
-            return Outcome(error=self._meaning(error))
+            return Answered(error=self._meaning(error))
 
-    def _run_apart(self, request: Request) -> Outcome:
+    def _run_apart(self, request: Request) -> Answered:
         """Run a request so that its failure takes back what it wrote, and that alone."""
         db, news = self._log.db, len(self._log.news)
         db.execute("savepoint request")
@@ -132,7 +143,7 @@ class GroupCommit:
             self._log.forget()
             db.execute("rollback to request")
             del self._log.news[news:]
-            return Outcome(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
+            return Answered(error=self._meaning(error.__cause__ if isinstance(error, _Spoilt) else error))
         else:
             return outcome
         finally:
@@ -154,9 +165,9 @@ class _Watch:
 
     def look(self) -> None:
         """Tell watchers of conversations that another process changed. One pragma when none did."""
-        watched = self._hub.watched()
-        if not watched:
+        if not self._hub.any():
             return
+        watched = self._hub.watched()
         try:
             self._compare(watched)
         except sqlite3.Error:
@@ -167,6 +178,8 @@ class _Watch:
         (version,) = self._log.db.execute("pragma data_version").fetchone()
         if version == self._version and self._heads.keys() >= set(watched):
             return
+        if version != self._version:
+            self._hub.publish_commit()
         self._version = version
         heads = self._log.heads(watched)
         for cid in watched:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
-from bough.events.queries import Migration, migrations
+from bough.events.queries import Migration, migrations, split_statements
 
 APPLICATION_ID = 0x626F7567
 """Written into the file's header, so that another program's database is never taken for a store."""
@@ -43,8 +43,12 @@ def open_file(path: Path) -> None:
         db.close()
 
 
-def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool = False, is_private: bool = False) -> sqlite3.Connection:
     """Return a connection in autocommit mode; transactions are begun by name.
+
+    Args:
+        read_only: It refuses to write.
+        is_private: The file ends with the process, so nothing waits for the disk.
 
     Raises:
         StoreError: The file cannot be opened.
@@ -54,7 +58,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise store_error(path, error) from error
     try:
-        _configure(db, read_only)
+        _configure(db, read_only, is_private)
     except sqlite3.Error as error:
         db.close()
         raise store_error(path, error) from error
@@ -83,9 +87,9 @@ _MEANINGS = (
 )
 
 
-def _configure(db: sqlite3.Connection, read_only: bool) -> None:
+def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> None:
     db.execute(f"pragma cache_size = -{_CACHE_KIB}")
-    db.execute("pragma synchronous = full")
+    db.execute(f"pragma synchronous = {'off' if is_private else 'full'}")
     db.create_function("lower_text", 1, _lower, deterministic=True)
     db.create_function("unhex_text", 1, bytes.fromhex, deterministic=True)
     if read_only:
@@ -137,20 +141,10 @@ def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
 
 
 def _migrate(db: sqlite3.Connection, step: Migration) -> None:
-    for statement in _statements(step.sql):
+    for statement in split_statements(step.sql):
         db.execute(statement)
     db.execute(f"pragma application_id = {APPLICATION_ID}")
     db.execute(f"pragma user_version = {step.version}")
-
-
-def _statements(sql: str) -> list[str]:
-    found, part = [""], ""
-    for line in sql.splitlines(keepends=True):
-        part += line
-        if sqlite3.complete_statement(part):
-            found.append(part)
-            part = ""
-    return found[1:]
 
 
 def _set_wal(db: sqlite3.Connection) -> None:

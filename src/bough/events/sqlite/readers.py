@@ -11,10 +11,11 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from bough.events import faults
-from bough.events.batch import Outcome, deliver
+from bough.events.batch import Answered, deliver
 from bough.events.sqlite.connection import connect, store_error
 from bough.events.sqlite.reading import SqliteReading
 from bough.events.sqlite.spot import Spot
+from bough.types import Clock
 
 T = TypeVar("T")
 
@@ -37,10 +38,11 @@ class Readers:
     costs one wake-up there and one back. Threads are daemons and start when all others are busy.
     """
 
-    def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, sql: Mapping[str, str], clock: Clock) -> None:
         self._path = path
         self._sql = sql
-        self._spot = Spot(path, sql)
+        self._clock = clock
+        self._spot = Spot(path, sql, clock)
         self._in_a_row = 0
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Question | None] = SimpleQueue()
@@ -76,7 +78,7 @@ class Readers:
         while not self._queue.empty():
             question = self._queue.get()
             if question is not None:
-                closed = Outcome(error=faults.closed(f"sqlite:///{self._path}"))
+                closed = Answered(error=faults.closed(f"sqlite:///{self._path}"))
                 deliver(question.loop, [question.future], [closed])
 
     async def _ask_thread(self, ask: Ask) -> Any:
@@ -99,12 +101,12 @@ class Readers:
         log: SqliteReading | None = None
         while (question := self._queue.get()) is not None:
             try:
-                log = log or SqliteReading(connect(self._path, read_only=True), self._sql)
-                outcome = Outcome(question.ask(log))
+                log = log or SqliteReading(connect(self._path, read_only=True), self._sql, self._clock)
+                outcome = Answered(question.ask(log))
             except sqlite3.Error as error:
-                outcome = Outcome(error=store_error(self._path, error))
+                outcome = Answered(error=store_error(self._path, error))
             except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to go on
-                outcome = Outcome(error=error)
+                outcome = Answered(error=error)
             with self._lock:
                 self._open_questions -= 1
             deliver(question.loop, [question.future], [outcome])

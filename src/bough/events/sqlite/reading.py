@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import json
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 from uuid import UUID
 
 from bough.events.check import Census
-from bough.events.record import StoredEvent
+from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
@@ -20,8 +20,10 @@ from bough.events.relational.reading import (
     events_of,
     rest,
 )
+from bough.types import Clock
 
 SEQ_BITS = 32
+_NOT_UNIQUE = {"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID"}
 
 
 class SqliteReading(RelationalReading):
@@ -30,21 +32,41 @@ class SqliteReading(RelationalReading):
     Args:
         db: In autocommit mode.
         sql: The named statements.
+        clock: Where time comes from.
 
     Attributes:
         page_bytes: How many bytes of payload a page has before it ends.
     """
 
+    dialect = "sqlite"
     page_bytes = PAGE_BYTES
 
-    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
-        self.db = db
+    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock) -> None:
+        self.db: sqlite3.Connection = db
         self.sql = sql
+        self.clock = clock
 
-    def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
-        """Return the rows of a named statement."""
+    def query(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
+        """Return the rows of a statement."""
         given = {key: value.bytes if isinstance(value, UUID) else value for key, value in parameters.items()}
-        return self.db.execute(self.sql[name], given).fetchall()
+        return self.db.execute(statement, given).fetchall()
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        """Read the same state of the file until the end."""
+        self.db.execute("begin")
+        try:
+            yield
+        finally:
+            self.db.execute("rollback")
+
+    def now(self) -> int:
+        """Return the time in microseconds."""
+        return microseconds(self.clock.now())
+
+    def is_not_unique(self, error: BaseException) -> bool:
+        """Whether a row that must be unique is there already."""
+        return getattr(error, "sqlite_errorname", "") in _NOT_UNIQUE
 
     def generations(self, cid: UUID, most: int = -1) -> builtins.list[Any]:
         """Return the rows of a lineage, the first `most` if not negative. See `RelationalReading.generations`."""

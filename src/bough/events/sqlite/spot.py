@@ -14,11 +14,12 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from bough.events.batch import Outcome
+from bough.events.batch import Answered
 from bough.events.record import StoredEvent
 from bough.events.relational.reading import Parts
 from bough.events.sqlite.connection import connect
 from bough.events.sqlite.reading import SqliteReading
+from bough.types import Clock
 
 MOST_ROWS = 64
 """How many events, or generations of a lineage, are read on the spot."""
@@ -40,14 +41,14 @@ class Spot:
     A slow disk costs at most one slow answer a second: after it, threads are asked for a while.
     """
 
-    def __init__(self, path: Path, sql: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, sql: Mapping[str, str], clock: Clock) -> None:
         self._lock = threading.Lock()
-        self._log: _SmallReading | None = _SmallReading(connect(path, read_only=True), sql)
+        self._log: _SmallReading | None = _SmallReading(connect(path, read_only=True), sql, clock)
         self._log.db.execute("pragma busy_timeout = 0")
         self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_A_ROW)
         self._not_before = 0.0
 
-    def answer(self, ask: Callable[[SqliteReading], Any]) -> Outcome | None:
+    def answer(self, ask: Callable[[SqliteReading], Any]) -> Answered | None:
         """Return the answer, or None when a thread has to be asked. Raises what the question raises."""
         if not self._lock.acquire(blocking=False):
             return None
@@ -55,7 +56,7 @@ class Spot:
             started = monotonic()
             if self._log is None or started < self._not_before:
                 return None
-            outcome = Outcome(ask(self._log))
+            outcome = Answered(ask(self._log))
             ended = monotonic()
             if ended - started > SLOW_SECONDS:
                 self._not_before = ended + _PAUSE_SECONDS

@@ -15,6 +15,7 @@ from bough.events.queries import queries
 from bough.events.relational.store import RelationalEventStore
 from bough.events.sqlite.commit import GroupCommit, Request
 from bough.events.sqlite.connection import open_file
+from bough.events.sqlite.private import PrivateFolder
 from bough.events.sqlite.readers import Readers
 from bough.events.sqlite.reading import SqliteReading
 from bough.events.sqlite.writing import SqliteWriting
@@ -31,15 +32,16 @@ class SqliteEventStore(RelationalEventStore):
     loops at once.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        super().__init__(clock)
+    def __init__(self, path: Path, clock: Clock, *, is_private: bool = False) -> None:
+        super().__init__(clock, "sqlite")
         self.path = path
-        self.url = f"sqlite:///{path}"
+        self.url = "memory:" if is_private else f"sqlite:///{path}"
         self._sql = queries("sqlite")
-        work = GroupCommit(path, self._sql, self._hub, clock)
+        work = GroupCommit(path, self._sql, self._hub, clock, self._followers, is_private=is_private)
         self._writer: Batch[Request] = Batch(f"bough-writer {path.name}", self.url, work)
         self._hub.on_first = self._writer.wake
-        self._readers = Readers(path, self._sql)
+        self._folder: PrivateFolder | None = None
+        self._readers = Readers(path, self._sql, clock)
         weakref.finalize(self, self._writer.stop)
         weakref.finalize(self, self._readers.stop)
 
@@ -53,9 +55,23 @@ class SqliteEventStore(RelationalEventStore):
         return await asyncio.to_thread(cls._open, path, clock or SystemClock())
 
     @classmethod
+    async def open_private(cls, *, clock: Clock | None = None) -> SqliteEventStore:
+        """Return an empty store that ends with its use: `memory:`. See `PrivateFolder`."""
+        return await asyncio.to_thread(cls._open_private, clock or SystemClock())
+
+    @classmethod
     def _open(cls, path: Path, clock: Clock) -> SqliteEventStore:
         open_file(path)
         return cls(path, clock)
+
+    @classmethod
+    def _open_private(cls, clock: Clock) -> SqliteEventStore:
+        folder = PrivateFolder()
+        path = folder.path / "log.db"
+        open_file(path)
+        store = cls(path, clock, is_private=True)
+        store._folder = folder
+        return store
 
     async def aclose(self) -> None:
         """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
@@ -68,6 +84,8 @@ class SqliteEventStore(RelationalEventStore):
         self._readers.stop()
         await asyncio.to_thread(self._writer.join)
         await asyncio.to_thread(self._readers.join)
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
 
     async def _append(self, append: Append) -> int:
         self._check_open()

@@ -11,10 +11,11 @@ from uuid import UUID
 from bough.events import faults
 from bough.events.draft import Append, Draft, cleaned, dump
 from bough.events.lineage import owner_of
-from bough.events.record import ConversationRecord, microseconds
-from bough.events.relational.writing import RelationalWriting, Row
+from bough.events.owner import boot_id
+from bough.events.queries import split_statements
+from bough.events.record import ConversationRecord, Cut, microseconds
+from bough.events.relational.writing import AppendFollower, RelationalWriting, Row
 from bough.events.sqlite.reading import SEQ_BITS, SqliteReading
-from bough.events.store import Cut
 from bough.types import Clock
 
 
@@ -45,11 +46,12 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         scrubbed: Payloads were erased; the write-ahead log has to be emptied after the transaction.
     """
 
-    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock) -> None:
-        super().__init__(db, sql)
-        self.clock = clock
+    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock, followers: AppendFollower) -> None:
+        super().__init__(db, sql, clock)
+        self.followers = followers
         self.news: list[tuple[UUID, int, Draft | None]] = []
         self.scrubbed = False
+        self._boot = boot_id()
         self._places: dict[UUID, _Place] = {}
         self._waiting: list[Any] = []
         db.execute("pragma secure_delete = on")
@@ -59,6 +61,15 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         row = self.db.execute(self.sql["row_of"], (cid.bytes,)).fetchone()
         return row and Row(*row)
 
+    def lease_time(self) -> tuple[int, str]:
+        """Return the machine's monotonic time, which every process of one boot shares, and which boot it is."""
+        return int(self.clock.monotonic() * 1_000_000), self._boot
+
+    def run_script(self, script: str) -> None:
+        """Run the statements of a migration."""
+        for statement in split_statements(script):
+            self.db.execute(statement)
+
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
         if self.row(record.id):
@@ -66,6 +77,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
+        self.follow(record.id, 0, draft)
         return record
 
     def append(self, append: Append) -> int:
@@ -84,7 +96,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             self.apply(place.number, draft.changes)
         if draft.rows:
             self._wait(cid, place, draft)
-        return place.head
+            self.follow(cid, first, draft)
+        return first + len(draft.rows)
 
     def flush(self) -> None:
         """Write what was appended, before anything else looks at the log or the transaction ends.
@@ -137,6 +150,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
                 raise  # not the id: a value of a kind that the table does not take
             return self._same_fork(record, at)
         self.insert_events(record.id, number, base, draft)
+        self.follow(record.id, base, draft)
         return record
 
     def insert(

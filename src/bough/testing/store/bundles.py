@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
 
 from bough.errors import Conflict, InvalidInput, PermissionDenied
-from bough.events.memory import MemoryEventStore
 from bough.events.model import (
     BaseEvent,
     StateChanged,
 )
+from bough.events.open import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.testing.store.said import exported, log_of, nothing_left, portable, said, texts_of
@@ -24,10 +25,16 @@ class BundlesContract:
 
     pytestmark = pytest.mark.anyio
 
-    async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore) -> None:
+    @pytest.fixture
+    async def other(self) -> AsyncIterator[EventStore]:
+        """Another store, for what is carried there."""
+        store = await open_store("memory:")
+        yield store
+        await store.aclose()
+
+    async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore, other: EventStore) -> None:
         """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
         fork = await self._tree(store)
-        other = MemoryEventStore()
         bundle = await exported(store, fork.id)
         there = await other.import_(io.BytesIO(bundle))
         assert await log_of(other, fork.id) == await log_of(store, fork.id)
@@ -43,9 +50,8 @@ class BundlesContract:
         assert (await store.check()).findings == (await other.check()).findings == ()
         assert (await store.fork(fork.id, at=1)).parent == (await other.fork(fork.id, at=1)).parent
 
-    async def test_a_bundle_comes_in(self, store: EventStore) -> None:
+    async def test_a_bundle_comes_in(self, store: EventStore, other: EventStore) -> None:
         """What memory exported this store imports: same log, lineage and record; forks share what is there."""
-        other = MemoryEventStore()
         fork = await self._tree(other)
         sibling = await other.fork(fork.id, at=5, events=said("sibling"))
         for record in (fork, sibling):
@@ -59,9 +65,8 @@ class BundlesContract:
             await store.delete(record.id)
         assert await nothing_left(store)
 
-    async def test_an_imported_source_comes_back_to_life(self, store: EventStore) -> None:
+    async def test_an_imported_source_comes_back_to_life(self, store: EventStore, other: EventStore) -> None:
         """A source imported after its fork takes the place of the tombstone that stood for it."""
-        other = MemoryEventStore()
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):
@@ -71,9 +76,8 @@ class BundlesContract:
         assert (await store.census()).events == 6 + 1 + 2
         assert (await store.check()).findings == ()
 
-    async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore) -> None:
+    async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore, other: EventStore) -> None:
         """A fork of later events than the living source here has: the fork owns them, the source stays."""
-        other = MemoryEventStore()
         root = await other.create(events=said(*range(3)))
         await store.import_(io.BytesIO(await exported(other, root.id)))
         await other.append(root.id, said(3, 4))
@@ -106,14 +110,14 @@ class BundlesContract:
             await store.import_(io.BytesIO(bundle), trusted=[bytes(32)])
         assert (await store.import_(io.BytesIO(bundle))).head == 2
 
-    async def test_a_bundle_says_nothing_of_tenants(self, store: EventStore) -> None:
+    async def test_a_bundle_says_nothing_of_tenants(self, store: EventStore, other: EventStore) -> None:
         """The owner stays behind, and an import takes none from a bundle."""
         now = datetime.now(UTC)
         cid = new_id()
         await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=now, updated=now))
         bundle = await exported(store, cid)
         assert b"tenant-seven" not in bundle
-        assert (await MemoryEventStore().import_(io.BytesIO(bundle))).owner is None
+        assert (await other.import_(io.BytesIO(bundle))).owner is None
 
     async def test_a_whole_store_is_clean(self, store: EventStore) -> None:
         """The check counts what is there and finds nothing wrong."""

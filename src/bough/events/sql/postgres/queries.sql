@@ -23,7 +23,7 @@ judged as materialized (
 moved as (
   update conversation c
   set head = j.head + j.count,
-      updated = greatest(coalesce(c.updated, c.created), %(now)s),
+      changed = greatest(coalesce(c.changed, c.created), %(now)s),
       status = case when j.status is null then c.status else nullif(j.status, 'idle') end,
       title = case when j.set_title then j.title else c.title end,
       tags = case when j.set_tags then j.tags else c.tags end
@@ -47,7 +47,7 @@ from judged j order by j.n;
 -- statement above then says why.
 with moved as (
   update conversation
-  set head = head + 1, updated = greatest(coalesce(updated, created), %(now)s)
+  set head = head + 1, changed = greatest(coalesce(changed, created), %(now)s)
   where id = %(cid)s and not deleted
     and (%(generation)s::bigint is null or generation = %(generation)s)
     and (%(expected)s::bigint is null or head = %(expected)s)
@@ -94,7 +94,7 @@ left join conversation p on p.cid = m.parent
 left join event e on e.cid = m.parent and e.seq = m.base - 1;
 
 -- name: insert_conversation
-insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
+insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, changed,
                           status, owner, title, tags, config, lineage)
 values (%(id)s, %(parent)s, %(base)s, %(head)s, %(forked_from)s, %(forked_at)s, %(root)s, %(generation)s, %(deleted)s,
         %(created)s, %(updated)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s, %(config)s, %(lineage)s)
@@ -140,7 +140,7 @@ select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_s
        (select uuid_send(e.id) from event e
         where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
           and e.seq = coalesce(c.forked_at, c.base) - 1),
-       c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
        c.config, c.lineage
 from conversation c
 left join conversation r on r.cid = coalesce(c.root, c.cid)
@@ -149,7 +149,7 @@ left join conversation f on f.cid = c.forked_from
 where c.id = %(id)s;
 
 -- name: records
--- Records that match, the most recently updated first, from a place on.
+-- Records that match, the most recently changed first, from a place on.
 with chosen as materialized (
   select c.* from conversation c
   where (%(include_deleted)s or not c.deleted)
@@ -160,8 +160,8 @@ with chosen as materialized (
     and (%(root)s::uuid is null
          or coalesce(c.root, c.cid) = (select t.cid from conversation t where t.id = %(root)s))
     and (%(tags)s::text is null or c.tags::jsonb @> %(tags)s::jsonb)
-    and (%(updated)s::bigint is null or (coalesce(c.updated, c.created), c.cid) < (%(updated)s, %(cid)s::bigint))
-  order by coalesce(c.updated, c.created) desc, c.cid desc
+    and (%(updated)s::bigint is null or (coalesce(c.changed, c.created), c.cid) < (%(updated)s, %(cid)s::bigint))
+  order by coalesce(c.changed, c.created) desc, c.cid desc
   limit %(limit)s
 )
 select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
@@ -169,13 +169,13 @@ select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_s
        (select uuid_send(e.id) from event e
         where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
           and e.seq = coalesce(c.forked_at, c.base) - 1),
-       c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
        c.config, c.lineage, c.cid
 from chosen c
 left join conversation r on r.cid = coalesce(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = c.forked_from
-order by coalesce(c.updated, c.created) desc, c.cid desc;
+order by coalesce(c.changed, c.created) desc, c.cid desc;
 
 -- name: children
 select uuid_send(f.id) from conversation f
@@ -193,7 +193,7 @@ with recursive up (cid) as (
 select uuid_send(c.id) from conversation c join up on up.cid = c.cid where c.id <> %(id)s order by c.cid;
 
 -- name: latest
-select uuid_send(id) from conversation where not deleted order by coalesce(updated, created) desc, cid desc limit 1;
+select uuid_send(id) from conversation where not deleted order by coalesce(changed, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -321,7 +321,7 @@ update event set data = %(data)s, digest = %(digest)s where cid = %(cid)s and se
 
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
-update conversation set deleted = false, updated = greatest(coalesce(updated, created), %(updated)s),
+update conversation set deleted = false, changed = greatest(coalesce(changed, created), %(updated)s),
                         config = coalesce(%(config)s, config), lineage = coalesce(%(lineage)s, lineage)
 where cid = %(cid)s;
 
@@ -331,3 +331,25 @@ select count(*) from event;
 -- name: tell
 -- Say to every process that something happened to a conversation.
 select pg_notify(%(channel)s, %(ids)s);
+
+-- name: number
+select cid from conversation where id = %(id)s;
+
+-- name: beside_version
+-- The schema of a package's tables beside the log.
+select version from beside where package = %(package)s;
+
+-- name: set_beside_version
+insert into beside (package, version) values (%(package)s, %(version)s)
+on conflict (package) do update set version = excluded.version;
+
+-- name: lock_migration
+-- One process at a time changes the schema.
+select pg_advisory_xact_lock(hashtext('bough migrate ' || current_schema()));
+
+-- name: server_time
+select (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+
+-- name: tell_changed
+-- Say to every process that this transaction wrote something; nothing is said when it did not.
+select pg_notify(%(channel)s, '') where pg_current_xact_id_if_assigned() is not null;

@@ -8,7 +8,7 @@ from conversation where id = ?;
 
 -- name: insert_conversation
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted,
-                          created, updated, status, owner, title, tags, config, lineage)
+                          created, changed, status, owner, title, tags, config, lineage)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_event
@@ -28,7 +28,7 @@ select id from event where k = ?;
 
 -- name: advance
 -- The head after appends; time never goes back.
-update conversation set head = ?, updated = max(ifnull(updated, created), ?) where cid = ?;
+update conversation set head = ?, changed = max(ifnull(changed, created), ?) where cid = ?;
 
 -- name: set_status
 update conversation set status = nullif(:status, 'idle') where cid = :cid;
@@ -45,7 +45,7 @@ select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
        (select e.id from event e where e.k =
          (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
          | (ifnull(c.forked_at, c.base) - 1)),
-       c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
        c.config, c.lineage
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
@@ -54,12 +54,12 @@ left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
 where c.id = :id;
 
 -- name: records
--- Records that match, the most recently updated first, from a place on.
+-- Records that match, the most recently changed first, from a place on.
 select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
        (select e.id from event e where e.k =
          (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
          | (ifnull(c.forked_at, c.base) - 1)),
-       c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
        c.config, c.lineage, c.cid
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
@@ -74,8 +74,8 @@ where (:include_deleted or not c.deleted)
   and (:tags is null or not exists (
         select 1 from json_each(:tags) w
         where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)))
-  and (:updated is null or (ifnull(c.updated, c.created), c.cid) < (:updated, :cid))
-order by ifnull(c.updated, c.created) desc, c.cid desc
+  and (:updated is null or (ifnull(c.changed, c.created), c.cid) < (:updated, :cid))
+order by ifnull(c.changed, c.created) desc, c.cid desc
 limit :limit;
 
 -- name: children
@@ -85,7 +85,7 @@ where (f.forked_from = (select cid from conversation where id = :id)
 order by f.cid;
 
 -- name: latest
-select id from conversation where not deleted order by ifnull(updated, created) desc, cid desc limit 1;
+select id from conversation where not deleted order by ifnull(changed, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -124,11 +124,12 @@ select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k
 select id, head from conversation where not deleted and id in (select unhex_text(value) from json_each('["' || replace(:ids, ',', '","') || '"]'));
 
 -- name: lease
-select owner, expires from lease where cid = :cid;
+-- Who holds a lease, and until when; one of another start of the machine is over.
+select owner, case when boot = :boot then expires else 0 end from lease where cid = :cid;
 
 -- name: set_lease
-insert into lease (cid, owner, expires) values (:cid, :owner, :expires)
-on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
+insert into lease (cid, owner, boot, expires) values (:cid, :owner, :boot, :expires)
+on conflict (cid) do update set owner = excluded.owner, boot = excluded.boot, expires = excluded.expires;
 
 -- name: raise_generation
 update conversation set generation = generation + 1 where cid = :cid returning generation;
@@ -192,7 +193,7 @@ select c.id from conversation c join up on up.cid = c.cid where c.id <> :id orde
 
 -- name: span
 -- Events with their digests.
-select k & 4294967295, e.id, kind, ts, data, digest from conversation c, event e
+select k & 4294967295, e.id, kind, ts, data, e.digest from conversation c, event e
 where c.id = :id and k >= c.cid << 32 | :lo and k < c.cid << 32 | :hi order by k;
 
 -- name: count_events
@@ -200,6 +201,17 @@ select count(*) from event;
 
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
-update conversation set deleted = 0, updated = max(ifnull(updated, created), :updated), config = ifnull(:config, config),
+update conversation set deleted = 0, changed = max(ifnull(changed, created), :updated), config = ifnull(:config, config),
                         lineage = ifnull(:lineage, lineage)
 where cid = :cid;
+
+-- name: number
+select cid from conversation where id = :id;
+
+-- name: beside_version
+-- The schema of a package's tables beside the log.
+select version from beside where package = :package;
+
+-- name: set_beside_version
+insert into beside (package, version) values (:package, :version)
+on conflict (package) do update set version = excluded.version;

@@ -1,4 +1,4 @@
-"""The event store in memory: the plainest form of the protocol, and the model the other stores are compared with."""
+"""An event store of dictionaries: the model that the real stores are compared with."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from bough.events.names import LATEST, digits_of, only
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
+    Cut,
+    DeleteMode,
     Lease,
     Page,
     StoredEvent,
     microseconds,
 )
-from bough.events.store import Cut, DeleteMode
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class _Log:
     lease: Lease | None = None
 
 
-class MemoryEventStore(BaseEventStore):
+class ModelEventStore(BaseEventStore):
     """Conversations that live as long as the process. Source: `EventStore`. Thread-safe."""
 
     url = "memory:"

@@ -20,8 +20,8 @@ _POLL_SECONDS = 0.0002
 _PATIENCE_SECONDS = 30.0
 
 
-class Turn:
-    """A turnstile: one process writes, one is next. Who has just written queues behind the one that waits.
+class Turnstile:
+    """One process writes, one is next. Who has just written queues behind the one that waits.
 
     It is about fairness alone: SQLite's lock keeps writers apart. So a process that hangs in its turn is passed
     after a while, and the locks, which belong to a small file beside the store, vanish with their process.

@@ -1,0 +1,14 @@
+"""The contract of tables beside the log as tests: subclass it, give it a `store` fixture, and pytest runs every rule.
+
+Packages with tables of their own check them by `check_names`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite(f"{__name__}.contract")  # a broken rule says what it got
+
+from bough.testing.beside.contract import NOTES, BesideContract, check_names  # noqa: E402
+
+__all__ = ["NOTES", "BesideContract", "check_names"]

@@ -1,0 +1,317 @@
+"""Every rule of `EventStore.together`, `follow` and `commits`."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, StoreError
+from bough.events.beside import Beside, Tables
+from bough.events.model import StateChanged, UserMessage
+from bough.events.queries import migrations
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.testing.store.said import exported, said, texts_of
+from bough.types import new_id
+
+NOTES = Beside("note", "bough.testing.beside.sql")
+"""The contract's own package: notes to conversations."""
+
+_SECONDS = 20
+_MADE = re.compile(r"^\s*create\s+(?:unique\s+)?(?:table|index|trigger|function)\s+(\w+)", re.IGNORECASE | re.MULTILINE)
+
+
+def check_names(beside: Beside) -> None:
+    """Assert that everything the package makes in the database begins with its name, in both dialects alike."""
+    for dialect in ("sqlite", "postgres"):
+        steps = migrations(dialect, beside.package)
+        assert [step.version for step in steps] == list(range(1, len(steps) + 1)), dialect
+        names = [name for step in steps for name in _MADE.findall(step.sql)]
+        assert names, dialect
+        foreign = [name for name in names if name != beside.name and not name.startswith(f"{beside.name}_")]
+        assert not foreign, (dialect, foreign)
+    assert beside.statements("sqlite").keys() == beside.statements("postgres").keys()
+
+
+def write_note(cid: UUID, text: str = "a note", id: UUID | None = None) -> Callable[[Tables], UUID]:
+    """Return a change that writes a note."""
+    note = id or new_id()
+
+    def change(tables: Tables) -> UUID:
+        tables.run("note.insert", id=note, cid=tables.number(cid), text=text, at=0)
+        return note
+
+    return change
+
+
+async def notes_of(store: EventStore, cid: UUID) -> list[str]:
+    """Return the texts of a conversation's notes."""
+
+    def look(tables: Tables) -> list[str]:
+        return [row[1] for row in tables.run("note.of", cid=tables.number(cid))]
+
+    return await store.together(NOTES, look, read_only=True)
+
+
+async def count_notes(store: EventStore) -> int:
+    """Return how many notes there are."""
+    return await store.together(NOTES, lambda tables: _first(tables.one("note.count")), read_only=True)
+
+
+def _first(row: tuple[Any, ...] | None) -> Any:
+    assert row is not None
+    return row[0]
+
+
+class BesideContract:
+    """Every rule of tables beside the log."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_rows_and_events_are_written_together(self, store: EventStore) -> None:
+        """A conversation, a fork, events, a lease and rows of one change are all there; live tails hear of it."""
+        root = await store.create(events=said("a"))
+
+        def change(tables: Tables) -> tuple[UUID, UUID, int]:
+            made = tables.create(events=said("b"))
+            fork = tables.fork(root.id, at=1, events=said("c"), title="fork")
+            head = tables.append(root.id, said("d"), expected_head=1)
+            lease = tables.acquire(made.id, "me", 60)
+            tables.append(made.id, said("e"), generation=lease.generation)
+            for cid in (root.id, made.id, fork.id):
+                write_note(cid)(tables)
+            assert tables.get(made.id).head == 2
+            return made.id, fork.id, head
+
+        made, fork, head = await store.together(NOTES, change)
+        assert head == 2
+        assert await texts_of(store, made) == ["b", "e"]
+        assert await texts_of(store, fork) == ["a", "c"]
+        assert await texts_of(store, root.id) == ["a", "d"]
+        assert (await store.get(fork)).title == "fork"
+        with pytest.raises(Conflict):
+            await store.acquire(made, "you", 60)
+        assert [await notes_of(store, cid) for cid in (root.id, made, fork)] == [["a note"]] * 3
+        assert (await store.check()).findings == ()
+
+    async def test_a_change_that_raises_leaves_nothing(self, store: EventStore) -> None:
+        """Whatever it did before: rows, conversations, events, leases."""
+        root = await store.create(events=said("a"))
+
+        def change(tables: Tables) -> None:
+            write_note(root.id)(tables)
+            tables.create(events=said("b"))
+            tables.fork(root.id, events=said("c"))
+            tables.append(root.id, said("d"))
+            tables.acquire(root.id, "me", 60)
+            raise LookupError("no")
+
+        with pytest.raises(LookupError):
+            await store.together(NOTES, change)
+        assert await count_notes(store) == 0
+        assert await texts_of(store, root.id) == ["a"]
+        assert (await store.get(root.id)).generation == 0
+        assert (await store.census()).events == 1
+        assert (await store.acquire(root.id, "you", 60)).generation == 1
+
+    async def test_a_refused_append_leaves_nothing(self, store: EventStore) -> None:
+        """A wrong head, a fenced generation, an event stored already, an unknown conversation."""
+        root = await store.create(events=said("a"))
+        event = said("twice")
+        await store.append(root.id, event)
+        refused: list[tuple[Callable[[Tables], object], type[BoughError]]] = [
+            (lambda tables: tables.append(root.id, said("x"), expected_head=7), Conflict),
+            (lambda tables: tables.append(root.id, said("x"), generation=7), Conflict),
+            (lambda tables: tables.append(root.id, [*said("x"), *event]), Conflict),
+            (lambda tables: tables.append(new_id(), said("x")), NotFound),
+            (lambda tables: tables.fork(root.id, at=9), InvalidInput),
+            (lambda tables: tables.number(new_id()), NotFound),
+        ]
+        for act, error in refused:
+
+            def change(tables: Tables, act: Callable[[Tables], object] = act) -> None:
+                write_note(root.id)(tables)
+                act(tables)
+
+            with pytest.raises(error):
+                await store.together(NOTES, change)
+        assert await count_notes(store) == 0
+        assert (await store.census()).events == 2
+
+    async def test_an_error_of_the_database_cannot_be_swallowed(self, store: EventStore) -> None:
+        """A change that goes on after a failed statement is not committed; a lease that is taken may be passed over."""
+        root = await store.create()
+        id = new_id()
+        await store.together(NOTES, write_note(root.id, id=id))
+
+        def swallow(tables: Tables) -> None:
+            write_note(root.id, "lost")(tables)
+            try:
+                write_note(root.id, id=id)(tables)
+            except Conflict:
+                return
+
+        with pytest.raises(Conflict):
+            await store.together(NOTES, swallow)
+        await store.acquire(root.id, "one", 60)
+
+        def skip(tables: Tables) -> str:
+            write_note(root.id, "kept")(tables)
+            try:
+                tables.acquire(root.id, "two", 60)
+            except Conflict:
+                return "skipped"
+            return "taken"
+
+        assert await store.together(NOTES, skip) == "skipped"
+        assert await notes_of(store, root.id) == ["a note", "kept"]
+
+    async def test_two_hundred_changes_at_once(self, store: EventStore) -> None:
+        """Each reads and writes; none is lost, and none runs upon another's half."""
+        root = await store.create()
+        id = await store.together(NOTES, write_note(root.id))
+
+        def change(tables: Tables) -> int:
+            reached: int = _first(tables.one("note.raise", id=id))
+            tables.append(root.id, said(reached))
+            return reached
+
+        reached = await asyncio.gather(*(store.together(NOTES, change) for _ in range(200)))
+        assert sorted(reached) == list(range(1, 201))
+        assert await texts_of(store, root.id) == [str(n) for n in range(1, 201)]
+
+    async def test_a_read_only_change_writes_nothing(self, store: EventStore) -> None:
+        """Neither events nor rows; what it reads is one state."""
+        root = await store.create()
+        writes: list[Callable[[Tables], object]] = [
+            lambda tables: tables.append(root.id, said("x")),
+            lambda tables: tables.create(),
+            lambda tables: tables.acquire(root.id, "me", 60),
+        ]
+        for act in writes:
+            with pytest.raises(InvalidInput):
+                await store.together(NOTES, act, read_only=True)
+        with pytest.raises(StoreError):
+            await store.together(NOTES, write_note(root.id), read_only=True)
+        assert await count_notes(store) == 0
+        assert (await store.get(root.id)).head == 0
+
+    async def test_tables_are_valid_inside_the_change_only(self, store: EventStore) -> None:
+        """Kept beyond it they refuse; a coroutine function and an unknown statement are refused as well."""
+        root = await store.create()
+        kept: list[Tables] = []
+        await store.together(NOTES, kept.append)
+        with pytest.raises(InvalidInput):
+            kept[0].append(root.id, said("late"))
+
+        async def later(tables: Tables) -> None:
+            write_note(root.id)(tables)
+
+        with pytest.raises(InvalidInput):
+            await store.together(NOTES, later)
+        with pytest.raises(InvalidInput):
+            await store.together(NOTES, lambda tables: tables.run("note.nothing"))
+        assert (await store.get(root.id)).head == 0
+
+    async def test_ids_and_times_have_one_form(self, store: EventStore) -> None:
+        """Ids come out as 16 bytes; the store's time moves in microseconds."""
+        root = await store.create()
+        id = await store.together(NOTES, write_note(root.id))
+        rows = await store.together(NOTES, lambda tables: tables.run("note.of", cid=tables.number(root.id)))
+        assert rows == [(id.bytes, "a note", 0)]
+        first, second = await store.together(NOTES, lambda tables: (tables.now(), tables.now()))
+        assert 1_700_000_000_000_000 < first <= second
+
+    async def test_tables_are_cleaned_by_their_triggers(self, store: EventStore) -> None:
+        """When a conversation goes, and when it becomes a tombstone that a fork still needs."""
+        gone, buried = [await store.create(events=said("a")) for _ in range(2)]
+        fork = await store.fork(buried.id)
+        for record in (gone, buried, fork):
+            await store.together(NOTES, write_note(record.id))
+        await store.delete(gone.id)
+        await store.delete(buried.id)
+        assert await count_notes(store) == 1
+        await store.together(NOTES, lambda tables: tables.delete(fork.id))
+        assert await count_notes(store) == 0
+        assert (await store.census()).events == 0
+
+    async def test_rows_follow_events(self, store: EventStore) -> None:
+        """Of the kinds asked for, in the append, create, fork or change that has them; imports are not followed."""
+
+        def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
+            text = f"{stored.seq} {stored.kind}"
+            tables.run("note.insert", id=stored.id, cid=tables.number(cid), text=text, at=0)
+
+        store.follow(NOTES, ("UserMessage",), add)
+        store.follow(NOTES, ("UserMessage",), add)
+        root = await store.create(events=[StateChanged(changes={"title": "t"}), *said("a")])
+        await asyncio.gather(*(store.append(root.id, said(n)) for n in range(3)))
+        await store.append(root.id, [StateChanged(changes={"title": "u"})])
+        fork = await store.fork(root.id, events=said("f"))
+        await store.together(NOTES, lambda tables: tables.append(fork.id, said("g")))
+        assert await notes_of(store, root.id) == [f"{n} UserMessage" for n in range(1, 5)]
+        assert await notes_of(store, fork.id) == ["6 UserMessage", "7 UserMessage"]
+        bundle = await exported(store, fork.id)
+        await store.delete(fork.id)
+        await store.delete(root.id)
+        await store.import_(io.BytesIO(bundle))
+        assert await count_notes(store) == 0
+
+    async def test_what_a_follower_raises_the_append_raises(self, store: EventStore) -> None:
+        """Nothing of it is written, and others that travel with it are."""
+
+        def add(tables: Tables, cid: UUID, stored: StoredEvent) -> None:
+            tables.run("note.insert", id=stored.id, cid=tables.number(cid), text="x", at=0)
+            assert isinstance(stored.event, UserMessage)
+            if stored.event.plain == "bad":
+                raise LookupError("bad")
+
+        store.follow(NOTES, ("UserMessage",), add)
+        root = await store.create()
+        texts = ["a", "bad", "b", "c", "bad", "d"]
+        answers = await asyncio.gather(*(store.append(root.id, said(text)) for text in texts), return_exceptions=True)
+        assert [isinstance(answer, LookupError) for answer in answers] == [text == "bad" for text in texts]
+        assert sorted(await texts_of(store, root.id)) == ["a", "b", "c", "d"]
+        assert await count_notes(store) == 4
+        with pytest.raises(InvalidInput):
+            store.follow(NOTES, ("StateChanged",), lambda tables, cid, stored: tables.delete(cid))
+            await store.append(root.id, [StateChanged(changes={"title": "t"})])
+        assert (await store.get(root.id)).title is None
+
+    async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: EventStore) -> None:
+        """An older program leaves the tables alone; its conversations go on, followers are left out."""
+        root = await store.create()
+        later = Beside("later", NOTES.package)
+
+        def upgrade(tables: Tables) -> None:
+            tables.connection.execute("insert into beside (package, version) values ('later', 99)")
+
+        await store.together(NOTES, upgrade)
+        with pytest.raises(StoreError, match="99"):
+            await store.together(later, lambda tables: None)
+        store.follow(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
+        assert await store.append(root.id, said("a")) == 1
+
+    async def test_commits_are_told(self, store: EventStore) -> None:
+        """Of events as of rows alone; the iteration ends with the store."""
+        root = await store.create()
+        await store.together(NOTES, write_note(root.id))
+        commits = aiter(store.commits())
+        for act in (lambda: store.append(root.id, said("a")), lambda: store.together(NOTES, write_note(root.id))):
+            heard = asyncio.ensure_future(anext(commits))
+            await asyncio.sleep(0)
+            await act()
+            async with asyncio.timeout(_SECONDS):
+                await heard
+        ended = asyncio.ensure_future(anext(commits, "ended"))
+        await asyncio.sleep(0)
+        await store.aclose()
+        async with asyncio.timeout(_SECONDS):
+            while await ended != "ended":  # moments that were told before the store was closed
+                ended = asyncio.ensure_future(anext(commits, "ended"))
