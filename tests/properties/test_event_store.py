@@ -22,7 +22,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from model_store import ModelEventStore
 
 from bough.errors import BoughError
 from bough.events import ConversationFilter, ConversationRecord, PostgresEventStore, SqliteEventStore
@@ -30,6 +29,7 @@ from bough.events.model import BaseEvent, StateChanged, UserMessage
 from bough.events.record import Lease
 from bough.events.store import EventStore
 from bough.testing.postgres import drop_schema
+from bough.testing.store.model import ModelEventStore
 from bough.types import new_id
 
 EXAMPLES = 500 if os.environ.get("CI") else 30
