@@ -1,4 +1,4 @@
-"""The twin without `await`: the same names, the same results, and an end to its thread."""
+"""The twin without `await`: the same names, the same results, and one thread for all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bough.errors import NotFound
 
 
 def test_a_whole_life(scripted: Any, settings: Settings, tmp_path: Path) -> None:
-    threads = threading.active_count()
     url = f"sqlite:///{tmp_path / 'log.db'}"
     with Conversation(scripted("one", "two", "other"), workspace=tmp_path, store=url, settings=settings) as source:
         source.send_message("first")
@@ -29,10 +28,9 @@ def test_a_whole_life(scripted: Any, settings: Settings, tmp_path: Path) -> None
     assert titles == ["branch", "first"]
     with pytest.raises(NotFound):
         Conversation.open("deadbeef", store=url, settings=settings)
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and "AnyIO" not in thread.name:
-            thread.join(5)
-    assert threading.active_count() <= threads + 1, "the loop's thread ends with its last conversation"
+    loops = [thread for thread in threading.enumerate() if thread.name == "bough-loop"]
+    assert len(loops) == 1, "one event loop serves all conversations of a process"
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("bough-"))
 
 
 def test_the_twins_have_the_same_names() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -463,18 +464,19 @@ class AsyncConversation:
         await self._replace_agent(blueprint_of(spec, self.workspace, self._surroundings.settings))
 
     async def aclose(self) -> None:
-        """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
-        if not self._closed:
-            self._closed = True
+        """Interrupt a run in progress and let go of what this object holds, all of it even where a part of that fails.
+
+        Closing twice is fine.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        async with AsyncExitStack() as releases:  # last in, first out
+            releases.push_async_callback(self._surroundings.release)
+            releases.push_async_callback(self._remove_temporary)
+            releases.push_async_callback(self._blueprint.aclose)
+            releases.push_async_callback(self._run_end_hooks)
             await self.interrupt()
-            ended = await self._rules.guard(self.id, self.workspace).on_end()
-            if ended.events:
-                await self._journal.append(*ended.events)
-            await self._blueprint.aclose()
-            if self._temporary is not None:
-                await self.store.delete(self.id)
-                await self._temporary.remove()
-            await self._surroundings.release()
 
     async def __aenter__(self) -> AsyncConversation:
         return self
@@ -494,6 +496,17 @@ class AsyncConversation:
 
     def _events_of(self, message: UserMessage) -> list[Event]:
         return events_of(message, self.state, self._triggers, self.skills)
+
+    async def _run_end_hooks(self) -> None:
+        ended = await self._rules.guard(self.id, self.workspace).on_end()
+        if ended.events:
+            await self._journal.append(*ended.events)
+
+    async def _remove_temporary(self) -> None:
+        """Delete an ephemeral fork, with the files that were made for it."""
+        if self._temporary is not None:
+            await self.store.delete(self.id)
+            await self._temporary.remove()
 
     async def _replace_agent(self, blueprint: Blueprint) -> None:
         await self._journal.append(StateChanged(changes=agent_changes(blueprint)), *standing_events(blueprint.standing))

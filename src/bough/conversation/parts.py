@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from bough.config import Settings
 from bough.events import open_store
@@ -52,8 +52,9 @@ class Surroundings:
         self._users -= 1
         if self._users <= 0:
             owned, self._owned = self._owned, []
-            for item in reversed(owned):
-                await item.aclose()
+            async with AsyncExitStack() as releases:  # the last one first; each even where another fails
+                for item in owned:
+                    releases.push_async_callback(item.aclose)
 
     @asynccontextmanager
     async def kept_on_success(self) -> AsyncGenerator[None]:

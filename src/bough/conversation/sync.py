@@ -1,15 +1,14 @@
-"""The same conversation without `await`: an event loop in a thread of its own does the work."""
+"""The same conversation without `await`: the event loop of `bough.portal` does the work."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 from uuid import UUID
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
@@ -29,52 +28,19 @@ from bough.events.record import ConversationFilter, ConversationRecord, Page, St
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Policy
+from bough.portal import Portal, portal
 from bough.skills import SkillRegistry
 
 T = TypeVar("T")
 
 
-class _Loop:
-    """An event loop in a thread, shared by a conversation and its forks; it ends with the last of them."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal())
-        self._users = 0
-
-    def call(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
-        async def run() -> T:
-            return await function(*args, **kwargs)
-
-        return self._portal.call(run)
-
-    def iterate(self, iterator: Any) -> Iterator[Any]:
-        """Iterate an async iterator from here, and close it when left early."""
-        end = object()
-
-        async def step() -> Any:
-            return await anext(iterator, end)
-
-        try:
-            while (item := self._portal.call(step)) is not end:
-                yield item
-        finally:
-            self._portal.call(iterator.aclose)
-
-    def retain(self) -> None:
-        self._users += 1
-
-    def release(self) -> None:
-        self._users -= 1
-        if self._users <= 0:
-            self._stack.close()
-
-
 class Conversation:
     """A conversation in use, for code without `await`. Names and meaning are those of `AsyncConversation`.
 
-    Making one starts a conversation; `Conversation.open` goes on with one that exists. Not to be used from within a
-    running event loop. Close it with `close` or `with`.
+    Making one starts a conversation; `Conversation.open` goes on with one that exists. Close it with `close` or `with`;
+    what is open when the program ends is closed then: a run in progress is interrupted and can be resumed.
+    It may be used beside a running event loop, which it blocks, as in a notebook; inside of asynchronous tools it is
+    `Unavailable`: `await` an `AsyncConversation` there.
     """
 
     def __init__(
@@ -130,26 +96,24 @@ class Conversation:
         settings: Settings | None = None,
     ) -> Page:
         """Return a page of the store's conversations; see `AsyncConversation.list`."""
-        loop = _Loop()
-        try:
-            return loop.call(
-                AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, settings=settings
-            )
-        finally:
-            loop.release()
+        return portal().call(
+            AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, settings=settings
+        )
 
     def _start(self, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any) -> None:
-        loop = _Loop()
-        try:
-            core = loop.call(factory, *args, **kwargs)
-        except BaseException:
-            loop.release()
-            raise
-        self._adopt(core, loop)
+        self._adopt(portal(), factory, *args, **kwargs)
 
-    def _adopt(self, core: AsyncConversation, loop: _Loop) -> None:
-        loop.retain()
-        self._core, self._loop, self._closed = core, loop, False
+    def _adopt(
+        self, loop: Portal, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any
+    ) -> None:
+        async def make() -> AsyncConversation:
+            core = await factory(*args, **kwargs)
+            # Held before anybody waits for it: Ctrl-C may come between its making and this object's having it.
+            loop.hold(core, f"conversation {core.short_id}")
+            loop.hold_weakly(core.executor)  # a caller's own one is not the conversation's to close
+            return core
+
+        self._core, self._loop = loop.call(make), loop
 
     @property
     def id(self) -> UUID:
@@ -214,7 +178,7 @@ class Conversation:
     @property
     def events(self) -> Iterator[StoredEvent]:
         """Iterate its events, shared ones included, from the store."""
-        return self._loop.iterate(self._core.events)
+        return self._iterate(self._core.events)
 
     def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
@@ -226,7 +190,7 @@ class Conversation:
 
     def run_stream(self) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""
-        return self._loop.iterate(self._core.run_stream())
+        return self._iterate(self._core.run_stream())
 
     def pause(self, *, by: str = "user", reason: str = "") -> None:
         """Ask the run to stop at its next step; see `AsyncConversation.pause`."""
@@ -268,7 +232,9 @@ class Conversation:
         ephemeral: bool = False,
     ) -> Conversation:
         """Branch off and return the new conversation; see `AsyncConversation.fork`."""
-        core = self._loop.call(
+        new = type(self).__new__(type(self))
+        new._adopt(
+            self._loop,
             self._core.fork,
             id=id,
             agent=agent,
@@ -286,8 +252,6 @@ class Conversation:
             actor=actor,
             ephemeral=ephemeral,
         )
-        new = type(self).__new__(type(self))
-        new._adopt(core, self._loop)
         return new
 
     def compare(self, other: Conversation) -> Comparison:
@@ -330,12 +294,16 @@ class Conversation:
 
     def close(self) -> None:
         """Interrupt a run in progress and let go of what this object holds. Closing twice is fine."""
-        if not self._closed:
-            self._closed = True
-            try:
-                self._loop.call(self._core.aclose)
-            finally:
-                self._loop.release()
+        if self._loop.release(self._core):
+            self._loop.call(self._core.aclose)
+
+    def __del__(self) -> None:
+        # An object whose making failed has no core; one that was closed, or that the program's end closed, is not held.
+        if hasattr(self, "_core") and self._loop.abandon(self._core):
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def _iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
+        yield from self._loop.iterate(iterator)  # from here, so that this object lives as long as what it iterates
 
     def __enter__(self) -> Conversation:
         return self

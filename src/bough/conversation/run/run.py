@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from pydantic_ai import Agent
+
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
 from bough.agents.models.streaming import can_stream
@@ -27,6 +29,7 @@ from bough.errors import BoughError
 from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
 from bough.events.record import Status
+from bough.portal import threads
 from bough.types import SystemClock, new_id
 
 
@@ -114,8 +117,9 @@ class Runner:
         loop = Loop(agent, journal, self._context(), recorder, supervisor)
         journal.watchers.append(supervisor.watch)
         try:
-            async with agent:
-                return await loop.run()
+            with Agent.using_thread_executor(threads()):  # a tool that blocks for ever keeps no program from ending
+                async with agent:
+                    return await loop.run()
         finally:
             self._steps = loop.steps
             journal.watchers.remove(supervisor.watch)

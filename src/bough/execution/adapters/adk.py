@@ -13,15 +13,13 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
-import threading
-from contextlib import ExitStack
 from typing import Any
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from pydantic import ConfigDict, PrivateAttr
+from pydantic import ConfigDict
 
 from bough.errors import Unavailable
 from bough.execution import base
+from bough.portal import portal
 
 try:
     from google.adk.code_executors import code_execution_utils as adk
@@ -33,7 +31,7 @@ except ImportError as error:
 class BoughCodeExecutor(BaseCodeExecutor):
     """An executor of bough as one of ADK; `close` it at the end.
 
-    ADK calls it from threads and waits. It keeps an event loop of its own, in a thread that starts with the first call.
+    ADK calls it from threads and waits, for the one event loop that bough has in a process.
 
     Attributes:
         executor: What runs the code. Its walls, bounds and outputs are those of every other run.
@@ -45,10 +43,6 @@ class BoughCodeExecutor(BaseCodeExecutor):
 
     executor: Any
     limits: base.ExecutionLimits = base.ExecutionLimits()
-
-    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
-    _stack: ExitStack = PrivateAttr(default_factory=ExitStack)
-    _portal: BlockingPortal | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any) -> None:
         """Take over whether variables live on from the executor."""
@@ -73,21 +67,13 @@ class BoughCodeExecutor(BaseCodeExecutor):
             timeout_seconds=self.timeout_seconds,
             limits=self.limits,
         )
-        return _result(self._loop().call(self.executor.execute, request))
+        loop = portal()
+        loop.hold_weakly(self.executor)
+        return _result(loop.call(self.executor.execute, request))
 
     def close(self) -> None:
-        """Close the executor and the event loop; twice is fine."""
-        with self._lock:
-            portal, self._portal = self._portal, None
-            if portal is not None:
-                portal.call(self.executor.aclose)
-            self._stack.close()
-
-    def _loop(self) -> BlockingPortal:
-        with self._lock:
-            if self._portal is None:
-                self._portal = self._stack.enter_context(start_blocking_portal())
-            return self._portal
+        """Close the executor; twice is fine. What is not closed is closed at the program's end."""
+        portal().call(self.executor.aclose)
 
 
 def _content(content: str | bytes) -> bytes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from bough.errors import BoughError
 from bough.execution.base import CodeExecutor
+from bough.portal import portal
 from bough.skills.match.activation import activate
 from bough.skills.registry import SkillRegistry
 from bough.skills.run.scripts import ScriptResult, refused, run_script
@@ -92,8 +92,9 @@ def run_skill_script(
     interpreters warm keeps one for each, and no two share anything.
     """
     whose = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
-    work = run_named_script(registry, manager.executor, skill_name, script_name, args, execution_id=whose)
-    result = _wait(work)
+    loop = portal()
+    loop.hold_weakly(manager.executor)
+    result = loop.call(run_named_script, registry, manager.executor, skill_name, script_name, args, execution_id=whose)
     output = result.stdout + result.stderr
     if result.execution is None:
         return -1, f"{result.error_code}: {result.error}"
@@ -120,13 +121,3 @@ async def run_named_script(
     except BoughError as error:
         return refused("SKILL_NOT_FOUND", f"{error.message}; {error.hint}", skill=skill_name)
     return await run_script(skill, executor, script_path, args, **options)
-
-
-def _wait(work: Any) -> ScriptResult:
-    """The result of a coroutine, from any thread, with or without a running event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        return pool.submit(asyncio.run, work).result()
