@@ -50,6 +50,7 @@ class LocalSandboxCodeExecutor:
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
         self._sessions: Sessions | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
         self._shelf = Shelf()
         self._closed = False
@@ -83,9 +84,15 @@ class LocalSandboxCodeExecutor:
         if checked.rules:
             return await self._run_online(checked, rung)
         execution_id = checked.request.execution_id
+        at_home = self._home is asyncio.get_running_loop()
         if execution_id is not None and self._sessions is not None:
+            if not at_home:
+                raise Unavailable(
+                    "the executor keeps its interpreters in another event loop",
+                    hint="use it either with `await` or without, or make another executor",
+                )
             return await self._sessions.run(checked)
-        if self._warm is None or execution_id is None:
+        if self._warm is None or execution_id is None or not at_home:
             return await self._run_cold(checked, rung)
         result = await self._warm.run(checked)
         if result is None:
@@ -100,7 +107,7 @@ class LocalSandboxCodeExecutor:
         """
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         await self._rung()
-        if self._warm is None or request.execution_id is None:
+        if self._warm is None or request.execution_id is None or self._home is not asyncio.get_running_loop():
             return False
         self._warm.expect(checked)
         await self._warm.settle()
@@ -138,39 +145,67 @@ class LocalSandboxCodeExecutor:
     async def reinitialize(self) -> None:
         """Forget which rung was chosen; the next run probes again."""
         await self.aclose()
-        self._chosen = self._warm = self._sessions = None
+        self._chosen = self._warm = self._sessions = self._home = None
         self._closed = False
 
     async def aclose(self) -> None:
-        """Remove the executor's folder; closing twice is fine."""
+        """End what is kept and remove the executor's folder; closing twice is fine."""
         self._closed = True
+        home = self._home
+        if home is asyncio.get_running_loop():
+            await self._close_kept()
+        elif home is not None and home.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_kept(), home))
+        # A loop that has ended cannot be waited in: removing the folder ends what it kept.
+        await asyncio.to_thread(self._shelf.close)
+
+    async def _close_kept(self) -> None:
         if self._warm is not None:
             await self._warm.close()
         if self._sessions is not None:
             await self._sessions.close()
-        await asyncio.to_thread(self._shelf.close)
 
     async def _rung(self) -> Rung:
         """Return the strongest rung that works and is strong enough, probing at the first call."""
         async with self._choosing:
             if self._chosen is None:
                 self._chosen = await self._choose()
-                if isinstance(self._chosen, BubblewrapRung) and self.stateful:
-                    self._sessions = Sessions(self._chosen, self._shelf, isolation=self._chosen.isolation)
-                elif isinstance(self._chosen, BubblewrapRung):
-                    self._warm = WarmSandboxes(self._chosen, self._shelf, isolation=self._chosen.isolation)
+            if isinstance(self._chosen, BubblewrapRung):
+                self._settle(self._chosen)
             return self._chosen
+
+    def _settle(self, rung: BubblewrapRung) -> None:
+        """Keep sandboxes and interpreters in the event loop of the first use; in another one when that has ended."""
+        if self._home is not None and not self._home.is_closed():
+            return
+        self._home = asyncio.get_running_loop()
+        if self.stateful:
+            self._sessions = Sessions(rung, self._shelf, isolation=rung.isolation)
+        else:
+            self._warm = WarmSandboxes(rung, self._shelf, isolation=rung.isolation)
 
     async def _choose(self) -> Rung:
         reports: list[RungReport] = []
         for rung in self._rungs:
-            if rung.isolation < self.min_isolation or (self.stateful and not isinstance(rung, BubblewrapRung)):
+            if rung.isolation < self.min_isolation:
                 continue
             report = await rung.probe()
+            if report.works and self.stateful and not isinstance(rung, BubblewrapRung):
+                raise _no_state(reports, rung)
             if report.works:
                 return rung
             reports.append(report)
         raise _unavailable(reports, self.min_isolation)
+
+
+def _no_state(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
+    """Return what is missing where code can be run behind a wall, but by no interpreter that stays."""
+    stronger = " ".join(f"{report.name}: {report.missing}" for report in reports)
+    return SandboxUnavailable(
+        f"no isolation here keeps an interpreter: {rung.name} works, and runs every program anew. {stronger}".rstrip(),
+        hint=next((report.install for report in reports if report.install), "apt-get install bubblewrap"),
+        details={"rungs": [{"name": r.name, "missing": r.missing, "install": r.install} for r in reports]},
+    )
 
 
 def _unavailable(reports: Sequence[RungReport], min_isolation: Isolation) -> SandboxUnavailable:
