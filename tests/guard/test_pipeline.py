@@ -15,7 +15,6 @@ from bough.guard import (
     AlwaysConfirm,
     Assessment,
     ConfirmRisky,
-    Finding,
     Guard,
     Hook,
     HookKind,
@@ -24,6 +23,7 @@ from bough.guard import (
     NeverConfirm,
     Policy,
     Risk,
+    RiskFinding,
     RuleAnalyzer,
     ToolRequest,
 )
@@ -45,7 +45,7 @@ class Fixed:
         self.asked += 1
         if self._error is not None:
             raise self._error
-        return Assessment(tuple(Finding(risk, f"because {risk.value}") for risk in self._risks))
+        return Assessment(tuple(RiskFinding(risk, f"because {risk.value}") for risk in self._risks))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "Fixed", "risks": [risk.value for risk in self._risks]}

@@ -7,7 +7,7 @@ import operator
 import pytest
 
 from bough.events.model import ToolCalled
-from bough.guard import Assessment, Finding, Risk
+from bough.guard import Assessment, Risk, RiskFinding
 
 
 def test_risks_are_ordered() -> None:
@@ -31,8 +31,8 @@ def test_values_are_the_words_in_events() -> None:
 
 
 def test_the_gravest_finding_decides_and_none_is_forgotten() -> None:
-    low, medium = Finding(Risk.LOW, "l"), Finding(Risk.MEDIUM, "m")
-    unknown, high = Finding(Risk.UNKNOWN, "u"), Finding(Risk.HIGH, "h")
+    low, medium = RiskFinding(Risk.LOW, "l"), RiskFinding(Risk.MEDIUM, "m")
+    unknown, high = RiskFinding(Risk.UNKNOWN, "u"), RiskFinding(Risk.HIGH, "h")
     found = Assessment.collect([low, medium, unknown, high, high])
     assert (found.risk, found.reasons) == (Risk.HIGH, ("h",))
     assert found.risks == set(Risk)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation, Update
 
 
-class Turn:
+class WatchedRun:
     """Runs a conversation until it has answered, and shows it.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Final
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.process.files import split_name
-from bough.execution.sandbox.proxy import PORT, Rule
+from bough.execution.sandbox.proxy import PORT, DomainRule
 from bough.execution.value_types import check_kinds
 
 WORK: Final = "/work"
@@ -74,7 +74,7 @@ class Plan:
     code_file: tuple[str, bytes] | None
     workspace: str | None
     mounts: tuple[Mount, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[DomainRule, ...]
 
 
 def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
@@ -98,7 +98,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         code_file=code_file,
         workspace=None if request.workspace is None else _folder(request.workspace, "workspace"),
         mounts=tuple(_mount(mount, request) for mount in request.mounts),
-        rules=tuple(Rule.parse(domain) for domain in request.network.domains),
+        rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
     )
 
 

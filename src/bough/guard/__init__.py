@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         policy_named,
     )
     from bough.guard.request import ToolRequest
-    from bough.guard.risk import Assessment, Finding, Risk
+    from bough.guard.risk import Assessment, Risk, RiskFinding
     from bough.guard.secrets import EnvSecret, FileSecret, Secrets, secrets_from_json
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "ConfirmationPolicy",
     "EnvSecret",
     "FileSecret",
-    "Finding",
     "Guard",
     "Hook",
     "HookAnswer",
@@ -53,6 +52,7 @@ __all__ = [
     "Policy",
     "Review",
     "Risk",
+    "RiskFinding",
     "RuleAnalyzer",
     "Secrets",
     "SecurityAnalyzer",
@@ -74,7 +74,7 @@ _HOMES = {
     "ConfirmationPolicy": "policy",
     "EnvSecret": "secrets",
     "FileSecret": "secrets",
-    "Finding": "risk",
+    "RiskFinding": "risk",
     "Guard": "pipeline",
     "Hook": "hooks",
     "HookAnswer": "hook_verdict",

@@ -11,7 +11,7 @@ from bough.guard.key_shapes import secret_findings
 from bough.guard.names import names
 from bough.guard.paths import path_findings
 from bough.guard.request import COMMAND_NAMES, PATH_NAMES, ToolRequest, command_text, texts_of
-from bough.guard.risk import Assessment, Finding, Risk
+from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
 
@@ -80,7 +80,7 @@ class RuleAnalyzer:
             out["shells"] = sorted(self._own_shells)
         return out
 
-    def _findings(self, call: ToolRequest) -> Iterator[Finding]:
+    def _findings(self, call: ToolRequest) -> Iterator[RiskFinding]:
         yield from self._by_tool(call)
         yield from secret_findings(call.arguments)
         for name, value in call.arguments.items():
@@ -89,15 +89,15 @@ class RuleAnalyzer:
             elif name in PATH_NAMES:
                 yield from _paths(value, call)
 
-    def _by_tool(self, call: ToolRequest) -> Iterator[Finding]:
+    def _by_tool(self, call: ToolRequest) -> Iterator[RiskFinding]:
         tool = call.tool if call.tool in self._risks or call.tool in self._shells else _snake(call.tool)
         if tool in self._shells and tool not in self._own:
             if not COMMAND_NAMES & call.arguments.keys():
-                yield Finding(Risk.UNKNOWN, f"`{call.tool}` runs a command that is not among its arguments")
+                yield RiskFinding(Risk.UNKNOWN, f"`{call.tool}` runs a command that is not among its arguments")
         elif tool in self._risks:
-            yield Finding(self._risks[tool], f"`{call.tool}` is {self._risks[tool].value} by rule")
+            yield RiskFinding(self._risks[tool], f"`{call.tool}` is {self._risks[tool].value} by rule")
         else:
-            yield Finding(Risk.UNKNOWN, f"there is no rule for the tool `{call.tool[:60]}`")
+            yield RiskFinding(Risk.UNKNOWN, f"there is no rule for the tool `{call.tool[:60]}`")
 
 
 def _snake(name: str) -> str:
@@ -105,16 +105,16 @@ def _snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and at else c.lower() for at, c in enumerate(name))
 
 
-def _command(value: Json, call: ToolRequest) -> Iterator[Finding]:
+def _command(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     from bough.guard.shell import assess_shell  # the grammar is loaded when the first command is seen
 
     text = command_text(value)
     if not text and value not in ("", None):
-        yield Finding(Risk.UNKNOWN, "the command is neither a text nor a list of texts")
+        yield RiskFinding(Risk.UNKNOWN, "the command is neither a text nor a list of texts")
     yield from assess_shell(text, workspace=call.workspace)
 
 
-def _paths(value: Json, call: ToolRequest) -> Iterator[Finding]:
+def _paths(value: Json, call: ToolRequest) -> Iterator[RiskFinding]:
     write = _snake(call.tool) not in _READING
     for path in texts_of(value):
         yield from path_findings(path, workspace=call.workspace, write=write)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from bough.guard.risk import Finding, Risk
+from bough.guard.risk import Risk, RiskFinding
 from bough.types import Json
 
 _SHAPES: tuple[tuple[str, str], ...] = (
@@ -29,12 +29,12 @@ _SHAPES: tuple[tuple[str, str], ...] = (
 )
 
 
-def secret_findings(value: Json) -> Iterator[Finding]:
+def secret_findings(value: Json) -> Iterator[RiskFinding]:
     """Yield one HIGH finding for each kind of secret in a JSON value, naming the kind and never the text."""
     text = "\n".join(_strings(value))
     for name, shape in _SHAPES:
         if re.search(shape, text):
-            yield Finding(Risk.HIGH, f"the arguments hold {name}")
+            yield RiskFinding(Risk.HIGH, f"the arguments hold {name}")
 
 
 def _strings(value: Json) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from bough.guard.risk import Finding, Risk
+from bough.guard.risk import Risk, RiskFinding
 
 _HARMLESS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty"})
 _READABLE_DEVICES = frozenset({"/dev/zero", "/dev/random", "/dev/urandom", "/dev/full"})
@@ -28,7 +28,7 @@ _STEERING = re.compile(
 """Files that decide what runs later, or what an agent may do: writing one is a way around every other rule."""
 
 
-def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[Finding]:
+def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), write: bool) -> Iterator[RiskFinding]:
     """Yield what is to be said of reading or writing a path; nothing for one that is safe. Looks at links on disk.
 
     Args:
@@ -40,9 +40,9 @@ def path_findings(path: str, *, workspace: Path, bases: Sequence[Path] = (), wri
         return
     for place in dict.fromkeys(_place(path, base) for base in bases or (workspace,)):
         if _CREDENTIALS.search(place):
-            yield Finding(Risk.HIGH, f"{_short(path)} is where keys and passwords are kept")
+            yield RiskFinding(Risk.HIGH, f"{_short(path)} is where keys and passwords are kept")
         elif write and _STEERING.search(place):
-            yield Finding(Risk.HIGH, f"writing {_short(path)} changes what runs later")
+            yield RiskFinding(Risk.HIGH, f"writing {_short(path)} changes what runs later")
         elif not _inside(place, workspace) and (write or place not in _READABLE_DEVICES):
             yield _outside(path, write)
 
@@ -56,10 +56,10 @@ def leads_outside(path: str, *, workspace: Path) -> bool:
     return not _harmless(path) and not _inside(_place(path, workspace), workspace)
 
 
-def _outside(path: str, write: bool) -> Finding:
+def _outside(path: str, write: bool) -> RiskFinding:
     if write:
-        return Finding(Risk.HIGH, f"writes outside the workspace: {_short(path)}")
-    return Finding(Risk.MEDIUM, f"reads outside the workspace: {_short(path)}")
+        return RiskFinding(Risk.HIGH, f"writes outside the workspace: {_short(path)}")
+    return RiskFinding(Risk.MEDIUM, f"reads outside the workspace: {_short(path)}")
 
 
 def _place(path: str, base: Path) -> str:
@@ -84,21 +84,21 @@ def _inside(place: str, workspace: Path) -> bool:
     return place == root or place.startswith(root.rstrip("/") + "/")
 
 
-def pattern_findings(pattern: str, *, workspace: Path, write: bool) -> Iterator[Finding]:
+def pattern_findings(pattern: str, *, workspace: Path, write: bool) -> Iterator[RiskFinding]:
     """Yield what is to be said of the entries a pattern of one folder matches; links in it are followed.
 
     Cost: one look into the folder, at most 1,000 entries; a larger one is UNKNOWN.
     """
     head, tail = os.path.split(pattern)
     if re.search(r"[*?\[]", head):
-        yield Finding(Risk.UNKNOWN, f"what {_short(pattern)} matches is not known")
+        yield RiskFinding(Risk.UNKNOWN, f"what {_short(pattern)} matches is not known")
         return
     try:
         names = sorted(os.listdir(_place(head or ".", workspace)))
     except (OSError, ValueError):
         return
     if len(names) > 1000:
-        yield Finding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to look at")
+        yield RiskFinding(Risk.UNKNOWN, f"{_short(pattern)} may match too many files to look at")
         return
     for name in names:
         if fnmatch(name, tail):

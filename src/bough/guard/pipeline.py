@@ -17,7 +17,7 @@ from bough.guard.hook_verdict import HookVerdict
 from bough.guard.hooks import HookInput, HookKind, HookSet, nothing_to_settle
 from bough.guard.policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.request import ToolRequest
-from bough.guard.risk import Assessment, Finding, Risk
+from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Guard:
     async def _assess(self, call: ToolRequest) -> tuple[Assessment, str]:
         """The assessment, and what went wrong with it."""
         if self.analyzer is None:
-            return Assessment((Finding(Risk.UNKNOWN, "nobody has looked at its risk"),)), ""
+            return Assessment((RiskFinding(Risk.UNKNOWN, "nobody has looked at its risk"),)), ""
         if getattr(self.analyzer, "outside", True):
             await self.settled()
         try:

@@ -35,7 +35,7 @@ def _height(risk: Risk) -> int:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RiskFinding:
     """One reason for a risk; `reason` is a sentence for people and holds no secret."""
 
     risk: Risk
@@ -53,15 +53,15 @@ class Assessment:
         findings: Gravest first, each once.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RiskFinding, ...] = ()
 
     @classmethod
     def of(cls, risk: Risk, *reasons: str) -> Assessment:
         """Return an assessment of one risk, for one or more reasons."""
-        return cls(tuple(Finding(risk, reason) for reason in reasons or ("",)))
+        return cls(tuple(RiskFinding(risk, reason) for reason in reasons or ("",)))
 
     @classmethod
-    def collect(cls, findings: Iterable[Finding]) -> Assessment:
+    def collect(cls, findings: Iterable[RiskFinding]) -> Assessment:
         """Return the assessment of all findings, gravest first, each once."""
         return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))))
 

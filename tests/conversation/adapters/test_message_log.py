@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bough.conversation import AsyncConversation
-from bough.conversation.adapters.message_log import Entry, MessageLog, id_of
+from bough.conversation.adapters.message_log import KeptMessage, MessageLog, id_of
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged
 from bough.events.store import EventStore
@@ -18,26 +18,26 @@ from bough.types import new_id
 pytestmark = pytest.mark.anyio
 
 
-def record(name: str, head: Entry | None = None, **fields: Any) -> dict[str, Any]:
+def record(name: str, head: KeptMessage | None = None, **fields: Any) -> dict[str, Any]:
     plain = {"conversation_id": name, "revision": str(new_id()), "scope": None, "forked_from": None}
     return {**plain, "head_id": None if head is None else str(head.id), **fields}
 
 
-def chain(*texts: str, after: Entry | None = None) -> list[Entry]:
-    made: list[Entry] = []
+def chain(*texts: str, after: KeptMessage | None = None) -> list[KeptMessage]:
+    made: list[KeptMessage] = []
     for text in texts:
         parent = made[-1] if made else after
         parts = [{"content": text, "part_kind": "user-prompt"}]
         message = {"parts": parts, "kind": "request"}
-        made.append(Entry(id=new_id(), parent=parent and parent.id, message=message))
+        made.append(KeptMessage(id=new_id(), parent=parent and parent.id, message=message))
     return made
 
 
-def texts(entries: list[Entry]) -> list[str]:
+def texts(entries: list[KeptMessage]) -> list[str]:
     return [entry.message["parts"][0]["content"] for entry in entries]
 
 
-async def saved(log: MessageLog, name: str, *said: str, **fields: Any) -> list[Entry]:
+async def saved(log: MessageLog, name: str, *said: str, **fields: Any) -> list[KeptMessage]:
     entries = chain(*said)
     await log.save(record(name, entries[-1], **fields), entries, expected=None)
     return entries

@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput, SandboxUnavailable
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor, Network
-from bough.execution.sandbox.proxy import Rule
+from bough.execution.sandbox.proxy import DomainRule
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,7 @@ async def test_without_namespaces_there_is_no_network_by_domains(
 
 
 def test_a_star_stands_for_what_is_below() -> None:
-    rule = Rule.parse("*.example.org")
+    rule = DomainRule.parse("*.example.org")
     assert rule.allows("a.example.org", 443)
     assert not rule.allows("example.org", 443)
     assert not rule.allows("badexample.org", 443)

@@ -18,7 +18,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from bough.agents.models.planner import Call, plan, read_turn
+from bough.agents.models.planner import PlannedCall, plan, read_turn
 from bough.agents.models.stream import PiecewiseResponse
 from bough.errors import ModelError
 
@@ -79,11 +79,11 @@ class OfflineModel(Model[Any]):
                 hint="name a model, for example --model openai:NAME",
             )
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
-        part = ToolCallPart(step.tool, step.args) if isinstance(step, Call) else TextPart(step)
+        part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(step)
         return ModelResponse(
             parts=[part],
             usage=RequestUsage(),
             model_name=_NAME,
             provider_name=_NAME,
-            finish_reason="tool_call" if isinstance(step, Call) else "stop",
+            finish_reason="tool_call" if isinstance(step, PlannedCall) else "stop",
         )

@@ -19,7 +19,7 @@ from bough.cli.render import Renderer, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
-from bough.cli.turn import Turn, started_note
+from bough.cli.turn import WatchedRun, started_note
 from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
 
@@ -159,8 +159,8 @@ class Chat:
         turn.warn_all(self._rules.warnings(home, conversation.workspace, model))
         await turn.heading()
 
-    def _turn(self) -> Turn:
-        return Turn(self._conversation, self._renderer, command="chat", json=False, stream=sys.stdout.isatty())
+    def _turn(self) -> WatchedRun:
+        return WatchedRun(self._conversation, self._renderer, command="chat", json=False, stream=sys.stdout.isatty())
 
     async def _answer(self, text: str) -> None:
         word, _, rest = text.partition(" ")

@@ -16,7 +16,7 @@ from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
-from bough.cli.turn import Turn, started_note
+from bough.cli.turn import WatchedRun, started_note
 from bough.config import Settings
 from bough.errors import InvalidInput
 
@@ -77,7 +77,7 @@ def run(
         async with conversation:
             if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
                 renderer.note(note)
-            turn = Turn(conversation, renderer, command="run", json=json, stream=streams(no_stream))
+            turn = WatchedRun(conversation, renderer, command="run", json=json, stream=streams(no_stream))
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
             await conversation.send_message(message)
@@ -185,7 +185,7 @@ async def go_on(
     timeout_seconds: float | None,
 ) -> int:
     """Run a conversation that exists, after a message where there is one, and return the exit code."""
-    turn = Turn(conversation, renderer, command=command, json=json, stream=stream)
+    turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream)
     turn.warn_all(rules.kept(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()

@@ -31,7 +31,7 @@ _LEASE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class KeptMessage:
     """A message at its place; `parent` is the one before it, None for the first of a history."""
 
     id: UUID
@@ -67,7 +67,7 @@ class MessageLog:
                 break
         return found
 
-    async def save(self, record: JsonObject, entries: Sequence[Entry] = (), *, expected: str | None) -> None:
+    async def save(self, record: JsonObject, entries: Sequence[KeptMessage] = (), *, expected: str | None) -> None:
         """Store a record and its new entries in one transaction. O(entries), for a fork too.
 
         Args:
@@ -105,7 +105,7 @@ class MessageLog:
             await self._store.append(cid, [closed], expected_head=head, generation=lease.generation)
         await self._collect(cid)
 
-    async def entry(self, id: UUID) -> Entry:
+    async def entry(self, id: UUID) -> KeptMessage:
         """Return one entry. O(1).
 
         Raises:
@@ -113,13 +113,13 @@ class MessageLog:
         """
         return (await self.history(id, limit=1))[0]
 
-    async def history(self, head: UUID | None, *, limit: int | None = None) -> list[Entry]:
+    async def history(self, head: UUID | None, *, limit: int | None = None) -> list[KeptMessage]:
         """Return the entries up to `head`, or the last `limit` of them, oldest first. O(events since the first).
 
         Raises:
             NotFound: There is no such entry (any more).
         """
-        found: list[Entry] = []
+        found: list[KeptMessage] = []
         if head is None or limit == 0:
             return found
         wanted: UUID | None = head
@@ -273,13 +273,13 @@ def entry_id(text: str) -> UUID:
     return id
 
 
-def _event(entry: Entry) -> Event:
+def _event(entry: KeptMessage) -> Event:
     return MessageStored(id=entry.id, parent=entry.parent, message=entry.message)
 
 
-def _entry(stored: StoredEvent) -> Entry:
+def _entry(stored: StoredEvent) -> KeptMessage:
     event = cast("MessageStored", stored.event)
-    return Entry(id=event.id, parent=event.parent, message=event.message)
+    return KeptMessage(id=event.id, parent=event.parent, message=event.message)
 
 
 def _head(record: JsonObject | None) -> UUID | None:

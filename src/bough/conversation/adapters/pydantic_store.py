@@ -20,7 +20,7 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from bough.conversation.adapters.message_log import Entry, MessageLog, entry_id
+from bough.conversation.adapters.message_log import KeptMessage, MessageLog, entry_id
 from bough.errors import Conflict, NotFound
 from bough.events.store import EventStore
 from bough.types import JsonObject
@@ -97,10 +97,10 @@ def _record(record: JsonObject) -> ConversationRecord:
     return _RECORD.validate_json(pydantic_core.to_json(record))
 
 
-def _entries(entries: Sequence[ConversationEntry]) -> list[Entry]:
+def _entries(entries: Sequence[ConversationEntry]) -> list[KeptMessage]:
     messages = ModelMessagesTypeAdapter.dump_python([entry.message for entry in entries], mode="json")
     return [
-        Entry(id=entry_id(entry.id), parent=entry.parent_id and entry_id(entry.parent_id), message=message)
+        KeptMessage(id=entry_id(entry.id), parent=entry.parent_id and entry_id(entry.parent_id), message=message)
         for entry, message in zip(entries, messages, strict=True)
     ]
 

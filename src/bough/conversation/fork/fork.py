@@ -165,7 +165,7 @@ class Source:
         rules = Rules.resumed(journal.state.policies, self._rules(request, journal.state))
         return Branch(journal=journal, record=record, blueprint=blueprint, rules=rules, workspace=workspace)
 
-    async def _planned(self, request: ForkRequest) -> _Plan:
+    async def _planned(self, request: ForkRequest) -> _ForkPlan:
         head = (await self.journal.store.get(self.journal.cid)).head
         cut = await find_cut(
             self.journal.store, self.journal.cid, request.at, head=head, pending=request.pending, snap=request.snap
@@ -175,7 +175,7 @@ class Source:
         blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
         self._check_readonly(request)
         readonly = self.journal.state.workspace_policy == "readonly" and request.workspace == "shared"
-        return _Plan(
+        return _ForkPlan(
             id=request.id or new_id(),
             request=request,
             head=head,
@@ -218,7 +218,7 @@ class Source:
         secrets = rules.secrets if request.secrets == "reference" else Secrets()
         return replace(rules.narrowed(stricter), secrets=secrets)
 
-    async def _write(self, plan: _Plan, workspace: ForkedWorkspace) -> ConversationRecord:
+    async def _write(self, plan: _ForkPlan, workspace: ForkedWorkspace) -> ConversationRecord:
         request, state = plan.request, self.journal.state
         title = request.title if request.title is not None else state.title
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
@@ -235,7 +235,9 @@ class Source:
             lineage=request.lineage(),
         )
 
-    def _changes(self, plan: _Plan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]) -> JsonObject:
+    def _changes(
+        self, plan: _ForkPlan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]
+    ) -> JsonObject:
         """Return what the fork's log says of itself where the shared events say something else, or nothing."""
         policies = {"executor": self.surroundings.executor.name, **plan.rules.to_json()}
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
@@ -248,7 +250,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class _ForkPlan:
     """A fork about to be written."""
 
     id: UUID

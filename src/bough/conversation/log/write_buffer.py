@@ -43,7 +43,7 @@ class Writer:
 
 
 @dataclass(eq=False)
-class Batch:
+class Write:
     """Events that become durable together.
 
     Attributes:
@@ -72,7 +72,7 @@ class Staging:
         self._fold = fold
         self._audience = audience
         self.watchers: list[Callable[[Event], None]] = []
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[Write] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -87,7 +87,7 @@ class Staging:
         staged = (event for batch in self._batches for event in batch.events)
         return any(isinstance(event, UserMessage | SkillActivated) for event in staged)
 
-    def add(self, writer: Writer, events: Sequence[Event], *, expected_head: int | None = None) -> Batch:
+    def add(self, writer: Writer, events: Sequence[Event], *, expected_head: int | None = None) -> Write:
         """Fold events and have them written; O(len(events)).
 
         Raises:
@@ -99,7 +99,7 @@ class Staging:
             raise writer.failure
         batch = self._open_batch(writer) if expected_head is None else None
         if batch is None:
-            batch = Batch(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head)
+            batch = Write(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head)
             batch.full = expected_head is not None
         try:
             self._apply(events)
@@ -129,7 +129,7 @@ class Staging:
         elif writer.failure is not None:
             raise writer.failure
 
-    async def written(self, batch: Batch) -> None:
+    async def written(self, batch: Write) -> None:
         """Wait until a batch is durable. Raises: see `settled`."""
         self._start()
         await finished(batch.done)
@@ -159,7 +159,7 @@ class Staging:
                     self._audience.tell(stored)
         return not self._batches
 
-    def _open_batch(self, writer: Writer) -> Batch | None:
+    def _open_batch(self, writer: Writer) -> Write | None:
         last = self._batches[-1] if self._batches else None
         return last if last is not None and last.writer is writer and not last.full else None
 
@@ -182,7 +182,7 @@ class Staging:
         finally:
             self._writing = None
 
-    async def _write_batch(self, batch: Batch) -> None:
+    async def _write_batch(self, batch: Write) -> None:
         batch.full = True
         try:
             head = await self._store.append(
@@ -197,13 +197,13 @@ class Staging:
         else:
             batch.done.set_result(None)
 
-    async def _since(self, batch: Batch, head: int) -> list[StoredEvent] | None:
+    async def _since(self, batch: Write, head: int) -> list[StoredEvent] | None:
         """Return what the log has since the batch's mark where others have appended as well; None otherwise."""
         if head - len(batch.events) == batch.mark.head:
             return None
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
-    def _landed(self, batch: Batch, log: list[StoredEvent] | None) -> None:
+    def _landed(self, batch: Write, log: list[StoredEvent] | None) -> None:
         self._batches.popleft()
         if log is None:
             for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
@@ -218,7 +218,7 @@ class Staging:
             self._audience.tell(stored)
         self._stage_again()
 
-    def _failed(self, batch: Batch, error: BaseException) -> None:
+    def _failed(self, batch: Write, error: BaseException) -> None:
         failed = [batch]
         if batch.writer.generation is not None:
             batch.writer.failure = error

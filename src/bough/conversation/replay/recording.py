@@ -35,7 +35,7 @@ INWARD = frozenset({"hook", REMINDER})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class RecordedTurn:
     """A message that found nothing to do, so that a run followed it. None: what was waiting is condensed."""
 
     message: UserMessage | None
@@ -73,7 +73,7 @@ class Summary:
 class Score:
     """The parts of a record that a replay brings in, in their order."""
 
-    turns: list[Turn] = field(default_factory=list[Turn])
+    turns: list[RecordedTurn] = field(default_factory=list[RecordedTurn])
     steering: deque[Steering] = field(default_factory=deque[Steering])
     summaries: deque[Summary] = field(default_factory=deque[Summary])
 
@@ -115,14 +115,14 @@ class Score:
         if has_work:
             self.steering.append(Steering(message=message, steps=steps, response=response))
         else:
-            self.turns.append(Turn(message=message))
+            self.turns.append(RecordedTurn(message=message))
 
     def _summary(self, event: Condensed, view: View, responses: int, *, idle: bool) -> None:
         inside = [at for at, shown in enumerate(view.shown) if event.start <= shown.start and shown.stop <= event.stop]
         if inside:
             self.summaries.append(Summary(event=event, responses=responses, first=inside[0], last=inside[-1] + 1))
             if idle:
-                self.turns.append(Turn(message=None))
+                self.turns.append(RecordedTurn(message=None))
 
 
 def _writing(record: Sequence[StoredEvent], at: int, responses: int) -> int | None:

@@ -16,7 +16,7 @@ from bough.conversation.agent import recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, calls_of
 from bough.conversation.log.view import response_of
-from bough.conversation.replay.recording import Conductor, RecordedCondenser, Score, Turn
+from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedTurn, Score
 from bough.errors import BoughError
 from bough.events import open_store
 from bough.events.codec import as_json
@@ -216,7 +216,7 @@ class _Agreed:
         return None if self.others else NOT_AGREED
 
 
-async def _take(again: AsyncConversation, turn: Turn, agreed: _Agreed) -> None:
+async def _take(again: AsyncConversation, turn: RecordedTurn, agreed: _Agreed) -> None:
     if turn.message is None:
         await again.condense()
     else:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.process.child import Child, Launch
+from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected, opened
 from bough.execution.process.process import prepare
 from bough.execution.process.run_directory import Shelf
@@ -205,7 +205,7 @@ class ContainerCodeExecutor:
         )
 
 
-class ContainerChild(Child):
+class ContainerChild(ChildProcess):
     """A run whose first process waits in a container; it ends when that process is gone."""
 
     def __init__(self, launch: Launch, connection: socket.socket, container: Any) -> None:

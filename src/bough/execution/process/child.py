@@ -72,7 +72,7 @@ class Launch:
             started is killed as well.
         on_listener: Called with the socket that listens inside the sandbox, when the first process hands one over.
         reports_last: Whether the first process reports the program's end only when everything else has ended, too.
-        pass_fds: Descriptors that the first process inherits; `Child` owns and closes them.
+        pass_fds: Descriptors that the first process inherits; `ChildProcess` owns and closes them.
     """
 
     argv: Sequence[str]
@@ -107,7 +107,7 @@ class Ended:
     max_rss_bytes: int
 
 
-class Child:
+class ChildProcess:
     """One running process tree. Create it, `await run(…)` once."""
 
     def __init__(self, launch: Launch) -> None:
@@ -126,7 +126,7 @@ class Child:
         self,
         *,
         timeout_seconds: float,
-        watch: Callable[[Child], Any],
+        watch: Callable[[ChildProcess], Any],
         harvest: Callable[[], Awaitable[_T]],
     ) -> tuple[Ended, _T]:
         """Start it, wait for its end or end it at `timeout_seconds`; return how it went, and its harvest.
@@ -201,7 +201,7 @@ class Child:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 
-    async def _until_over(self, timeout_seconds: float, watch: Callable[[Child], Any]) -> None:
+    async def _until_over(self, timeout_seconds: float, watch: Callable[[ChildProcess], Any]) -> None:
         """Wait until nothing of the program is left; when cancelled, until nothing of the sandbox is."""
         timer = self._loop.call_later(timeout_seconds, self.stop, "timeout")
         watcher = self._loop.create_task(watch(self))
@@ -229,7 +229,7 @@ class Child:
 
     def _check_over(self) -> None:
         """Note that nothing of the program is left, by what the first process said or by its own end."""
-        said = self._launch.reports_last and Report.parse(bytes(self._report)).wait_status is not None
+        said = self._launch.reports_last and ExitReport.parse(bytes(self._report)).wait_status is not None
         if not self._over.done() and (said or (self._exited.done() and self._hung_up.done())):
             self._over.set_result(None)
 
@@ -283,8 +283,8 @@ class Child:
         self._exited.set_result(None)
         self._loop.call_later(GRACE_SECONDS, self._hang_up)
 
-    def _final_report(self) -> Report:
-        return Report.parse(bytes(self._report))
+    def _final_report(self) -> ExitReport:
+        return ExitReport.parse(bytes(self._report))
 
     def _ended(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> Ended:
         report = self._final_report()
@@ -315,7 +315,7 @@ async def _both(first: Awaitable[_T], second: Awaitable[None]) -> _T:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ExitReport:
     """What the first process said, as far as it makes sense."""
 
     stood: bool = False
@@ -325,7 +325,7 @@ class Report:
     max_rss_bytes: int = 0
 
     @classmethod
-    def parse(cls, data: bytes) -> Report:
+    def parse(cls, data: bytes) -> ExitReport:
         """Read the lines `r`, `e ERRNO` and `s STATUS CPU RSS`; anything else counts for nothing."""
         found: dict[bytes, list[int]] = {}
         for line in data.split(b"\n"):

@@ -106,7 +106,7 @@ def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> N
 
 
 @dataclass(frozen=True)
-class Entry:
+class TreeEntry:
     """One non-folder found by `walk`: its folder's descriptor (open only while it is looked at), name, path, state."""
 
     folder_fd: int
@@ -134,11 +134,11 @@ class Walk:
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _seen: int = 0
 
-    def entries(self, root_fd: int) -> Iterator[Entry]:
+    def entries(self, root_fd: int) -> Iterator[TreeEntry]:
         """Yield every non-folder below `root_fd`; O(entries), within `max_entries` and `max_depth` open folders."""
         yield from self._folder(os.dup(root_fd), "", 0)
 
-    def _folder(self, fd: int, prefix: str, depth: int) -> Iterator[Entry]:
+    def _folder(self, fd: int, prefix: str, depth: int) -> Iterator[TreeEntry]:
         try:
             for name in sorted(_names(fd, self.max_entries + 1 - self._seen)):
                 self._seen += 1
@@ -149,11 +149,11 @@ class Walk:
         finally:
             os.close(fd)
 
-    def _entry(self, fd: int, name: str, path: str, depth: int) -> Iterator[Entry]:
+    def _entry(self, fd: int, name: str, path: str, depth: int) -> Iterator[TreeEntry]:
         try:
             state = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if not stat.S_ISDIR(state.st_mode):
-                yield Entry(fd, name, path, state)
+                yield TreeEntry(fd, name, path, state)
             elif depth >= self.max_depth:
                 self.skipped.append((path, "too deep"))
             else:
@@ -228,7 +228,7 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _fetch(entry: Entry, left_bytes: int, limits: ExecutionLimits) -> File | str:
+def _fetch(entry: TreeEntry, left_bytes: int, limits: ExecutionLimits) -> File | str:
     """Return the file, or why it stays behind."""
     if not stat.S_ISREG(entry.state.st_mode):
         return "not a regular file"
@@ -241,7 +241,7 @@ def _fetch(entry: Entry, left_bytes: int, limits: ExecutionLimits) -> File | str
     return _read(entry, left_bytes)
 
 
-def _read(entry: Entry, left_bytes: int) -> File | str:
+def _read(entry: TreeEntry, left_bytes: int) -> File | str:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     with open(os.open(entry.name, flags, dir_fd=entry.folder_fd), "rb") as source:
         state = os.fstat(source.fileno())

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bough.cancellation import finished
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.child import Child, Launch
+from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
@@ -38,7 +38,7 @@ async def run_process(
     proxy = AllowListProxy(plan.rules)
     try:
         launched = replace(in_group(launch(plan, workspace), workspace), on_listener=proxy.serve)
-        ended, (collected, memory_ran_out) = await Child(launched).run(
+        ended, (collected, memory_ran_out) = await ChildProcess(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),
             harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace, group)),

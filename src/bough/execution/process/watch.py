@@ -9,7 +9,7 @@ import asyncio
 import os
 from typing import Final
 
-from bough.execution.process.child import Child
+from bough.execution.process.child import ChildProcess
 from bough.execution.process.files import opened, size_bytes
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -21,7 +21,7 @@ SECONDS: Final = 0.05
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
-async def watch(child: Child, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
+async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
     """End the run when its workspace outgrows `work_bytes`, or its memory `memory_bytes`.
 
     Memory is left to the kernel where the run has been in a control group from its beginning.

@@ -30,14 +30,14 @@ _CHUNK_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True)
-class Rule:
+class DomainRule:
     """One entry of the allow-list: a host, or with `*.` every host below it, and the ports."""
 
     host: str
     ports: tuple[int, ...] = _DEFAULT_PORTS
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> DomainRule:
         """Read `example.org`, `*.example.org` or `example.org:8080`.
 
         Raises:
@@ -66,7 +66,7 @@ class Rule:
 class AllowListProxy:
     """Answers what connects inside a sandbox; `serve` it once it is handed the socket, `close` it with the run."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[DomainRule]
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 

@@ -20,7 +20,7 @@ from typing import Final
 from bough.cancellation import finished
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
-from bough.execution.process.child import CONF, STATUS, Child, Launch, Report, readable
+from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
 from bough.execution.process.process import in_group
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below, watch
@@ -132,7 +132,7 @@ class Session:
         self._news.set()
 
 
-class SessionCall(Child):
+class SessionCall(ChildProcess):
     """One run in a session: it ends when the session answers, or is gone; to stop it is to end the session."""
 
     def __init__(self, launch: Launch, session: Session) -> None:
@@ -172,16 +172,16 @@ class SessionCall(Child):
 
     async def _settle(self) -> None:
         """Kill what the run left behind; where the interpreter died, wait for the word of the first process."""
-        if self.killed_by is None and Report.parse(bytes(self._report)).wait_status is not None:
+        if self.killed_by is None and ExitReport.parse(bytes(self._report)).wait_status is not None:
             await self._session.sweep()
         else:
             await self._session.gone
 
-    def _final_report(self) -> Report:
-        own = Report.parse(bytes(self._report))
+    def _final_report(self) -> ExitReport:
+        own = ExitReport.parse(bytes(self._report))
         if own.wait_status is not None or own.start_errno is not None:
             return own
-        return Report.parse(bytes(self._session.reports))
+        return ExitReport.parse(bytes(self._session.reports))
 
 
 class Sessions:

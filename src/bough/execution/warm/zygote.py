@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from bough.execution.base import ExecutionLimits
-from bough.execution.process.child import Child, Launch
+from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import remove_tree
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below
@@ -168,7 +168,7 @@ class Zygote:
             remove_tree(self.folder)
 
 
-class WarmChild(Child):
+class WarmChild(ChildProcess):
     """A run that a zygote forks; it ends when the zygote reports, or is gone."""
 
     def __init__(self, launch: Launch, zygote: Zygote) -> None:

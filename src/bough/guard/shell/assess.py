@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bough.guard.paths import leads_outside
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call, Setting, TooMuchError, Work, base_name, word_findings
-from bough.guard.shell.parse import Command, Redirect, Script, parse_shell
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import Setting, ShellCall, TooMuchError, Work, base_name, word_findings
+from bough.guard.shell.parse import Redirect, Script, ShellCommand, parse_shell
 from bough.guard.shell.rules import RULES, prefix_rule
 from bough.guard.shell.runners import suffix_findings
 from bough.guard.shell.words import Word
@@ -25,7 +25,7 @@ _STEERING_VARIABLES = re.compile(
 )
 
 
-def assess_shell(text: str, *, workspace: Path) -> tuple[Finding, ...]:
+def assess_shell(text: str, *, workspace: Path) -> tuple[RiskFinding, ...]:
     """Return what a shell would do with `text` if it ran in `workspace`; never empty, never raises.
 
     Links in the workspace are looked at; nothing is run. O(length), bounded by `parse.MAX_BYTES`.
@@ -41,35 +41,35 @@ def assess_shell(text: str, *, workspace: Path) -> tuple[Finding, ...]:
         command=_command,
     )
     findings = tuple(dict.fromkeys(_within_bounds(_text(text, setting))))
-    return findings or (Finding(Risk.LOW, "it only looks and computes"),)
+    return findings or (RiskFinding(Risk.LOW, "it only looks and computes"),)
 
 
-def _within_bounds(findings: Iterator[Finding]) -> Iterator[Finding]:
+def _within_bounds(findings: Iterator[RiskFinding]) -> Iterator[RiskFinding]:
     try:
         yield from findings
     except TooMuchError:
-        yield Finding(Risk.UNKNOWN, "there is too much in it to look at")
+        yield RiskFinding(Risk.UNKNOWN, "there is too much in it to look at")
 
 
-def _nested(text: str, setting: Setting) -> Iterator[Finding]:
+def _nested(text: str, setting: Setting) -> Iterator[RiskFinding]:
     if setting.depth >= MAX_DEPTH:
-        yield Finding(Risk.UNKNOWN, "commands are nested too deeply to be read")
+        yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply to be read")
     else:
         setting.work.spend(1 + len(text) // 100)
         yield from _text(text, replace(setting, depth=setting.depth + 1))
 
 
-def _text(text: str, setting: Setting) -> Iterator[Finding]:
+def _text(text: str, setting: Setting) -> Iterator[RiskFinding]:
     script = parse_shell(text, setting.variables)
     if script.problem:
-        yield Finding(Risk.UNKNOWN, script.problem)
+        yield RiskFinding(Risk.UNKNOWN, script.problem)
     if script.fork_bomb:
-        yield Finding(Risk.HIGH, "a function starts itself without end")
+        yield RiskFinding(Risk.HIGH, "a function starts itself without end")
     if re.search(r"\w\[[^\]\n]{0,99}(\$\(|`)", text):  # `[ -v 'a[$(x)]' ]`: an index is run even when it is quoted
-        yield Finding(Risk.UNKNOWN, "the index of an array is computed by a command")
+        yield RiskFinding(Risk.UNKNOWN, "the index of an array is computed by a command")
     for name in script.assigned:
         if _STEERING_VARIABLES.fullmatch(name):
-            yield Finding(Risk.HIGH, f"setting {name} changes what other commands do")
+            yield RiskFinding(Risk.HIGH, f"setting {name} changes what other commands do")
     inner = _surroundings(script, setting)
     for command in script.commands:
         yield from _command(command, inner)
@@ -101,7 +101,7 @@ def _expandable(path: str) -> bool:
     return True
 
 
-def _command(command: Command, setting: Setting) -> Iterator[Finding]:
+def _command(command: ShellCommand, setting: Setting) -> Iterator[RiskFinding]:
     setting.work.spend(1 + len(command.words) // 16)
     for redirect in command.redirects:
         yield from _redirect(redirect, setting)
@@ -109,23 +109,25 @@ def _command(command: Command, setting: Setting) -> Iterator[Finding]:
         return
     name = command.words[0]
     if name.known and not name.pattern and not name.computed:
-        yield from _named(Call(name=base_name(name), args=command.args, command=command, setting=setting), name.text)
+        yield from _named(
+            ShellCall(name=base_name(name), args=command.args, command=command, setting=setting), name.text
+        )
     elif name.computed or name.pattern:
-        yield Finding(Risk.HIGH, "which command runs is only computed when it runs")
+        yield RiskFinding(Risk.HIGH, "which command runs is only computed when it runs")
     else:
-        yield Finding(Risk.UNKNOWN, f"which command runs depends on {name.text[:60]!r}")
+        yield RiskFinding(Risk.UNKNOWN, f"which command runs depends on {name.text[:60]!r}")
 
 
-def _named(call: Call, written: str) -> Iterator[Finding]:
+def _named(call: ShellCall, written: str) -> Iterator[RiskFinding]:
     rule = RULES.get(call.name) or prefix_rule(call.name)
     if rule is not None:
         yield from rule(call)
         if "/" in written and leads_outside(written, workspace=call.setting.workspace) and not _system(written):
-            yield Finding(Risk.UNKNOWN, f"{written[:60]!r} is a program from outside the workspace")
+            yield RiskFinding(Risk.UNKNOWN, f"{written[:60]!r} is a program from outside the workspace")
     elif call.name in call.setting.functions and "/" not in written:
         return
     else:
-        yield Finding(Risk.UNKNOWN, f"nothing is known about the command {written[:60]!r}")
+        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the command {written[:60]!r}")
         yield from suffix_findings(call)
         yield from (each for each in call.reads() if each.risk is not Risk.UNKNOWN)
 
@@ -134,16 +136,16 @@ def _system(written: str) -> bool:
     return bool(re.match(r"(/usr(/local)?)?/s?bin/[^/]+$", written))
 
 
-def _redirect(redirect: Redirect, setting: Setting) -> Iterator[Finding]:
+def _redirect(redirect: Redirect, setting: Setting) -> Iterator[RiskFinding]:
     target, operator = redirect.target, redirect.operator
     if operator.endswith("&") and re.fullmatch(r"\d+|-|\d+-", target.text):
         return
     if re.match(r"/dev/(tcp|udp)/", target.text):
-        yield Finding(Risk.HIGH, "opens a network connection from the shell itself")
+        yield RiskFinding(Risk.HIGH, "opens a network connection from the shell itself")
         return
     write = not operator.startswith("<") or operator == "<>"
     if not target.known:
-        yield Finding(Risk.UNKNOWN, f"where it {'writes' if write else 'reads'} depends on {target.text[:60]!r}")
+        yield RiskFinding(Risk.UNKNOWN, f"where it {'writes' if write else 'reads'} depends on {target.text[:60]!r}")
     yield from word_findings(target, setting, write=write)
     if write and not target.text.startswith("/dev/"):
-        yield Finding(Risk.MEDIUM, f"writes {target.text[:60]!r}")
+        yield RiskFinding(Risk.MEDIUM, f"writes {target.text[:60]!r}")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bough.guard.paths import path_findings, pattern_findings
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.parse import Command
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Variables, Word
 
 
@@ -54,12 +54,12 @@ class Setting:
     functions: frozenset[str]
     depth: int
     work: Work
-    nested: Callable[[str, Setting], Iterator[Finding]]
-    command: Callable[[Command, Setting], Iterator[Finding]]
+    nested: Callable[[str, Setting], Iterator[RiskFinding]]
+    command: Callable[[ShellCommand, Setting], Iterator[RiskFinding]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ShellCall:
     """A command with a known name.
 
     Attributes:
@@ -69,7 +69,7 @@ class Call:
 
     name: str
     args: tuple[Word, ...]
-    command: Command
+    command: ShellCommand
     setting: Setting
 
     @property
@@ -99,28 +99,28 @@ class Call:
         """Operands, and what hangs on options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
         return (*self.operands, *(word for each in self.args for word in _attached(each)))
 
-    def unknown(self, words: Iterable[Word] | None = None) -> Iterator[Finding]:
+    def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield an UNKNOWN finding for the first word whose value cannot be told."""
         for word in self.args if words is None else words:
             if not word.known:
-                yield Finding(Risk.UNKNOWN, f"what `{self.name}` is given depends on {_short(word.text)}")
+                yield RiskFinding(Risk.UNKNOWN, f"what `{self.name}` is given depends on {_short(word.text)}")
                 return
 
-    def reads(self, words: Iterable[Word] | None = None) -> Iterator[Finding]:
+    def reads(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield findings for paths that are read."""
         yield from self._paths(self.values if words is None else tuple(words), write=False)
 
-    def writes(self, words: Iterable[Word] | None = None) -> Iterator[Finding]:
+    def writes(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield findings for paths that are made, changed or deleted."""
         yield from self._paths(self.operands if words is None else tuple(words), write=True)
 
-    def _paths(self, words: tuple[Word, ...], *, write: bool) -> Iterator[Finding]:
+    def _paths(self, words: tuple[Word, ...], *, write: bool) -> Iterator[RiskFinding]:
         yield from self.unknown(words)
         for word in words:
             yield from word_findings(word, self.setting, write=write)
 
 
-def word_findings(word: Word, setting: Setting, *, write: bool) -> Iterator[Finding]:
+def word_findings(word: Word, setting: Setting, *, write: bool) -> Iterator[RiskFinding]:
     """Yield findings for a word that is a path; addresses on the network are none."""
     if not word.known or "://" in word.text:
         return

@@ -5,92 +5,92 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import ShellCall
 from bough.guard.shell.runners import inner, suffix_findings
 from bough.guard.shell.words import Word
 
 
-def look(call: Call) -> Iterator[Finding]:
+def look(call: ShellCall) -> Iterator[RiskFinding]:
     """A command that only reads the files it is given."""
     yield from call.reads()
 
 
-def speak(_: Call) -> Iterator[Finding]:
+def speak(_: ShellCall) -> Iterator[RiskFinding]:
     """A command that computes and prints; its arguments are no files."""
     return iter(())
 
 
-def search(call: Call) -> Iterator[Finding]:
+def search(call: ShellCall) -> Iterator[RiskFinding]:
     """Grep and its kin: the first operand is a pattern, not a file."""
     yield from call.reads(call.values if call.has("ef", "regexp", "file") else _without(call.values, call.operands[:1]))
     if call.name == "rg" and call.has("", "pre", "hostname-bin"):
-        yield Finding(Risk.UNKNOWN, "`rg --pre` runs another program")
+        yield RiskFinding(Risk.UNKNOWN, "`rg --pre` runs another program")
 
 
 def _without(words: tuple[Word, ...], dropped: tuple[Word, ...]) -> tuple[Word, ...]:
     return tuple(word for word in words if not any(word is each for each in dropped))
 
 
-def look_or_write(call: Call) -> Iterator[Finding]:
+def look_or_write(call: ShellCall) -> Iterator[RiskFinding]:
     """A reader with an option that names a file to write (`sort -o`, `tree -o`)."""
     yield from call.reads()
     if call.has("o", "output"):
-        yield Finding(Risk.MEDIUM, f"`{call.name}` writes a file")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes a file")
         yield from call.writes(call.values)
     if call.has("", "compress-program"):
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` runs another program")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs another program")
 
 
-def second_is_written(call: Call) -> Iterator[Finding]:
+def second_is_written(call: ShellCall) -> Iterator[RiskFinding]:
     """`uniq in out`, `xxd in out`: the second operand is a file to write."""
     yield from call.reads()
     if len(call.operands) > 1:
-        yield Finding(Risk.MEDIUM, f"`{call.name}` may write a file")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name}` may write a file")
         yield from call.writes(call.operands[1:])
 
 
-def remove(call: Call) -> Iterator[Finding]:
+def remove(call: ShellCall) -> Iterator[RiskFinding]:
     """rm, rmdir, unlink."""
     if call.name == "rm" and call.has("rR", "recursive"):
-        yield Finding(Risk.HIGH, "deletes folders and all that is in them")
+        yield RiskFinding(Risk.HIGH, "deletes folders and all that is in them")
     if any(word.pattern and word.text.rsplit("/", 1)[-1] in ("*", ".*", "*.*") for word in call.operands):
-        yield Finding(Risk.HIGH, "deletes every file of a folder")
-    yield Finding(Risk.MEDIUM, "deletes files")
+        yield RiskFinding(Risk.HIGH, "deletes every file of a folder")
+    yield RiskFinding(Risk.MEDIUM, "deletes files")
     yield from call.unknown()
     yield from call.writes()
 
 
-def destroy(call: Call) -> Iterator[Finding]:
+def destroy(call: ShellCall) -> Iterator[RiskFinding]:
     """shred, truncate, wipefs …: what was there is gone."""
-    yield Finding(Risk.HIGH, f"`{call.name}` destroys what is there")
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` destroys what is there")
     yield from call.writes()
 
 
-def make(call: Call) -> Iterator[Finding]:
+def make(call: ShellCall) -> Iterator[RiskFinding]:
     """mkdir, touch: nothing that exists is lost."""
     yield from call.writes(call.values)
 
 
-def change(call: Call) -> Iterator[Finding]:
+def change(call: ShellCall) -> Iterator[RiskFinding]:
     """A command that changes every file it names."""
-    yield Finding(Risk.MEDIUM, f"`{call.name}` changes files")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` changes files")
     if call.has("", "filter"):
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` starts another program")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` starts another program")
     yield from call.writes(call.values)
 
 
-def move(call: Call) -> Iterator[Finding]:
+def move(call: ShellCall) -> Iterator[RiskFinding]:
     """mv: what is moved is gone from where it was."""
-    yield Finding(Risk.MEDIUM, "moves files")
+    yield RiskFinding(Risk.MEDIUM, "moves files")
     if any(word.text.startswith("/dev/") for word in call.operands):
-        yield Finding(Risk.HIGH, "moves files to a device")
+        yield RiskFinding(Risk.HIGH, "moves files to a device")
     yield from call.writes(call.values)
 
 
-def copy(call: Call) -> Iterator[Finding]:
+def copy(call: ShellCall) -> Iterator[RiskFinding]:
     """cp, install: the last operand is written, and what `-t` names."""
-    yield Finding(Risk.MEDIUM, f"`{call.name}` writes files")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
     if call.has("t", "target-directory"):
         yield from call.writes(call.values)
     else:
@@ -98,32 +98,34 @@ def copy(call: Call) -> Iterator[Finding]:
         yield from call.writes(call.operands[-1:])
 
 
-def link(call: Call) -> Iterator[Finding]:
+def link(call: ShellCall) -> Iterator[RiskFinding]:
     """ln: a link out of the workspace makes a door for every later write."""
-    yield Finding(Risk.MEDIUM, "makes a link")
+    yield RiskFinding(Risk.MEDIUM, "makes a link")
     yield from call.writes(call.values)
 
 
-def dd(call: Call) -> Iterator[Finding]:
+def dd(call: ShellCall) -> Iterator[RiskFinding]:
     """dd: `if=` is read, `of=` is written."""
     for word in call.args:
         key, _, value = word.text.partition("=")
         target = Word(value, word.known, word.computed)
         if key == "of":
-            yield Finding(Risk.HIGH if value.startswith("/dev/") and value != "/dev/null" else Risk.MEDIUM, "dd writes")
+            yield RiskFinding(
+                Risk.HIGH if value.startswith("/dev/") and value != "/dev/null" else Risk.MEDIUM, "dd writes"
+            )
             yield from call.writes([target])
         elif key == "if":
             yield from call.reads([target])
     yield from call.unknown()
 
 
-def mode(call: Call) -> Iterator[Finding]:
+def mode(call: ShellCall) -> Iterator[RiskFinding]:
     """chmod: rights for everybody and set-user-id bits are HIGH."""
     if any(_opens(word.text) for word in call.args):
-        yield Finding(Risk.HIGH, "gives everybody rights, or a file its owner's rights")
+        yield RiskFinding(Risk.HIGH, "gives everybody rights, or a file its owner's rights")
     elif call.has("R", "recursive"):
-        yield Finding(Risk.HIGH, "changes the rights of a whole tree")
-    yield Finding(Risk.MEDIUM, "changes rights of files")
+        yield RiskFinding(Risk.HIGH, "changes the rights of a whole tree")
+    yield RiskFinding(Risk.MEDIUM, "changes rights of files")
     yield from call.unknown()
     yield from call.writes(call.operands[1:])
 
@@ -134,9 +136,9 @@ def _opens(text: str) -> bool:
     return bool(re.search(r"(^|,)[ugo]*[ao][ugoa]*[+=][rxX]*w|(^|,)\+[rxX]*w|\+[rwxX]*s|=[rwxX]*s", text))
 
 
-def owner(call: Call) -> Iterator[Finding]:
+def owner(call: ShellCall) -> Iterator[RiskFinding]:
     """chown, chgrp."""
-    yield Finding(Risk.HIGH, "changes who owns files")
+    yield RiskFinding(Risk.HIGH, "changes who owns files")
     yield from call.writes(call.operands[1:])
 
 
@@ -144,33 +146,33 @@ _FIND_RUNS = ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exe
 _FIND_WRITES = ("-fprint", "-fprint0", "-fprintf", "-fls")
 
 
-def find(call: Call) -> Iterator[Finding]:
+def find(call: ShellCall) -> Iterator[RiskFinding]:
     """find, fd: looks, unless it deletes, writes lists or runs commands."""
     texts = [word.text for word in call.args]
     first = next((at for at, text in enumerate(texts) if text.startswith(("-", "(", "!"))), len(texts))
     yield from call.reads(call.args[:first])
     if "-delete" in texts:
-        yield Finding(Risk.HIGH, "`find -delete` deletes whatever it finds")
+        yield RiskFinding(Risk.HIGH, "`find -delete` deletes whatever it finds")
     for at, text in enumerate(texts):
         if text in _FIND_WRITES:
-            yield Finding(Risk.MEDIUM, "`find` writes its list into a file")
+            yield RiskFinding(Risk.MEDIUM, "`find` writes its list into a file")
             yield from call.writes(call.args[at + 1 : at + 2])
         elif text in _FIND_RUNS:
             yield from _found(call, at + 1)
     yield from call.unknown()
 
 
-def _found(call: Call, start: int) -> Iterator[Finding]:
+def _found(call: ShellCall, start: int) -> Iterator[RiskFinding]:
     """Findings of a command that find runs; one that deletes does so to whatever is found."""
     words = call.args[start:]
     end = next((at for at, word in enumerate(words) if word.text in (";", "+")), len(words))
     command = tuple(word for word in words[:end] if word.text != "{}")
     if not command:
-        yield Finding(Risk.UNKNOWN, "`find` runs a command that is not known")
+        yield RiskFinding(Risk.UNKNOWN, "`find` runs a command that is not known")
         return
     yield from inner(call, command)
     if command[0].text.rsplit("/", 1)[-1] in ("rm", "rmdir", "unlink", "mv"):
-        yield Finding(Risk.HIGH, "`find` deletes or moves whatever it finds")
+        yield RiskFinding(Risk.HIGH, "`find` deletes or moves whatever it finds")
     yield from suffix_findings(call)
 
 
@@ -178,40 +180,40 @@ _SED_PRINTS = re.compile(r"[\d$,;\s~]*(/[^/]*/)?(,(/[^/]*/|\d+|\$))?[\d$,;\s]*[p
 _SED_REPLACES = re.compile(r"(\d+|\$)?(,(\d+|\$))?\s*[sy]([/|#,:@!%])(?:\\.|(?!\4).)*\4(?:\\.|(?!\4).)*\4[gpiIm\d]*")
 
 
-def sed(call: Call) -> Iterator[Finding]:
+def sed(call: ShellCall) -> Iterator[RiskFinding]:
     """sed: a program of plain substitutions is known; `e` and `w` run commands and write files."""
     yield from call.unknown()
     in_place = call.has("i", "in-place")
     if in_place:
-        yield Finding(Risk.MEDIUM, "`sed -i` changes files")
+        yield RiskFinding(Risk.MEDIUM, "`sed -i` changes files")
     programs = call.operands[:1]
     for program in programs:
         lines = re.split(r"[;\n]", program.text) if not _SED_REPLACES.fullmatch(program.text) else [program.text]
         if not all(_SED_PRINTS.fullmatch(line) or _SED_REPLACES.fullmatch(line.strip()) for line in lines):
-            yield Finding(Risk.UNKNOWN, "the program of `sed` is not read here")
+            yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
     if call.has("f", "file") or (call.has("e", "expression") and len(call.operands) > 1):
         yield from call.writes(call.values) if in_place else call.reads()
     else:
         yield from call.writes(call.operands[1:]) if in_place else call.reads(call.operands[1:])
     if call.has("f", "file"):
-        yield Finding(Risk.UNKNOWN, "the program of `sed` is not read here")
+        yield RiskFinding(Risk.UNKNOWN, "the program of `sed` is not read here")
 
 
-def awk(call: Call) -> Iterator[Finding]:
+def awk(call: ShellCall) -> Iterator[RiskFinding]:
     """awk: a program that starts commands is HIGH, one that writes or is in a file is UNKNOWN."""
     yield from call.unknown()
     if call.has("f", "file", "include", "load", "exec"):
-        yield Finding(Risk.UNKNOWN, "the program of `awk` is not read here")
+        yield RiskFinding(Risk.UNKNOWN, "the program of `awk` is not read here")
     programs = [word for word in call.args if re.search(r"[{}()/|]", word.text)][:3]
     for program in programs:
         if re.search(r'system\s*\(|\|\s*(getline|")|"\s*\|', program.text):
-            yield Finding(Risk.HIGH, "`awk` starts other commands")
+            yield RiskFinding(Risk.HIGH, "`awk` starts other commands")
         elif re.search(r"print[^;}]*>|getline|\||@load|close\(", program.text):
-            yield Finding(Risk.UNKNOWN, "`awk` writes files or runs commands that are not read here")
+            yield RiskFinding(Risk.UNKNOWN, "`awk` writes files or runs commands that are not read here")
     yield from call.reads(_without(call.operands, tuple(programs) or call.operands[:1]))
 
 
-def archive(call: Call) -> Iterator[Finding]:
+def archive(call: ShellCall) -> Iterator[RiskFinding]:
     """tar, zip, unzip …: reads and writes files; options that start programs are HIGH."""
     if any(
         re.match(
@@ -220,35 +222,35 @@ def archive(call: Call) -> Iterator[Finding]:
         )
         for word in call.args
     ):
-        yield Finding(Risk.HIGH, f"`{call.name}` starts another program")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` starts another program")
     if any(re.match(r"--(remove-files|absolute-names)|-P", word.text) for word in call.args):
-        yield Finding(Risk.HIGH, f"`{call.name}` deletes what it packs, or writes wherever the archive says")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` deletes what it packs, or writes wherever the archive says")
     listing = call.name == "tar" and call.args and re.match(r"-?[a-zA-Z]*t[a-zA-Z]*$", call.args[0].text)
     if listing:
         yield from call.reads()
     else:
-        yield Finding(Risk.MEDIUM, f"`{call.name}` writes files")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
         yield from call.writes(call.values)
 
 
-def go(call: Call) -> Iterator[Finding]:
+def go(call: ShellCall) -> Iterator[RiskFinding]:
     """cd, pushd: going out of the workspace is reading it."""
     yield from call.reads(call.operands or (() if call.args else (Word("~"),)))
 
 
-def history(call: Call) -> Iterator[Finding]:
+def history(call: ShellCall) -> Iterator[RiskFinding]:
     """history: looking is harmless, clearing hides what was done."""
     if call.has("cdwanr"):
-        yield Finding(Risk.HIGH, "changes the shell's history")
+        yield RiskFinding(Risk.HIGH, "changes the shell's history")
 
 
-def environment(_: Call) -> Iterator[Finding]:
+def environment(_: ShellCall) -> Iterator[RiskFinding]:
     """printenv, export -p …: shows the environment."""
-    yield Finding(Risk.MEDIUM, "shows the environment, which may hold secrets")
+    yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
 
 
-def clock(call: Call) -> Iterator[Finding]:
+def clock(call: ShellCall) -> Iterator[RiskFinding]:
     """date: shows the time; `-s` sets it."""
     yield from call.reads(word for word in call.values if "/" in word.text)
     if call.has("s", "set"):
-        yield Finding(Risk.HIGH, "sets the clock of the machine")
+        yield RiskFinding(Risk.HIGH, "sets the clock of the machine")

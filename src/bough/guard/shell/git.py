@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from bough.guard.names import names
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import ShellCall
 from bough.guard.shell.words import Word
 
 _LOOKS = names(
@@ -30,7 +30,7 @@ _PLAIN_KEYS = re.compile(
 )
 
 
-def git(call: Call) -> Iterator[Finding]:
+def git(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of a git command: its global options first, then the subcommand."""
     rest = list(call.args)
     while rest and rest[0].text.startswith("-"):
@@ -41,12 +41,12 @@ def git(call: Call) -> Iterator[Finding]:
         return
     name, sub = rest[0], replace(call, args=tuple(rest[1:]))
     if not name.known:
-        yield Finding(Risk.UNKNOWN, "which git command runs is not known")
+        yield RiskFinding(Risk.UNKNOWN, "which git command runs is not known")
     else:
         yield from _subcommand(name.text, sub)
 
 
-def _global(call: Call, option: str, value: Word) -> Iterator[Finding]:
+def _global(call: ShellCall, option: str, value: Word) -> Iterator[RiskFinding]:
     if option == "-C":
         yield from call.reads([value])
     elif option in ("-c", "--config-env"):
@@ -55,18 +55,18 @@ def _global(call: Call, option: str, value: Word) -> Iterator[Finding]:
         yield from call.writes([value])
 
 
-def _setting(key: str, value: str) -> Iterator[Finding]:
+def _setting(key: str, value: str) -> Iterator[RiskFinding]:
     if value.startswith("!") or re.match(
         r"(?i)alias\.|core\.(hookspath|sshcommand|pager|editor|fsmonitor|askpass)|"
         r"\w+\.(pager|editor|program|textconv|command|helper|clean|smudge)",
         key,
     ):
-        yield Finding(Risk.HIGH, "a git setting that starts programs")
+        yield RiskFinding(Risk.HIGH, "a git setting that starts programs")
     elif not _PLAIN_KEYS.fullmatch(key):
-        yield Finding(Risk.UNKNOWN, f"nothing is known about the git setting {key[:40]!r}")
+        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the git setting {key[:40]!r}")
 
 
-def _subcommand(name: str, call: Call) -> Iterator[Finding]:
+def _subcommand(name: str, call: ShellCall) -> Iterator[RiskFinding]:
     yield from call.unknown()
     yield from call.reads(word for word in call.values if word.known)
     if (
@@ -76,116 +76,116 @@ def _subcommand(name: str, call: Call) -> Iterator[Finding]:
         )
         and name != "clean"
     ):
-        yield Finding(Risk.UNKNOWN, f"`git {name}` starts another program")
+        yield RiskFinding(Risk.UNKNOWN, f"`git {name}` starts another program")
     if any(word.text.startswith("ext::") for word in call.args):
-        yield Finding(Risk.HIGH, "git starts a program instead of connecting")
+        yield RiskFinding(Risk.HIGH, "git starts a program instead of connecting")
     if name in _RULES:
         yield from _RULES[name](call)
     elif name in _LOOKS:
         yield from _output(call)
     elif name in _CHANGES:
-        yield Finding(Risk.MEDIUM, f"`git {name}` changes the repository or the files")
+        yield RiskFinding(Risk.MEDIUM, f"`git {name}` changes the repository or the files")
     elif name in _CONNECTS:
-        yield Finding(Risk.MEDIUM, f"`git {name}` uses the network")
+        yield RiskFinding(Risk.MEDIUM, f"`git {name}` uses the network")
     elif name in _LOSES:
-        yield Finding(Risk.HIGH, f"`git {name}` can lose what was committed")
+        yield RiskFinding(Risk.HIGH, f"`git {name}` can lose what was committed")
     else:
-        yield Finding(Risk.UNKNOWN, f"nothing is known about `git {name[:40]}`")
+        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about `git {name[:40]}`")
 
 
-def _output(call: Call) -> Iterator[Finding]:
+def _output(call: ShellCall) -> Iterator[RiskFinding]:
     for word in call.args:
         if word.text.startswith("--output="):
-            yield Finding(Risk.MEDIUM, "git writes a file")
+            yield RiskFinding(Risk.MEDIUM, "git writes a file")
             yield from call.writes([Word(word.text.partition("=")[2], word.known)])
 
 
-def _push(call: Call) -> Iterator[Finding]:
-    yield Finding(Risk.MEDIUM, "`git push` sends the work to another machine")
+def _push(call: ShellCall) -> Iterator[RiskFinding]:
+    yield RiskFinding(Risk.MEDIUM, "`git push` sends the work to another machine")
     if call.has("fd", "force", "force-with-lease", "force-if-includes", "delete", "mirror", "prune"):
-        yield Finding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
     if any(re.match(r"[+:]", word.text) for word in call.operands):
-        yield Finding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
+        yield RiskFinding(Risk.HIGH, "`git push` overwrites or deletes what is on the other side")
 
 
-def _reset(call: Call) -> Iterator[Finding]:
+def _reset(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("", "hard", "merge", "keep"):
-        yield Finding(Risk.HIGH, "`git reset` throws uncommitted work away")
-    yield Finding(Risk.MEDIUM, "`git reset` moves the branch")
+        yield RiskFinding(Risk.HIGH, "`git reset` throws uncommitted work away")
+    yield RiskFinding(Risk.MEDIUM, "`git reset` moves the branch")
 
 
-def _clean(call: Call) -> Iterator[Finding]:
+def _clean(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("n", "dry-run") and not call.has("f", "force"):
         return
-    yield Finding(Risk.HIGH, "`git clean` deletes files that were never committed")
+    yield RiskFinding(Risk.HIGH, "`git clean` deletes files that were never committed")
 
 
-def _checkout(call: Call) -> Iterator[Finding]:
+def _checkout(call: ShellCall) -> Iterator[RiskFinding]:
     texts = {word.text for word in call.args}
     if call.has("fB", "force", "discard-changes") or texts & {"--", ".", "./", "*", ":/"}:
-        yield Finding(Risk.HIGH, "throws uncommitted work away")
-    yield Finding(Risk.MEDIUM, "changes the files of the workspace")
+        yield RiskFinding(Risk.HIGH, "throws uncommitted work away")
+    yield RiskFinding(Risk.MEDIUM, "changes the files of the workspace")
 
 
-def _restore(call: Call) -> Iterator[Finding]:
+def _restore(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("SW", "worktree") or not call.has("", "staged"):
-        yield Finding(Risk.HIGH, "`git restore` throws uncommitted work away")
-    yield Finding(Risk.MEDIUM, "changes what is staged")
+        yield RiskFinding(Risk.HIGH, "`git restore` throws uncommitted work away")
+    yield RiskFinding(Risk.MEDIUM, "changes what is staged")
 
 
-def _branch(call: Call) -> Iterator[Finding]:
+def _branch(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("D") or (call.has("d", "delete") and call.has("f", "force")):
-        yield Finding(Risk.HIGH, "deletes a branch whatever is on it")
+        yield RiskFinding(Risk.HIGH, "deletes a branch whatever is on it")
     elif call.operands or call.has("dmMcCfu", "delete", "move", "copy", "force", "set-upstream-to"):
-        yield Finding(Risk.MEDIUM, "changes branches or tags")
+        yield RiskFinding(Risk.MEDIUM, "changes branches or tags")
 
 
-def _stash(call: Call) -> Iterator[Finding]:
+def _stash(call: ShellCall) -> Iterator[RiskFinding]:
     verb = call.operands[0].text if call.operands else "push"
     if verb in ("drop", "clear"):
-        yield Finding(Risk.HIGH, "deletes stashed work")
+        yield RiskFinding(Risk.HIGH, "deletes stashed work")
     elif verb not in ("list", "show"):
-        yield Finding(Risk.MEDIUM, "moves work to or from the stash")
+        yield RiskFinding(Risk.MEDIUM, "moves work to or from the stash")
 
 
-def _config(call: Call) -> Iterator[Finding]:
+def _config(call: ShellCall) -> Iterator[RiskFinding]:
     if call.has("l", "list", "get", "get-all", "get-regexp", "show-origin") or call.operands[:1] == (Word("list"),):
         return
     if call.has("e", "global", "system", "edit"):
-        yield Finding(Risk.HIGH, "changes git's settings outside the workspace")
+        yield RiskFinding(Risk.HIGH, "changes git's settings outside the workspace")
     values = [word.text for word in call.operands if word.text not in ("set", "get", "unset")]
     if len(values) > 1:
-        yield Finding(Risk.MEDIUM, "changes git's settings")
+        yield RiskFinding(Risk.MEDIUM, "changes git's settings")
         yield from _setting(values[0], values[1])
 
 
-def _remote(call: Call) -> Iterator[Finding]:
+def _remote(call: ShellCall) -> Iterator[RiskFinding]:
     if call.operands and call.operands[0].text not in ("show", "get-url"):
-        yield Finding(Risk.MEDIUM, "changes where git sends to or fetches from")
+        yield RiskFinding(Risk.MEDIUM, "changes where git sends to or fetches from")
 
 
-def _rebase(call: Call) -> Iterator[Finding]:
-    yield Finding(Risk.MEDIUM, "`git rebase` rewrites commits")
+def _rebase(call: ShellCall) -> Iterator[RiskFinding]:
+    yield RiskFinding(Risk.MEDIUM, "`git rebase` rewrites commits")
     if call.has("x", "exec"):
-        yield Finding(Risk.HIGH, "`git rebase --exec` starts commands")
+        yield RiskFinding(Risk.HIGH, "`git rebase --exec` starts commands")
 
 
-def _worktree(call: Call) -> Iterator[Finding]:
+def _worktree(call: ShellCall) -> Iterator[RiskFinding]:
     verb = call.operands[0].text if call.operands else "list"
     if verb == "remove" and call.has("f", "force"):
-        yield Finding(Risk.HIGH, "deletes a working tree and what is uncommitted in it")
+        yield RiskFinding(Risk.HIGH, "deletes a working tree and what is uncommitted in it")
     elif verb != "list":
-        yield Finding(Risk.MEDIUM, "changes working trees")
+        yield RiskFinding(Risk.MEDIUM, "changes working trees")
         yield from call.writes(call.operands[1:])
 
 
-def _remove(call: Call) -> Iterator[Finding]:
-    yield Finding(Risk.MEDIUM, "deletes files")
+def _remove(call: ShellCall) -> Iterator[RiskFinding]:
+    yield RiskFinding(Risk.MEDIUM, "deletes files")
     if call.has("rf", "force"):
-        yield Finding(Risk.HIGH, "deletes folders or changed files")
+        yield RiskFinding(Risk.HIGH, "deletes folders or changed files")
 
 
-_RULES: Mapping[str, Callable[[Call], Iterator[Finding]]] = {
+_RULES: Mapping[str, Callable[[ShellCall], Iterator[RiskFinding]]] = {
     "push": _push,
     "reset": _reset,
     "clean": _clean,

@@ -6,29 +6,29 @@ import re
 from collections.abc import Iterator
 
 from bough.guard.names import names
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import ShellCall
 from bough.guard.shell.runners import Prefix, behind
 
 
-def connects(call: Call) -> Iterator[Finding]:
+def connects(call: ShellCall) -> Iterator[RiskFinding]:
     """A command that asks or fetches something."""
-    yield Finding(Risk.MEDIUM, f"`{call.name}` uses the network")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
     yield from call.reads(word for word in call.values if word.known)
 
 
-def curl(call: Call) -> Iterator[Finding]:
+def curl(call: ShellCall) -> Iterator[RiskFinding]:
     """curl, wget …: fetching is MEDIUM; sending data out, or running what a file says, is HIGH."""
-    yield Finding(Risk.MEDIUM, f"`{call.name}` uses the network")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
     sends = "dFT" if call.name == "curl" else ""
     if call.has(sends, "upload-file", "form", "json", "post-data", "post-file", "body-data", "body-file") or any(
         re.match(r"--data", word.text) for word in call.args
     ):
-        yield Finding(Risk.HIGH, f"`{call.name}` sends data to another machine")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` sends data to another machine")
     if any(re.fullmatch(r"(-X|--request=?|--method=?)?(POST|PUT|PATCH|DELETE)", word.text) for word in call.args):
-        yield Finding(Risk.HIGH, f"`{call.name}` changes something on another machine")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` changes something on another machine")
     if any("169.254.169.254" in word.text or "metadata.google" in word.text for word in call.args):
-        yield Finding(Risk.HIGH, "asks the cloud's metadata service, which gives out keys")
+        yield RiskFinding(Risk.HIGH, "asks the cloud's metadata service, which gives out keys")
     writes = call.has(
         "oOPDc", "output", "output-document", "output-dir", "remote-name", "directory-prefix", "cookie-jar"
     )
@@ -38,40 +38,40 @@ def curl(call: Call) -> Iterator[Finding]:
         yield from call.reads()
 
 
-def ssh(call: Call) -> Iterator[Finding]:
+def ssh(call: ShellCall) -> Iterator[RiskFinding]:
     """ssh: a command on another machine is read like one here."""
-    yield Finding(Risk.MEDIUM, "`ssh` uses the network")
+    yield RiskFinding(Risk.MEDIUM, "`ssh` uses the network")
     if any(re.search(r"(?i)proxycommand|localcommand|permitlocal|knownhostscommand", word.text) for word in call.args):
-        yield Finding(Risk.HIGH, "`ssh` starts another program here")
+        yield RiskFinding(Risk.HIGH, "`ssh` starts another program here")
     words = behind(call, Prefix(names("-p -i -l -o -L -R -D -J -F -E -S -W -b -c -m"), 1))
     if words:
-        yield Finding(Risk.HIGH, "`ssh` runs a command on another machine")
+        yield RiskFinding(Risk.HIGH, "`ssh` runs a command on another machine")
         yield from call.setting.nested(" ".join(word.text for word in words), call.setting)
     yield from call.unknown()
 
 
-def transfer(call: Call) -> Iterator[Finding]:
+def transfer(call: ShellCall) -> Iterator[RiskFinding]:
     """scp, sftp, rsync: files leave, arrive, or are deleted on the other side."""
-    yield Finding(Risk.MEDIUM, f"`{call.name}` writes files")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` writes files")
     if call.has("", "delete", "remove-source-files") or any(w.text.startswith("--delete") for w in call.args):
-        yield Finding(Risk.HIGH, f"`{call.name}` deletes files that are not on the other side")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` deletes files that are not on the other side")
     if call.has("eS", "rsh", "rsync-path"):
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` starts another program")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` starts another program")
     if call.operands and re.match(r"[^/]+:", call.operands[-1].text):
-        yield Finding(Risk.HIGH, f"`{call.name}` sends files to another machine")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` sends files to another machine")
     elif call.operands:
         yield from call.reads(call.values[:-1])
         yield from call.writes(call.operands[-1:])
 
 
-def raw_connection(call: Call) -> Iterator[Finding]:
+def raw_connection(call: ShellCall) -> Iterator[RiskFinding]:
     """nc, socat, telnet: a connection that carries anything, and may start a shell."""
     texts = " ".join(word.text for word in call.args)
     if call.has("ecl", "exec", "sh-exec", "listen") or re.search(r"(?i)exec:|system:|listen", texts):
-        yield Finding(Risk.HIGH, f"`{call.name}` lets another machine in, or hands it a program")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` lets another machine in, or hands it a program")
     if call.command.piped or call.command.redirects or call.command.stdin:
-        yield Finding(Risk.HIGH, f"`{call.name}` sends data to another machine")
-    yield Finding(Risk.MEDIUM, f"`{call.name}` uses the network")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` sends data to another machine")
+    yield RiskFinding(Risk.MEDIUM, f"`{call.name}` uses the network")
 
 
 _PUBLISHES = names("publish upload unpublish deprecate yank owner login adduser token release")
@@ -83,24 +83,24 @@ _WORKS = names(
 _FETCHES_AND_RUNS = names("x dlx exec create tool")
 
 
-def package(call: Call) -> Iterator[Finding]:
+def package(call: ShellCall) -> Iterator[RiskFinding]:
     """pip, npm, cargo, uv …: by their first word."""
     verbs = [word.text for word in call.operands]
     verb = verbs[1] if call.name == "uv" and verbs[:1] == ["pip"] and len(verbs) > 1 else (verbs or ["help"])[0]
     if verb in _PUBLISHES:
-        yield Finding(Risk.HIGH, f"`{call.name} {verb}` publishes or signs in")
+        yield RiskFinding(Risk.HIGH, f"`{call.name} {verb}` publishes or signs in")
     elif verb in _INSTALLS:
-        yield Finding(Risk.MEDIUM, f"`{call.name} {verb}` fetches packages, or takes them away")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name} {verb}` fetches packages, or takes them away")
     elif verb in _FETCHES_AND_RUNS:
-        yield Finding(Risk.UNKNOWN, f"`{call.name} {verb}` runs a program that it fetches")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name} {verb}` runs a program that it fetches")
     elif verb in _WORKS or (call.name == "uv" and verb == "venv"):
-        yield Finding(Risk.MEDIUM, f"`{call.name} {verb}` runs what the project says")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name} {verb}` runs what the project says")
     elif verb not in _LOOKS:
-        yield Finding(Risk.UNKNOWN, f"nothing is known about `{call.name} {verb[:40]}`")
+        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about `{call.name} {verb[:40]}`")
     yield from call.unknown()
     yield from call.reads(word for word in call.values if word.known)
 
 
-def fetch_and_run(call: Call) -> Iterator[Finding]:
+def fetch_and_run(call: ShellCall) -> Iterator[RiskFinding]:
     """npx, uvx, pipx: a program from the network is run at once."""
-    yield Finding(Risk.UNKNOWN, f"`{call.name}` runs a program that it fetches")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a program that it fetches")

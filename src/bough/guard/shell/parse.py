@@ -29,7 +29,7 @@ class Redirect:
 
 
 @dataclass(frozen=True)
-class Command:
+class ShellCommand:
     """A simple command: its name and arguments, and what is known of its surroundings.
 
     Attributes:
@@ -59,7 +59,7 @@ class Script:
         fork_bomb: Whether a function starts itself again, more than once or in the background.
     """
 
-    commands: list[Command] = field(default_factory=list[Command])
+    commands: list[ShellCommand] = field(default_factory=list[ShellCommand])
     problem: str = ""
     assigned: dict[str, tuple[str, ...] | None] = field(default_factory=dict[str, "tuple[str, ...] | None"])
     functions: set[str] = field(default_factory=set[str])
@@ -231,7 +231,7 @@ class _Collector:
         stdin: tuple[Word, ...] = (),
     ) -> None:
         if words or redirects:
-            self._script.commands.append(Command(words, redirects, piped, stdin))
+            self._script.commands.append(ShellCommand(words, redirects, piped, stdin))
 
     def _given(self, node: Node) -> tuple[Word, ...]:
         """What a node's input is: the texts of here-documents and here-strings, and files, which are not known."""

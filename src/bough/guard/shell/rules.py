@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from bough.guard.risk import Finding
+from bough.guard.risk import RiskFinding
 from bough.guard.shell import files, network, runners, system
-from bough.guard.shell.call import Call
+from bough.guard.shell.call import ShellCall
 from bough.guard.shell.git import git
 
-Rule: TypeAlias = Callable[[Call], Iterator[Finding]]
+Rule: TypeAlias = Callable[[ShellCall], Iterator[RiskFinding]]
 """Yields what is to be said of a call; nothing for a harmless one."""
 
 _NAMES: tuple[tuple[Rule, str], ...] = (

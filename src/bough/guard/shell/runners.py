@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bough.guard.names import names
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call, base_name
-from bough.guard.shell.parse import Command
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import ShellCall, base_name
+from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Word
 
 GRAVE = names(
@@ -63,7 +63,7 @@ PREFIXES: Mapping[str, Prefix] = {
 }
 
 
-def behind(call: Call, prefix: Prefix) -> tuple[Word, ...]:
+def behind(call: ShellCall, prefix: Prefix) -> tuple[Word, ...]:
     """Return the words of the command behind a prefix; empty when there is none."""
     position, skip = 0, prefix.skip
     args = call.args
@@ -80,7 +80,7 @@ def behind(call: Call, prefix: Prefix) -> tuple[Word, ...]:
     return ()
 
 
-def prefixed(call: Call) -> Iterator[Finding]:
+def prefixed(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of the command behind a prefix, and of any grave one that option parsing might have missed."""
     words = behind(call, PREFIXES[call.name])
     if call.name == "flock" and call.has("c"):
@@ -88,20 +88,20 @@ def prefixed(call: Call) -> Iterator[Finding]:
     if words:
         yield from inner(call, words)
     if call.name == "xargs" and words and base_name(words[0]) not in ("echo", "printf"):
-        yield Finding(Risk.UNKNOWN, f"what `{base_name(words[0])}` is given comes from a pipe")
+        yield RiskFinding(Risk.UNKNOWN, f"what `{base_name(words[0])}` is given comes from a pipe")
     yield from suffix_findings(call)
 
 
-def inner(call: Call, words: tuple[Word, ...]) -> Iterator[Finding]:
+def inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
     """Findings of a command that is given as arguments."""
-    command = Command(words, piped=call.command.piped, stdin=call.command.stdin)
+    command = ShellCommand(words, piped=call.command.piped, stdin=call.command.stdin)
     if call.setting.depth >= 6:
-        yield Finding(Risk.UNKNOWN, "commands are nested too deeply to be read")
+        yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply to be read")
     else:
         yield from call.setting.command(command, replace(call.setting, depth=call.setting.depth + 1))
 
 
-def suffix_findings(call: Call) -> Iterator[Finding]:
+def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
     """HIGH findings of any grave command named among the arguments, as if it ran from there."""
     if call.setting.depth >= 2:
         return
@@ -110,7 +110,7 @@ def suffix_findings(call: Call) -> Iterator[Finding]:
             yield from (each for each in inner(call, call.args[position:]) if each.risk is Risk.HIGH)
 
 
-def env(call: Call) -> Iterator[Finding]:
+def env(call: ShellCall) -> Iterator[RiskFinding]:
     """`env`: its assignments, `-S text`, and the command; alone it shows the environment."""
     args = list(call.args)
     while args and (args[0].text.startswith("-") or re.match(r"\w+=", args[0].text)):
@@ -120,10 +120,10 @@ def env(call: Call) -> Iterator[Finding]:
         yield from inner(call, tuple(args))
         yield from suffix_findings(call)
     elif not any(word.text.startswith(("-S", "--split")) for word in call.args):
-        yield Finding(Risk.MEDIUM, "shows the environment, which may hold secrets")
+        yield RiskFinding(Risk.MEDIUM, "shows the environment, which may hold secrets")
 
 
-def _env_option(call: Call, word: Word, rest: list[Word]) -> Iterator[Finding]:
+def _env_option(call: ShellCall, word: Word, rest: list[Word]) -> Iterator[RiskFinding]:
     text = word.text
     if text in ("-u", "-C", "--unset", "--chdir") and rest:
         rest.pop(0)
@@ -137,33 +137,33 @@ def _env_option(call: Call, word: Word, rest: list[Word]) -> Iterator[Finding]:
         yield from (each for each in call.setting.nested(f"{text.split('=')[0]}=x", call.setting))
 
 
-def as_root(call: Call) -> Iterator[Finding]:
+def as_root(call: ShellCall) -> Iterator[RiskFinding]:
     """`sudo` and its kin: HIGH whatever comes behind, and that as well."""
-    yield Finding(Risk.HIGH, f"`{call.name}` asks for another user's rights")
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` asks for another user's rights")
     yield from suffix_findings(call)
     if call.has("c", "command"):
         yield from _texts(call)
 
 
-def shell(call: Call) -> Iterator[Finding]:
+def shell(call: ShellCall) -> Iterator[RiskFinding]:
     """A shell: the text of `-c`, its input, or the file it is given."""
     yield from _fed(call)
     if _inline(call):
         yield from _texts(call)
     elif any(word.computed for word in call.operands):
-        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif call.operands:
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
         yield from call.reads()
     elif not call.command.stdin and not call.command.piped and not call.has("", "version", "help"):
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` waits for commands that are not known")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for commands that are not known")
 
 
-def _inline(call: Call) -> bool:
+def _inline(call: ShellCall) -> bool:
     return any(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*", word.text) for word in call.args)
 
 
-def _texts(call: Call) -> Iterator[Finding]:
+def _texts(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of the text that follows `-c`."""
     seen = False
     for word in call.args:
@@ -171,48 +171,48 @@ def _texts(call: Call) -> Iterator[Finding]:
             yield from text(call, word)
             return
         seen |= bool(re.fullmatch(r"[-+][A-Za-z]*c[A-Za-z]*|--command", word.text))
-    yield Finding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` is told to run a text that is not there")
 
 
-def text(call: Call, word: Word) -> Iterator[Finding]:
+def text(call: ShellCall, word: Word) -> Iterator[RiskFinding]:
     """Findings of a word that is run as a command line."""
     if word.computed:
-        yield Finding(Risk.HIGH, f"`{call.name}` runs a text that is only computed when it runs")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs a text that is only computed when it runs")
     elif not word.known:
-        yield Finding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not known in full")
+        yield RiskFinding(Risk.UNKNOWN, f"the text that `{call.name}` runs is not known in full")
     yield from call.setting.nested(word.text, call.setting)
 
 
-def _fed(call: Call) -> Iterator[Finding]:
+def _fed(call: ShellCall) -> Iterator[RiskFinding]:
     """A program that takes its commands from its input: here-texts are read, a pipe cannot be."""
     takes_input = not _inline(call) and (not call.operands or call.has("s"))
     if call.command.piped and takes_input:
-        yield Finding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
     for word in call.command.stdin if takes_input else ():
         yield from text(call, word)
 
 
-def evaluate(call: Call) -> Iterator[Finding]:
+def evaluate(call: ShellCall) -> Iterator[RiskFinding]:
     """`eval`: its arguments are one text."""
     if any(word.computed for word in call.args):
-        yield Finding(Risk.HIGH, "`eval` runs a text that is only computed when it runs")
+        yield RiskFinding(Risk.HIGH, "`eval` runs a text that is only computed when it runs")
     elif any(not word.known for word in call.args):
-        yield Finding(Risk.HIGH, "`eval` runs a text that is not known")
+        yield RiskFinding(Risk.HIGH, "`eval` runs a text that is not known")
     yield from call.setting.nested(" ".join(word.text for word in call.args), call.setting)
 
 
-def source(call: Call) -> Iterator[Finding]:
+def source(call: ShellCall) -> Iterator[RiskFinding]:
     """`source` and `.`: a file, or what another command prints."""
     if any(word.computed for word in call.args):
-        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
-    yield Finding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs a script that is not read here")
     yield from call.reads()
 
 
-def each_text(call: Call) -> Iterator[Finding]:
+def each_text(call: ShellCall) -> Iterator[RiskFinding]:
     """`trap`, `alias`, `watch`, `parallel`: arguments that become command lines later."""
     if call.name == "alias" and call.operands:
-        yield Finding(Risk.UNKNOWN, "an alias makes a name mean something else")
+        yield RiskFinding(Risk.UNKNOWN, "an alias makes a name mean something else")
     for word in call.operands:
         body = word.text.split("=", 1)[1] if call.name == "alias" and "=" in word.text else word.text
         if call.name in ("watch", "parallel"):
@@ -221,7 +221,7 @@ def each_text(call: Call) -> Iterator[Finding]:
             yield from text(call, Word(body, word.known, word.computed))
     if call.name in ("watch", "parallel"):
         yield from call.setting.nested(" ".join(word.text for word in call.operands), call.setting)
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` runs commands that are put together when it runs")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs commands that are put together when it runs")
         yield from suffix_findings(call)
 
 
@@ -244,42 +244,42 @@ _HARMFUL_CODE = re.compile(
 )
 
 
-def interpreter(call: Call) -> Iterator[Finding]:
+def interpreter(call: ShellCall) -> Iterator[RiskFinding]:
     """Python, Perl, Node …: code given inline is not read as code, only searched for what is plainly harmful."""
     family = re.sub(r"[\d.]+$", "", call.name).replace("pypy", "python").replace("nodejs", "node")
     codes = _CODE_OPTIONS.get(family, "")
     given = [word for word in (*call.args, *call.command.stdin) if not re.match(r"--?\w+$", word.text)]
     if call.command.piped and not call.operands and not call.has("V", "version", "help"):
-        yield Finding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs whatever a pipe gives it")
     elif call.has(codes, "eval", "print") or (call.command.stdin and not call.operands):
         yield from _code(call, given)
     elif any(word.computed for word in call.operands[:1]):
-        yield Finding(Risk.HIGH, f"`{call.name}` runs what another command prints")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs what another command prints")
     elif family == "python" and call.has("m"):
         yield from _module(call)
     elif call.operands:
-        yield Finding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name}` runs a program of the workspace")
         yield from call.reads()
     elif not call.has("V", "version", "help"):
-        yield Finding(Risk.UNKNOWN, f"`{call.name}` waits for code that is not known")
+        yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` waits for code that is not known")
 
 
-def _code(call: Call, words: list[Word]) -> Iterator[Finding]:
+def _code(call: ShellCall, words: list[Word]) -> Iterator[RiskFinding]:
     if any(_HARMFUL_CODE.search(word.text) or word.computed for word in words):
-        yield Finding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
-    yield Finding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` runs code that starts programs, deletes, decodes or connects")
+    yield RiskFinding(Risk.UNKNOWN, f"`{call.name}` runs code that is not read here")
 
 
 _LOOKING_MODULES = names("json.tool calendar this platform sysconfig site tabnanny")
 _WORKING_MODULES = names("pytest unittest doctest venv compileall build mypy ruff black isort coverage tox")
 
 
-def _module(call: Call) -> Iterator[Finding]:
+def _module(call: ShellCall) -> Iterator[RiskFinding]:
     module = next((word.text for word in call.operands), "")
     if module in _WORKING_MODULES:
-        yield Finding(Risk.MEDIUM, f"runs the module {module} on the workspace")
+        yield RiskFinding(Risk.MEDIUM, f"runs the module {module} on the workspace")
     elif module in ("pip", "ensurepip", "http.server", "smtpd"):
-        yield Finding(Risk.MEDIUM, f"the module {module} uses the network")
+        yield RiskFinding(Risk.MEDIUM, f"the module {module} uses the network")
     elif module not in _LOOKING_MODULES:
-        yield Finding(Risk.UNKNOWN, f"nothing is known about the module {module[:40]!r}")
+        yield RiskFinding(Risk.UNKNOWN, f"nothing is known about the module {module[:40]!r}")
     yield from call.reads()

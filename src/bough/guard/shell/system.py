@@ -5,61 +5,61 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bough.guard.risk import Finding, Risk
-from bough.guard.shell.call import Call
+from bough.guard.risk import Risk, RiskFinding
+from bough.guard.shell.call import ShellCall
 
 
-def machine(call: Call) -> Iterator[Finding]:
+def machine(call: ShellCall) -> Iterator[RiskFinding]:
     """A command that changes the machine itself, whatever its arguments."""
-    yield Finding(Risk.HIGH, f"`{call.name}` changes the machine")
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` changes the machine")
 
 
-def service(call: Call) -> Iterator[Finding]:
+def service(call: ShellCall) -> Iterator[RiskFinding]:
     """systemctl, service: asking is LOW, everything else changes the machine."""
     verbs = [word.text for word in call.operands]
     if not any(verb in ("status", "is-active", "is-enabled", "list-units", "show", "cat") for verb in verbs):
-        yield Finding(Risk.HIGH, f"`{call.name}` changes what runs on the machine")
+        yield RiskFinding(Risk.HIGH, f"`{call.name}` changes what runs on the machine")
     yield from call.unknown()
 
 
-def mount(call: Call) -> Iterator[Finding]:
+def mount(call: ShellCall) -> Iterator[RiskFinding]:
     """mount: alone it only shows."""
     if call.args:
-        yield Finding(Risk.HIGH, "changes what is mounted")
+        yield RiskFinding(Risk.HIGH, "changes what is mounted")
 
 
-def crontab(call: Call) -> Iterator[Finding]:
+def crontab(call: ShellCall) -> Iterator[RiskFinding]:
     """crontab: `-l` shows; all else makes something run later."""
     if [word.text for word in call.args] != ["-l"]:
-        yield Finding(Risk.HIGH, "makes commands run later, or takes them away")
+        yield RiskFinding(Risk.HIGH, "makes commands run later, or takes them away")
 
 
-def kill(call: Call) -> Iterator[Finding]:
+def kill(call: ShellCall) -> Iterator[RiskFinding]:
     """kill: one process is MEDIUM; a group, everything, or the first process is HIGH."""
     texts = [word.text for word in call.args]
     if texts[:1] in (["-l"], ["-L"]):
         return
     targets = texts if texts and not texts[0].startswith("-") else texts[2 if texts[:1] in (["-s"], ["-n"]) else 1 :]
     if any(re.fullmatch(r"-\d+|0|1", target) for target in targets):
-        yield Finding(Risk.HIGH, "stops a whole group of processes, or all of them")
-    yield Finding(Risk.MEDIUM, "stops a process")
+        yield RiskFinding(Risk.HIGH, "stops a whole group of processes, or all of them")
+    yield RiskFinding(Risk.MEDIUM, "stops a process")
     yield from call.unknown()
 
 
-def kill_by_name(call: Call) -> Iterator[Finding]:
+def kill_by_name(call: ShellCall) -> Iterator[RiskFinding]:
     """pkill, killall: whoever has that name."""
-    yield Finding(Risk.HIGH, f"`{call.name}` stops every process of a name")
+    yield RiskFinding(Risk.HIGH, f"`{call.name}` stops every process of a name")
 
 
-def unset(call: Call) -> Iterator[Finding]:
+def unset(call: ShellCall) -> Iterator[RiskFinding]:
     """unset: taking the history file away hides what is done."""
     if any(word.text.startswith("HIST") for word in call.args):
-        yield Finding(Risk.HIGH, "keeps what is done out of the shell's history")
+        yield RiskFinding(Risk.HIGH, "keeps what is done out of the shell's history")
 
 
-def works(call: Call) -> Iterator[Finding]:
+def works(call: ShellCall) -> Iterator[RiskFinding]:
     """make, pytest, tsc …: runs what the project says."""
     if not (len(call.args) == 1 and call.has("", "version", "help")):
-        yield Finding(Risk.MEDIUM, f"`{call.name}` runs what the project says")
+        yield RiskFinding(Risk.MEDIUM, f"`{call.name}` runs what the project says")
     yield from call.unknown()
     yield from call.reads(word for word in call.values if word.known)

@@ -17,7 +17,7 @@ from typing import Any
 
 from bough.skills.model import Diagnostic, Severity
 from bough.skills.read.encoding import decode
-from bough.skills.trust.scan_rules import RULES, Rule
+from bough.skills.trust.scan_rules import RULES, ScanRule
 
 MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 5_000
@@ -134,7 +134,7 @@ def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
             return
 
 
-def _of_rule(rule: Rule, line: int, match: Any, path: str) -> Diagnostic:
+def _of_rule(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
     shown = " ".join(match.group().decode("utf-8", "replace").split())[:80]
     return Diagnostic(rule.code, rule.severity, f"{rule.message}: {shown}", line, rule.fix, path)
 

@@ -6,12 +6,12 @@ import pytest
 
 from bough.agents.models.planner.jobs import find_jobs
 from bough.agents.models.planner.prompt import clauses
-from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.rank import RankedSkill
 
 LIBRARY = [
-    Entry(name="csv-profile", text="Profiles a CSV file: rows, columns, missing values."),
-    Entry(name="word-count", text="Counts words, lines and characters in text files."),
-    Entry(name="link-check", text="Finds broken links in Markdown files."),
+    RankedSkill(name="csv-profile", text="Profiles a CSV file: rows, columns, missing values."),
+    RankedSkill(name="word-count", text="Counts words, lines and characters in text files."),
+    RankedSkill(name="link-check", text="Finds broken links in Markdown files."),
 ]
 
 

@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.agents.models.planner.plan import Call, plan
+from bough.agents.models.planner.plan import PlannedCall, plan
 from bough.agents.models.planner.prompt import read_prompt
-from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.skill import pick_script, read_skill
-from bough.agents.models.planner.view import Active, Done, Turn, Used
+from bough.agents.models.planner.view import Active, Done, PlannerTurn, Used
 
 TOOLS = ["list_skills", "search_skills", "load_skill", "activate_skill", "load_skill_resource", "run_skill_script"]
-ENTRIES = (Entry(name="word-count", text="Counts words in files."), Entry(name="notes", text="House style."))
+ENTRIES = (
+    RankedSkill(name="word-count", text="Counts words in files."),
+    RankedSkill(name="notes", text="House style."),
+)
 TEXT = "Run `scripts/count.py FILE`."
 
 JSON = st.recursive(
@@ -49,7 +52,7 @@ MESSAGES = st.text(max_size=40) | st.sampled_from(
     ]
 )
 TURNS = st.builds(
-    Turn,
+    PlannerTurn,
     message=MESSAGES,
     entries=st.sampled_from([(), ENTRIES]),
     names=st.sampled_from([frozenset(), frozenset({"word-count", "notes"})]),
@@ -60,7 +63,7 @@ TURNS = st.builds(
 
 
 @given(TURNS, st.data())
-def test_a_turn_ends_and_repeats_no_call(turn: Turn, data: st.DataObject) -> None:
+def test_a_turn_ends_and_repeats_no_call(turn: PlannerTurn, data: st.DataObject) -> None:
     calls: list[tuple[str, str]] = []
     for _ in range(8):
         step = plan(turn)
@@ -82,7 +85,7 @@ def test_a_turn_ends_and_repeats_no_call(turn: Turn, data: st.DataObject) -> Non
 def ran(**result: Any) -> str:
     args = {"skill_name": "word-count", "script_path": "scripts/count.py", "args": ["a b.md"]}
     done = Done(tool="run_skill_script", args=args, result=result, outcome="success")
-    answer = plan(Turn(message="/word-count 'a b.md'", done=(done,)))
+    answer = plan(PlannerTurn(message="/word-count 'a b.md'", done=(done,)))
     assert isinstance(answer, str)
     return answer
 
@@ -134,7 +137,7 @@ def test_an_error_text_keeps_its_end_where_the_reason_stands() -> None:
 
 def test_inputs_that_a_skill_asks_for_are_asked_before_anything_runs() -> None:
     text = f"{TEXT}\n\nBefore you begin, ask the user for these inputs of the skill, by name:\n- issue: Its number\n"
-    turn = Turn(
+    turn = PlannerTurn(
         message="/fix", names=frozenset({"fix"}), active=(Active(name="fix", text=text),), tools=frozenset(TOOLS)
     )
     assert (
@@ -156,5 +159,5 @@ def test_a_result_with_fields_is_read_like_a_text() -> None:
 
 
 def test_the_other_name_of_the_loading_tool_is_used_where_only_that_is_there() -> None:
-    turn = Turn(message="count words in a.md", entries=ENTRIES, tools=frozenset({"activate_skill"}))
-    assert plan(turn) == Call(tool="activate_skill", args={"skill_name": "word-count"})
+    turn = PlannerTurn(message="count words in a.md", entries=ENTRIES, tools=frozenset({"activate_skill"}))
+    assert plan(turn) == PlannedCall(tool="activate_skill", args={"skill_name": "word-count"})

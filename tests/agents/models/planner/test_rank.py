@@ -5,17 +5,19 @@ from __future__ import annotations
 import pytest
 
 from bough.agents.models.planner.prompt import read_prompt
-from bough.agents.models.planner.rank import Entry, best_fit, best_of
+from bough.agents.models.planner.rank import RankedSkill, best_fit, best_of
 
 LIBRARY = [
-    Entry(name="csv-profile", text="Profiles a CSV file: rows, columns, missing values, the mean of each column."),
-    Entry(name="word-count", text="Counts words, lines and characters in text files."),
-    Entry(name="git-history", text="Digests the history of a git repository: commits by author, busiest files."),
-    Entry(name="link-check", text="Finds broken links in Markdown files and anchors without a heading."),
-    Entry(name="pdf-merge", text="Merges and splits PDF documents, page by page."),
-    Entry(name="sql-review", text="Reviews SQL migrations for locks and missing indexes."),
-    Entry(name="release-notes", text="Writes release notes from merged pull requests."),
-    Entry(name="image-resize", text="Resizes and crops PNG and JPEG images."),
+    RankedSkill(
+        name="csv-profile", text="Profiles a CSV file: rows, columns, missing values, the mean of each column."
+    ),
+    RankedSkill(name="word-count", text="Counts words, lines and characters in text files."),
+    RankedSkill(name="git-history", text="Digests the history of a git repository: commits by author, busiest files."),
+    RankedSkill(name="link-check", text="Finds broken links in Markdown files and anchors without a heading."),
+    RankedSkill(name="pdf-merge", text="Merges and splits PDF documents, page by page."),
+    RankedSkill(name="sql-review", text="Reviews SQL migrations for locks and missing indexes."),
+    RankedSkill(name="release-notes", text="Writes release notes from merged pull requests."),
+    RankedSkill(name="image-resize", text="Resizes and crops PNG and JPEG images."),
 ]
 
 
@@ -60,11 +62,11 @@ def test_a_lone_skill_is_judged_as_strictly_as_one_of_many() -> None:
 
 
 def test_words_that_mean_something_to_the_query_language_are_words() -> None:
-    entries = [Entry(name="near-or-not", text='AND NOT "quoted" col:umn * ^')]
+    entries = [RankedSkill(name="near-or-not", text='AND NOT "quoted" col:umn * ^')]
     assert best_fit(entries, read_prompt('NEAR("quoted") AND col:umn*')) == entries[0]
 
 
 def test_without_a_common_word_the_first_entry_is_the_best() -> None:
-    entries = [Entry(name="b"), Entry(name="a")]
+    entries = [RankedSkill(name="b"), RankedSkill(name="a")]
     assert best_of(entries, ["zebra"]) == entries[0]
     assert best_of(entries, []) == entries[0]

@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Used, read_catalog, read_turn
 from bough.skills import SkillRegistry
 from bough.skills.find.catalog import render_catalog
@@ -45,7 +45,7 @@ def called(tool: str, result: Any, **args: Any) -> list[ModelMessage]:
     ],
 )
 def test_the_catalogue_is_read_in_every_form_the_last_one_counts(text: str) -> None:
-    assert read_catalog(text) == (Entry(name="a", text="does <b> & c"),)
+    assert read_catalog(text) == (RankedSkill(name="a", text="does <b> & c"),)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_catalogue_that_skills_render_is_read_back(tmp_path: Any) -> None:
     registry = SkillRegistry()
     registry.discover([tmp_path])
     rendered = render_catalog(registry.list_all(), budget_tokens=1000).text
-    assert read_catalog(rendered) == (Entry(name="csv-profile", text="Rows & <columns>"),)
+    assert read_catalog(rendered) == (RankedSkill(name="csv-profile", text="Rows & <columns>"),)
 
 
 def test_an_activated_skill_is_told_from_the_users_words(tmp_path: Any) -> None:

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bough.agents.models.planner.prompt import Command
-from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.prompt import PromptCommand
+from bough.agents.models.planner.rank import RankedSkill
 from bough.agents.models.planner.view import Done
 from bough.types import JsonObject
 
@@ -72,19 +72,19 @@ def wants_inputs(skill: str, wanted: str) -> str:
     return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nGive them as /{skill} name=value …"
 
 
-def nothing_fits(entries: Sequence[Entry]) -> str:
+def nothing_fits(entries: Sequence[RankedSkill]) -> str:
     """Return that no skill fits, and what there is."""
     head = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
     return f"{head}\n\n{_offer(entries)}"
 
 
-def no_such_skill(name: str, near: Sequence[str], entries: Sequence[Entry]) -> str:
+def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:
     """Return that no skill has that name, with the nearest one."""
     head = f"There is no skill named {name}." + "".join(f" Did you mean /{other}?" for other in near)
     return f"{head}\n\n{_offer(entries)}"
 
 
-def unreadable_args(command: Command) -> str:
+def unreadable_args(command: PromptCommand) -> str:
     """Return why the arguments of a command could not be read."""
     return f"The arguments after /{command.name} cannot be read: {command.error}. Close the quotation or escape it."
 
@@ -153,7 +153,7 @@ def _reason(done: Done) -> str:
     return _bounded(_text(done.result).strip(), _MAX_ERROR_CHARS) or "no reason was given"
 
 
-def _offer(entries: Sequence[Entry]) -> str:
+def _offer(entries: Sequence[RankedSkill]) -> str:
     if not entries:
         return "There are no skills here."
     lines = [f"- {entry.name}: {_first_sentence(entry.text)}".rstrip(": ") for entry in entries[:_MAX_LISTED]]

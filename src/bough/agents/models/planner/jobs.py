@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bough.agents.models.planner.prompt import Prompt, clauses, read_prompt
-from bough.agents.models.planner.rank import Entry, best_fit
+from bough.agents.models.planner.rank import RankedSkill, best_fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Job:
     prompt: Prompt
 
 
-def find_jobs(entries: Sequence[Entry], message: str) -> list[Job]:
+def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
     """Return the jobs of `message` in order; none when nothing fits. No part that asks for something is passed over."""
     prompt = read_prompt(message)
     several = _split(entries, message)
@@ -27,7 +27,7 @@ def find_jobs(entries: Sequence[Entry], message: str) -> list[Job]:
     return [Job(skill=found.name, prompt=prompt)] if found else []
 
 
-def _split(entries: Sequence[Entry], message: str) -> list[Job]:
+def _split(entries: Sequence[RankedSkill], message: str) -> list[Job]:
     """Return one job a skill; none when a clause asks for what fits nothing, or the first asks for nothing."""
     parts: dict[str, list[str]] = {}
     skill = ""

@@ -9,17 +9,17 @@ from typing import cast
 
 from bough.agents.models.planner import answer
 from bough.agents.models.planner.jobs import find_jobs
-from bough.agents.models.planner.prompt import Command, Prompt, read_command, read_prompt
-from bough.agents.models.planner.rank import Entry, best_of
+from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
+from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_skill
-from bough.agents.models.planner.view import LOADERS, READER, RUNNER, Done, Turn
+from bough.agents.models.planner.view import LOADERS, READER, RUNNER, Done, PlannerTurn
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class PlannedCall:
     """A tool to call."""
 
     tool: str
@@ -42,24 +42,24 @@ class Choice:
     script: str = ""
 
 
-def plan(turn: Turn) -> Call | str:
+def plan(turn: PlannerTurn) -> PlannedCall | str:
     """Return the next call, or the answer. The same turn always gives the same step."""
     choices = _choose(turn)
-    if isinstance(choices, Call):
+    if isinstance(choices, PlannedCall):
         return _allowed(turn, choices)
     if isinstance(choices, str):
         return choices
     answers: dict[str, str] = {}
     for choice in choices:
         step = _use(turn, choice)
-        step = _allowed(turn, step) if isinstance(step, Call) else step
-        if isinstance(step, Call):
+        step = _allowed(turn, step) if isinstance(step, PlannedCall) else step
+        if isinstance(step, PlannedCall):
             return step
         answers[choice.skill] = step
     return answer.of_jobs(answers)
 
 
-def _choose(turn: Turn) -> list[Choice] | Call | str:
+def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
     prompt = read_prompt(turn.message)
     if command := read_command(turn.message):
         return _commanded(turn, command, prompt)
@@ -75,7 +75,7 @@ def _choose(turn: Turn) -> list[Choice] | Call | str:
     return choices or answer.nothing_fits(entries)
 
 
-def _commanded(turn: Turn, command: Command, prompt: Prompt) -> list[Choice] | str:
+def _commanded(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
     if command.error:
         return answer.unreadable_args(command)
     if command.name in turn.names or not turn.names:
@@ -84,22 +84,22 @@ def _commanded(turn: Turn, command: Command, prompt: Prompt) -> list[Choice] | s
     return answer.no_such_skill(command.name, near, turn.entries)
 
 
-def _active_name(turn: Turn, prompt: Prompt) -> str:
-    return best_of([Entry(name=skill.name, text=skill.text) for skill in turn.active], prompt.words).name
+def _active_name(turn: PlannerTurn, prompt: Prompt) -> str:
+    return best_of([RankedSkill(name=skill.name, text=skill.text) for skill in turn.active], prompt.words).name
 
 
-def _search(turn: Turn, prompt: Prompt) -> Call | None:
+def _search(turn: PlannerTurn, prompt: Prompt) -> PlannedCall | None:
     """Return the call that completes the catalogue; None when it is complete, or was completed in this turn."""
     if any(_done(turn, finder) for finder in _FINDERS):
         return None
     if "search_skills" in turn.tools and (words := (*prompt.words, *prompt.kinds)):
-        return Call(tool="search_skills", args={"query": " ".join(words)})
+        return PlannedCall(tool="search_skills", args={"query": " ".join(words)})
     if "list_skills" in turn.tools and not turn.entries:
-        return Call(tool="list_skills", args={})
+        return PlannedCall(tool="list_skills", args={})
     return None
 
 
-def _entries(turn: Turn) -> tuple[Entry, ...]:
+def _entries(turn: PlannerTurn) -> tuple[RankedSkill, ...]:
     """Return the catalogue with what was found in this turn; a description found replaces an empty one."""
     known = {entry.name: entry for entry in turn.entries}
     for done in turn.done:
@@ -108,39 +108,39 @@ def _entries(turn: Turn) -> tuple[Entry, ...]:
     return tuple(known.values())
 
 
-def _listed(result: Json) -> Iterator[Entry]:
+def _listed(result: Json) -> Iterator[RankedSkill]:
     """Yield the skills in what a finder returned: a list of objects with a name and a description."""
     for item in cast("list[Json]", result) if isinstance(result, list) else ():
         if isinstance(item, dict) and "name" in item:
             fields = cast("JsonObject", item)
-            yield Entry(name=str(fields["name"]), text=str(fields.get("description", "")))
+            yield RankedSkill(name=str(fields["name"]), text=str(fields.get("description", "")))
 
 
-def _use(turn: Turn, choice: Choice) -> Call | str:
+def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
     if ran := _done(turn, RUNNER, choice.skill):
         return answer.of_run(ran)
     if choice.script:
         return _run(choice)
     loaded = _loaded(turn, choice.skill)
     if loaded is None or isinstance(loaded, str):
-        return loaded or Call(tool=_loader(turn), args={"skill_name": choice.skill})
+        return loaded or PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill})
     if loaded.wanted:
         return answer.wants_inputs(choice.skill, loaded.wanted)
     if file := pick_file(loaded, turn.message):
         read = _done(turn, READER, choice.skill)
         args = {"skill_name": choice.skill, "path": file}
-        return answer.of_file(choice.skill, read) if read else Call(tool=READER, args=args)
+        return answer.of_file(choice.skill, read) if read else PlannedCall(tool=READER, args=args)
     if not loaded.scripts:
         return answer.of_text(choice.skill, pick_section(loaded, choice.prompt, skill=choice.skill))
     return _run(replace(choice, script=pick_script(loaded, choice.prompt)))
 
 
-def _run(choice: Choice) -> Call:
+def _run(choice: Choice) -> PlannedCall:
     args = {"skill_name": choice.skill, "script_path": choice.script, "args": list(choice.args)}
-    return Call(tool=RUNNER, args=args)
+    return PlannedCall(tool=RUNNER, args=args)
 
 
-def _loaded(turn: Turn, skill: str) -> Loaded | str | None:
+def _loaded(turn: PlannerTurn, skill: str) -> Loaded | str | None:
     """Return the skill as loaded in this turn, why loading failed, or None when it was not loaded yet."""
     for loader in LOADERS:
         if done := _done(turn, loader, skill):
@@ -149,17 +149,17 @@ def _loaded(turn: Turn, skill: str) -> Loaded | str | None:
     return read_skill(active.text) if active else None
 
 
-def _done(turn: Turn, tool: str, skill: str | None = None) -> Done | None:
+def _done(turn: PlannerTurn, tool: str, skill: str | None = None) -> Done | None:
     """Return this turn's last call of `tool`, for `skill` where one is given."""
     done = (done for done in reversed(turn.done) if done.tool == tool)
     return next((each for each in done if skill is None or each.args.get("skill_name") == skill), None)
 
 
-def _loader(turn: Turn) -> str:
+def _loader(turn: PlannerTurn) -> str:
     return next((loader for loader in LOADERS if loader in turn.tools), LOADERS[0])
 
 
-def _allowed(turn: Turn, call: Call) -> Call | str:
+def _allowed(turn: PlannerTurn, call: PlannedCall) -> PlannedCall | str:
     """Return `call`, or why it is not made: its tool is not offered, or it was made in this turn already."""
     if call.tool not in turn.tools:
         return answer.no_tool(call.tool, call.args)

@@ -78,7 +78,7 @@ _KINDS = {"md": "markdown", "yml": "yaml", "py": "python", "js": "javascript"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class PromptCommand:
     """A message that starts with `/name`; `error` says why its arguments could not be read."""
 
     name: str
@@ -116,16 +116,16 @@ def is_weak(word: str) -> bool:
     return word in _WEAK or word.isdigit()
 
 
-def read_command(message: str) -> Command | None:
+def read_command(message: str) -> PromptCommand | None:
     """Return the `/name args` that `message` starts with, its arguments split as a shell would; None without one."""
     found = _SLASH.match(message.lstrip())
     if found is None:
         return None
     rest = message.lstrip()[found.end() :]
     try:
-        return Command(name=found[1], args=tuple(shlex.split(rest)))
+        return PromptCommand(name=found[1], args=tuple(shlex.split(rest)))
     except ValueError as error:
-        return Command(name=found[1], error=str(error).lower())
+        return PromptCommand(name=found[1], error=str(error).lower())
 
 
 def read_prompt(message: str) -> Prompt:

@@ -16,7 +16,7 @@ _NAME_WEIGHT = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class RankedSkill:
     """Something with a name that can be chosen: a skill, a script, a section."""
 
     name: str
@@ -26,7 +26,7 @@ class Entry:
 class Index:
     """Entries in an in-memory FTS5 table, told apart by their place in the set; use it as a context manager."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[RankedSkill]) -> None:
         self._db = sqlite3.connect(":memory:")
         self._db.execute("CREATE VIRTUAL TABLE entry USING fts5(name, text, tokenize = 'porter unicode61')")
         rows = [(i, normalise(entry.name), normalise(entry.text)) for i, entry in enumerate(entries)]
@@ -50,7 +50,7 @@ class Index:
         return {word: frozenset(r for (r,) in self._db.execute(sql, (f'{{{columns}}} : "{word}"',))) for word in words}
 
 
-def best_fit(entries: Sequence[Entry], prompt: Prompt) -> Entry | None:
+def best_fit(entries: Sequence[RankedSkill], prompt: Prompt) -> RankedSkill | None:
     """Return the best of the entries that cover more than half of what the prompt asks for, None when none does.
 
     General words ask for nothing, and a file type counts only where it is covered: `sales.csv` speaks for a skill about
@@ -73,7 +73,7 @@ def best_fit(entries: Sequence[Entry], prompt: Prompt) -> Entry | None:
     return None
 
 
-def best_of(entries: Sequence[Entry], words: Iterable[str]) -> Entry:
+def best_of(entries: Sequence[RankedSkill], words: Iterable[str]) -> RankedSkill:
     """Return the entry nearest to `words`, the first when none shares a word; `entries` must not be empty."""
     with Index(entries) as index:
         return entries[next(iter(index.rank(words)), 0)]

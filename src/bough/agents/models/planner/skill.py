@@ -9,7 +9,7 @@ from html import unescape
 from pathlib import PurePosixPath
 
 from bough.agents.models.planner.prompt import Prompt, content_words
-from bough.agents.models.planner.rank import Entry, best_of
+from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.types import Json
 
 _SCRIPT = re.compile(r"(?<![\w/.-])(?:\./)?(scripts/[\w./-]*\w)")
@@ -68,14 +68,16 @@ def pick_file(loaded: Loaded, message: str) -> str:
 def pick_script(loaded: Loaded, prompt: Prompt) -> str:
     """Return the script whose path and surrounding text are nearest to `prompt`; the first named one on a tie."""
     words = (*prompt.words, *prompt.kinds)
-    return best_of([Entry(name=script, text=_around(loaded.text, script)) for script in loaded.scripts], words).name
+    return best_of(
+        [RankedSkill(name=script, text=_around(loaded.text, script)) for script in loaded.scripts], words
+    ).name
 
 
 def pick_section(loaded: Loaded, prompt: Prompt, *, skill: str) -> str:
     """Return the section of the instructions that is nearest to `prompt` apart from the skill's own name."""
     words = [word for word in prompt.words if word not in content_words(skill)]
     sections = [part.strip() for part in _HEADING.split(loaded.text) if part.strip()]
-    entries = [Entry(name=section.splitlines()[0], text=section) for section in sections]
+    entries = [RankedSkill(name=section.splitlines()[0], text=section) for section in sections]
     return best_of(entries, words).text if entries else ""
 
 

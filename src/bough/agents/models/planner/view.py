@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 
-from bough.agents.models.planner.rank import Entry
+from bough.agents.models.planner.rank import RankedSkill
 from bough.types import Json, JsonObject
 
 _CATALOG = re.compile(r"<available_skills\b.*?</available_skills>|<available_skills\s*/>", re.DOTALL)
@@ -72,7 +72,7 @@ class Used:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class PlannerTurn:
     """Everything the planner decides from.
 
     Attributes:
@@ -87,21 +87,21 @@ class Turn:
 
     message: str
     active: tuple[Active, ...] = ()
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[RankedSkill, ...] = ()
     names: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     done: tuple[Done, ...] = ()
     used: Used | None = None
 
 
-def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Turn:
+def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> PlannerTurn:
     """Return the turn that `messages` ends in. O(messages)."""
     start = _start(messages)
     prompts = list(_user_texts(messages[start:]))
     entries = read_catalog(_standing_text(messages, parameters))
     calls = list(_calls(messages))
     active = tuple(_active(list(_user_texts(messages[start : start + 1]))))
-    return Turn(
+    return PlannerTurn(
         message="\n".join(filter(None, map(_own_words, prompts))),
         active=active,
         entries=entries,
@@ -112,13 +112,13 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     )
 
 
-def read_catalog(text: str) -> tuple[Entry, ...]:
+def read_catalog(text: str) -> tuple[RankedSkill, ...]:
     """Return the entries of the last `<available_skills>` element in `text`; none when there is no readable one."""
     elements = _CATALOG.findall(text)
     return tuple(_entries(elements[-1])) if elements else ()
 
 
-def _entries(element: str) -> Iterator[Entry]:
+def _entries(element: str) -> Iterator[RankedSkill]:
     try:
         root = ElementTree.fromstring(element)  # noqa: S314 - starts at its root, so it can declare no entity
     except ElementTree.ParseError:
@@ -127,7 +127,7 @@ def _entries(element: str) -> Iterator[Entry]:
         name = (skill.findtext("name") or skill.get("name") or "").strip()
         description = skill.findtext("description") or skill.get("description") or skill.text or ""
         if name:
-            yield Entry(name=name, text=" ".join(description.split()))
+            yield RankedSkill(name=name, text=" ".join(description.split()))
 
 
 def _start(messages: Sequence[ModelMessage]) -> int:
