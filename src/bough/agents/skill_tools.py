@@ -26,7 +26,7 @@ from bough.skills import Skill, SkillRegistry
 from bough.skills.find.catalog import render_catalog
 from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
-from bough.skills.run.resources import nearest, read_resource
+from bough.skills.read.resources import nearest, read_resource
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
 from bough.types import Json, JsonObject
 

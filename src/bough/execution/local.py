@@ -12,9 +12,9 @@ from bough.cancellation import finished
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.process.process import run_process
+from bough.execution.process.result import timed_out_at_once
 from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan, plan
-from bough.execution.result import timed_out_at_once
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung
 from bough.execution.sandbox.rung import Rung, RungReport

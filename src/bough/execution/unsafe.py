@@ -15,13 +15,13 @@ from bough.cancellation import finished
 from bough.errors import InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
 from bough.execution.process.child import CONF, STATUS, Launch
+from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
+from bough.execution.process.result import timed_out_at_once
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
-from bough.execution.result import timed_out_at_once
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
-from bough.execution.sandbox.identity import Identity
 from bough.execution.sandbox.rung import INSIDE
 
 _log = logging.getLogger("bough.execution")

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from bough.errors import BoughError, LimitExceeded
 from bough.skills.model import Diagnostic, Skill
-from bough.skills.run.resources import read_resource, resolve
+from bough.skills.read.resources import read_resource, resolve
 
 EVALS = "evals/evals.json"
 QUERIES = (

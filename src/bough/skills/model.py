@@ -298,7 +298,7 @@ class Skill:
         """The files beside the instructions; the folder is walked once, O(files), bounded."""
         held: dict[str, Any] = self.__dict__
         if "_resources" not in held:
-            from bough.skills.run.resources import list_resources
+            from bough.skills.read.resources import list_resources
 
             held["_resources"] = Resources() if self.folder is None else list_resources(self.folder)
         return held["_resources"]

@@ -21,7 +21,7 @@ from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata
 from bough.skills.read.fields import unsafe_name
 from bough.skills.read.parse import read_skill
-from bough.skills.run.resources import nearest
+from bough.skills.read.resources import nearest
 from bough.skills.trust.trust import TrustStore, carries_code
 
 

@@ -20,17 +20,17 @@ from typing import Any, Final
 from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.process.cgroup import Group, LateGroup, memory_group_of
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected, opened
+from bough.execution.process.identity import Identity, free_uid
 from bough.execution.process.process import prepare
+from bough.execution.process.result import result_of, timed_out_at_once
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
-from bough.execution.result import result_of, timed_out_at_once
 from bough.execution.sandbox.bubblewrap import configuration
-from bough.execution.sandbox.cgroup import Group, LateGroup, memory_group_of
-from bough.execution.sandbox.identity import Identity, free_uid
 from bough.execution.sandbox.rung import INSIDE
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 

@@ -1,1 +1,1 @@
-"""Child processes: started, watched, limited, and what they wrote collected."""
+"""Processes of a run: as whom and with what they start, their limits, their network, their end and their result."""

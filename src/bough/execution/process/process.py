@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from bough.cancellation import finished
 from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected
+from bough.execution.process.identity import Identity
+from bough.execution.process.proxy import AllowListProxy
+from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.result import result_of
-from bough.execution.sandbox.cgroup import LateGroup
-from bough.execution.sandbox.identity import Identity
-from bough.execution.sandbox.proxy import AllowListProxy
 
 
 async def run_process(

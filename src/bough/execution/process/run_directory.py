@@ -8,9 +8,9 @@ import threading
 from itertools import count
 
 from bough.execution.base import ExecutionLimits
+from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
 from bough.execution.process.files import remove_tree
 from bough.execution.process.janitor import Janitor
-from bough.execution.sandbox.cgroup import Group, Hierarchy, usable_hierarchy
 
 
 class Shelf:

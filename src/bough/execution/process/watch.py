@@ -9,11 +9,11 @@ import asyncio
 import os
 from typing import Final
 
+from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess
 from bough.execution.process.files import opened, size_bytes
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.sandbox.cgroup import LateGroup
 
 SECONDS: Final = 0.05
 """How often it looks."""

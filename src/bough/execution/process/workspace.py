@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import ExecutorError
+from bough.execution.process.cgroup import Group
 from bough.execution.process.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
+from bough.execution.process.identity import Identity, uncounted
 from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan
-from bough.execution.sandbox.cgroup import Group
-from bough.execution.sandbox.identity import Identity, uncounted
 
 
 @dataclass(frozen=True)

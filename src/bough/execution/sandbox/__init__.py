@@ -1,1 +1,1 @@
-"""What keeps a run away from the machine: namespaces, Landlock, system-call filter, user, control group, network."""
+"""What keeps a run away from the machine: namespaces, Landlock, the system-call filter."""

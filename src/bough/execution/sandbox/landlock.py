@@ -16,11 +16,11 @@ from pathlib import Path
 
 from bough.execution.base import Isolation
 from bough.execution.process.child import CONF, STATUS, Launch
+from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
-from bough.execution.sandbox.identity import Identity, identity_for
 from bough.execution.sandbox.rung import INSIDE, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 

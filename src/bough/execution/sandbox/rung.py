@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from bough.execution.base import Isolation
 from bough.execution.process.child import Launch
+from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.sandbox.identity import Identity
 
 INSIDE: Final = str(Path(__file__).parent.parent / "inside")
 """The folder of the programs that run on the other side."""

@@ -20,15 +20,15 @@ from typing import Final
 from bough.cancellation import finished
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
+from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
 from bough.execution.process.process import in_group
+from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below, watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.result import result_of
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
-from bough.execution.sandbox.cgroup import LateGroup
 from bough.execution.warm.zygote import Key, key_of
 
 MAX_KEPT: Final = 8

@@ -10,11 +10,11 @@ from typing import Final
 from bough.cancellation import finished
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
+from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.result import result_of
 from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, key_of
 
 MAX_KEPT: Final = 8

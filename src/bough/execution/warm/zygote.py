@@ -18,14 +18,14 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from bough.execution.base import ExecutionLimits
+from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import remove_tree
+from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
-from bough.execution.sandbox.cgroup import LateGroup
-from bough.execution.sandbox.identity import Identity
 
 START_SECONDS: Final = 20.0
 CONTROL: Final = "{control}"

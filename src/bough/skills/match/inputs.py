@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bough.errors import InvalidInput
 from bough.skills.model import InputMetadata
-from bough.skills.run.resources import nearest
+from bough.skills.read.resources import nearest
 
 ARGUMENTS = "ARGUMENTS"
 """What `/name` was followed by, as a whole; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""

@@ -1,1 +1,1 @@
-"""Skill files as data: lenient and strict reading, and what is repaired."""
+"""Skills as data: lenient and strict reading, what is repaired, and the files beside the instructions."""

@@ -1,1 +1,1 @@
-"""What a skill brings at run time: scripts, resources, MCP servers, tools."""
+"""What a skill brings at run time: scripts, MCP servers, tools."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from bough.errors import BoughError, InvalidInput
 from bough.skills.model import Skill
 from bough.skills.read.fields import as_text
-from bough.skills.run.resources import read_resource
+from bough.skills.read.resources import read_resource
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

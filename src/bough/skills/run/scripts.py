@@ -22,9 +22,9 @@ from typing import Any, Literal, TypeAlias
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, File, Mount, Network
 from bough.skills.model import Skill
+from bough.skills.read.resources import list_resources, nearest, resolve
 from bough.skills.run.arguments import BadArguments, argv_of
 from bough.skills.run.pep723 import inline_metadata
-from bough.skills.run.resources import list_resources, nearest, resolve
 
 ErrorCode: TypeAlias = Literal[
     "MISSING_SKILL_NAME",

@@ -14,7 +14,7 @@ from typing import Any, cast
 from bough.errors import InvalidInput, NotFound
 from bough.skills.find.discover import Root, skill_files
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.run.resources import walk_files
+from bough.skills.read.resources import walk_files
 
 NAME = "skills.lock"
 _VERSION = 1

@@ -12,7 +12,7 @@ from bough.errors import StoreError
 from bough.skills.find.discover import skill_files
 from bough.skills.find.places import project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.run.resources import walk_files
+from bough.skills.read.resources import walk_files
 
 _CODE_ENDINGS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat", ".exe")
 _CODE_FILES = frozenset({".mcp.json", "mcp.json", "hooks.json", "package.json", "pyproject.toml", "Makefile"})
