@@ -14,8 +14,8 @@ from typing import Final
 
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
-from bough.execution.process.files import split_name
-from bough.execution.process.proxy import PORT, DomainRule
+from bough.execution.domain_rule import PORT, DomainRule
+from bough.execution.file_name import split_name
 from bough.execution.value_types import check_kinds
 
 WORK: Final = "/work"

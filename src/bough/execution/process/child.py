@@ -36,6 +36,9 @@ CONF: Final = "{conf}"
 STATUS: Final = "{status}"
 """Stands for the number of the status socket in an argument list."""
 
+CONTROL: Final = "{control}"
+"""Stands for the number of the control socket in an argument list."""
+
 _MAX_REPORT_BYTES = 4096
 
 

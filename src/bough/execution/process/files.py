@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
 
-from bough.errors import InvalidInput
 from bough.execution.base import ExecutionLimits, File
+from bough.execution.file_name import split_name
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """How a folder is opened: as a folder, never through a link."""
@@ -26,31 +26,6 @@ MAX_ENTRIES = 20_000
 
 Print = tuple[int, int, int, int, int]
 """What tells one state of a file from another: inode, size, mtime, ctime, mode."""
-
-
-def split_name(name: str, *, what: str = "file name") -> list[str]:
-    """Return the parts of a relative path.
-
-    Raises:
-        InvalidInput: It is empty, absolute, too long, has half a surrogate pair, a NUL, a backslash, an empty part, `.`
-            or `..`.
-    """
-    parts = name.split("/")
-    bad = not name or "\0" in name or "\\" in name or not 0 < _size_bytes(name) <= 1024
-    if bad or any(part in ("", ".", "..") or _size_bytes(part) > 255 for part in parts):
-        raise InvalidInput(
-            f"The {what} {name[:200]!a} is not a plain relative path.",
-            hint="Use forward slashes, no leading slash, no '..', no backslash, at most 1024 bytes.",
-        )
-    return parts
-
-
-def _size_bytes(name: str) -> int:
-    """Return how long a name is for the system; 0 when it cannot be one, because of half a surrogate pair."""
-    try:
-        return len(os.fsencode(name))
-    except UnicodeEncodeError:
-        return 0
 
 
 @contextmanager

@@ -15,15 +15,14 @@ from pathlib import PurePosixPath
 
 from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
-from bough.execution.process.child import CONF, STATUS, Launch, readable
+from bough.execution.domain_rule import PORT
+from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
 from bough.execution.process.identity import Identity, free_uid, identity_for, uncounted
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
-from bough.execution.process.proxy import PORT
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.sandbox.rung import INSIDE, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
-from bough.execution.warm.zygote import CONTROL
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _PROBE_SECONDS = 10.0

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import ChildProcess, Launch
+from bough.execution.process.child import CONTROL, ChildProcess, Launch
 from bough.execution.process.files import remove_tree
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import Shelf
@@ -28,9 +28,6 @@ from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
 START_SECONDS: Final = 20.0
-CONTROL: Final = "{control}"
-"""Stands for the number of the control socket in an argument list."""
-
 Key = tuple[Any, ...]
 
 
