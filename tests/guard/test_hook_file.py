@@ -10,6 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput
 from bough.guard import HookKind, HookSet
+from bough.guard.hook_file import load_hooks
 
 GROUP = [{"matcher": "Bash", "hooks": [{"type": "command", "command": "check.sh", "timeout": 5}]}]
 
@@ -18,7 +19,7 @@ def load(tmp_path: Path, value: Any, name: str = "hooks.json") -> HookSet:
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(value if isinstance(value, str) else json.dumps(value))
-    return HookSet.load(file)
+    return load_hooks(file)
 
 
 @pytest.mark.parametrize("value", [{"hooks": {"PreToolUse": GROUP}}, {"PreToolUse": GROUP}, {"pre_tool_use": GROUP}])
@@ -63,7 +64,7 @@ def test_a_settings_file_may_hold_other_things(tmp_path: Path) -> None:
 
 
 def test_no_file_is_no_hook(tmp_path: Path) -> None:
-    assert HookSet.load(tmp_path / "missing" / "hooks.json") == HookSet()
+    assert load_hooks(tmp_path / "missing" / "hooks.json") == HookSet()
 
 
 @pytest.mark.parametrize(
@@ -100,4 +101,4 @@ def test_a_broken_file_is_refused_by_name(value: Any, tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "hooks.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput):
-        HookSet.load(tmp_path / "hooks.json")
+        load_hooks(tmp_path / "hooks.json")

@@ -51,11 +51,12 @@ class RuleOptions:
         Raises:
             InvalidInput: A value, or a file of hooks that counts, is not right.
         """
-        from bough.guard import HookSet, find_hooks, policy_named
+        from bough.guard import find_hooks, policy_named
+        from bough.guard.hook_file import load_hooks
         from bough.skills import TrustStore
 
         home = settings.home
-        own = HookSet.load(home / "hooks.json")
+        own = load_hooks(home / "hooks.json")
 
         return {
             "confirmation_policy": policy_named(settings.policy if self.policy is None else self.policy),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bough.errors import InvalidInput
-from bough.guard.hooks import Hook, HookKind
+from bough.guard.hooks import Hook, HookKind, HookSet
 from bough.types import Json, JsonObject
 
 MAX_BYTES = 1 << 20
@@ -18,16 +18,18 @@ PROJECT_FILES = (".bough/hooks.json", ".openhands/hooks.json", ".claude/settings
 _HINT = 'the shape is {"hooks": {"PreToolUse": [{"matcher": "*", "hooks": [{"type": "command", "command": "…"}]}]}}'
 
 
-def load_hooks(path: Path) -> tuple[tuple[Hook, ...], tuple[str, ...]]:
-    """Return the hooks of a file and what was left out of it; nothing when there is no file.
+def load_hooks(path: Path) -> HookSet:
+    """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if there is no file.
+
+    What was left out of it is in the notes.
 
     Raises:
-        InvalidInput: It cannot be read, is no JSON of this shape, or holds a hook that is wrong.
+        InvalidInput: The file cannot be read or a hook in it is wrong; a guard that is half there is none.
     """
     data = _read(path)
     notes: list[str] = []
     hooks = tuple(hook for name, groups in _sections(data, path) for hook in _section(name, groups, path, notes))
-    return hooks, tuple(notes)
+    return HookSet(hooks, tuple(notes))
 
 
 def _read(path: Path) -> JsonObject:

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from bough.errors import InvalidInput
-from bough.guard.hook_file import PROJECT_FILES
+from bough.guard.hook_file import PROJECT_FILES, load_hooks
 from bough.guard.hooks import Hook, HookSet
 from bough.skills import TrustStore
 from bough.skills.find.places import project_root
@@ -53,7 +53,7 @@ class Agreed:
         """Return what one would agree to now. O(bytes of the files)."""
         file = project / name
         try:
-            hooks = HookSet.load(file).hooks
+            hooks = load_hooks(file).hooks
         except InvalidInput:
             hooks = ()  # it says so when it is read for good, which is when it is trusted
         files = tuple(islice(_distinct(file, _named_by(hooks, project)), MAX_FILES + 1))
@@ -77,11 +77,11 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
     Raises:
         InvalidInput: A file that counts is wrong.
     """
-    found = HookSet.load(home / "hooks.json")
+    found = load_hooks(home / "hooks.json")
     for agreed in project_hooks(project):
         file = agreed.project / agreed.name
         if agreed.digest and trust.remembers(project, agreed.key, agreed.digest):
-            hooks = HookSet.load(file)
+            hooks = load_hooks(file)
             found = found.narrowed(replace(hooks, hooks=tuple(replace(each, agreed=agreed) for each in hooks.hooks)))
         else:
             note = f"the hooks of {file} are not asked: `bough skills trust` trusts them as they are now"
@@ -99,7 +99,7 @@ def _may_hold_hooks(file: Path) -> bool:
     if not file.is_file():
         return False
     try:
-        found = HookSet.load(file)
+        found = load_hooks(file)
     except InvalidInput:
         return True
     return bool(found.hooks or found.notes)

@@ -13,16 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from bough.errors import InvalidInput
 from bough.guard.hook_command import command_answer, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
 from bough.guard.request import names_of
 from bough.types import Json, JsonObject
-
-if TYPE_CHECKING:
-    from bough.guard.hook_trust import Agreed
 
 EVENT_OUTPUT = 4 << 10
 """Characters of a hook's output that its event keeps."""
@@ -81,6 +78,14 @@ class HookInput:
         return told | ({"source": self.source} if self.source else {})
 
 
+class Agreement(Protocol):
+    """What a person agreed to who trusted a project's hooks."""
+
+    def holds(self) -> bool:
+        """Whether all of it is still as it was. Reads files."""
+        ...
+
+
 HookFunction: TypeAlias = Callable[[JsonObject], Any]
 """Takes the payload; returns (or awaits to) None, a `HookAnswer`, or a JSON object as a command would print it."""
 
@@ -111,7 +116,7 @@ class Hook:
     waits: bool = True
     outside: bool = True
     source: str = ""
-    agreed: Agreed | None = None
+    agreed: Agreement | None = None
 
     def __post_init__(self) -> None:
         if bool(self.command.strip()) == (self.function is not None):
@@ -205,17 +210,6 @@ class HookSet:
 
     hooks: tuple[Hook, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @classmethod
-    def load(cls, path: Path) -> HookSet:
-        """Return the hooks of a file (`hooks.json`, or a `settings.json` with a `hooks` key); none if there is no file.
-
-        Raises:
-            InvalidInput: The file cannot be read or a hook in it is wrong; a guard that is half there is none.
-        """
-        from bough.guard.hook_file import load_hooks
-
-        return cls(*load_hooks(path))
 
     def narrowed(self, other: HookSet) -> HookSet:
         """Return both sets together, each hook once: the more are asked, the less is let through."""

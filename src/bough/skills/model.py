@@ -11,11 +11,16 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+
+from bough.errors import InvalidInput
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builtin", "code"]
 SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent"]
+
+MAX_FILE_BYTES = 1 << 20
+"""What is ever read of one file."""
 
 
 class Diagnostic(NamedTuple):
@@ -203,6 +208,28 @@ class Document:
     sha256: str
     truncated: bool = False
 
+    @classmethod
+    def of(cls, body: str, data: bytes) -> Document:
+        """Return the instructions that a file's text and bytes make."""
+        return cls(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
+
+
+@runtime_checkable
+class SkillLoader(Protocol):
+    """Reads what a skill's file and folder hold besides the frontmatter, when it is first asked for."""
+
+    def read_document(self, path: Path) -> Document:
+        """Return the instructions of a file.
+
+        Raises:
+            SkillRefused: It has gone, or cannot be read any more.
+        """
+        ...
+
+    def list_resources(self, folder: Path) -> Resources:
+        """Return the files beside the instructions. O(files), bounded."""
+        ...
+
 
 class _LazyContent:
     """`Skill.content`: the text given in code, else the file's, read when first asked for and then kept."""
@@ -233,6 +260,7 @@ class Skill:
         source: The root it was found under.
         invocable: Whether a model may load it by itself (`disable-model-invocation`).
         hooks: Whether it declares hooks.
+        loader: Reads its file and folder; what `read_skill` returns has one.
     """
 
     name: str
@@ -253,6 +281,7 @@ class Skill:
     keywords: tuple[str, ...] = ()
     invocable: bool = True
     hooks: bool = False
+    loader: SkillLoader | None = field(default=None, repr=False, compare=False)
 
     @property
     def document(self) -> Document:
@@ -267,11 +296,17 @@ class Skill:
         return held["_document"]
 
     def _read(self) -> Document:
-        from bough.skills.read.parse import document_of, read_document
-
         if unhashed := self.__dict__.pop("_unhashed", None):
-            return document_of(*unhashed)
-        return document_of("", b"") if self.path is None else read_document(self.path)
+            return Document.of(*unhashed)
+        return Document.of("", b"") if self.path is None else self._loader().read_document(self.path)
+
+    def _loader(self) -> SkillLoader:
+        if self.loader is None:
+            raise InvalidInput(
+                f"the skill {self.name!r} was made in code and cannot read {self.path}",
+                hint="get it with read_skill(path), or give its content and no path",
+            )
+        return self.loader
 
     @property
     def body(self) -> str:
@@ -298,9 +333,8 @@ class Skill:
         """The files beside the instructions; the folder is walked once, O(files), bounded."""
         held: dict[str, Any] = self.__dict__
         if "_resources" not in held:
-            from bough.skills.read.resources import list_resources
-
-            held["_resources"] = Resources() if self.folder is None else list_resources(self.folder)
+            folder = self.folder
+            held["_resources"] = Resources() if folder is None else self._loader().list_resources(folder)
         return held["_resources"]
 
     @property

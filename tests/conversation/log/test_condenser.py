@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from bough.conversation.log.condenser import KeepFirstCondenser, NoCondenser, Size, SummarizingCondenser, stretch
 from bough.conversation.log.view import View, response_json
+from bough.conversation.run.ask import summarize
 from bough.errors import InvalidInput
 from bough.events.model import Event, ModelResponded, SkillActivated, ToolReturned, UserMessage
 from bough.testing import ScriptedModel
@@ -90,7 +91,7 @@ async def test_the_middle_is_left_out_when_it_is_too_much() -> None:
 async def test_a_model_makes_the_summary() -> None:
     view = view_of(log(10))
     model = ScriptedModel(["they asked and were answered"])
-    condenser = SummarizingCondenser(model=model, max_tokens=100)
+    condenser = SummarizingCondenser(model=model, max_tokens=100, summarize=summarize)
     assert await condenser.condense(view, Size(messages=40, tokens=100)) is None
     condensed = await condenser.condense(view, Size(messages=40, tokens=101))
     assert condensed is not None

@@ -1,9 +1,8 @@
-"""The contract of a renderer, and which one is used."""
+"""The contract of a renderer."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -70,21 +69,6 @@ class Renderer(Protocol):
     def busy(self, what: str) -> AbstractContextManager[None]:
         """Show, for the length of a `with` block, that something is going on."""
         ...
-
-
-def renderer_for(*, json: bool) -> Renderer:
-    """Return the renderer for this process's streams: JSON when asked for, colours only on a terminal."""
-    if json:
-        from bough.cli.render.json import JsonRenderer
-
-        return JsonRenderer(sys.stdout)
-    if wants_colour(sys.stdout) or wants_colour(sys.stderr):
-        from bough.cli.render.rich import RichRenderer
-
-        return RichRenderer(sys.stdout, sys.stderr)
-    from bough.cli.render.plain import PlainRenderer
-
-    return PlainRenderer(sys.stdout, sys.stderr)
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -5,17 +5,21 @@ Source: OpenHands' condensers (`keep_first`, a summarizing model), as events ins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from bough.errors import InvalidInput
-from bough.events.model import Condensed
+from bough.events.model import Condensed, Usage
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model
 
     from bough.conversation.log.view import Shown, View
+
+Summarize: TypeAlias = "Callable[[Model, Sequence[ModelMessage]], Awaitable[tuple[str, Usage]]]"
+"""Returns a model's summary of messages, and what making it consumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +80,14 @@ class SummarizingCondenser:
         model: Makes the summary; None uses the conversation's own.
         max_events: Messages the model may see before they are condensed.
         max_tokens: Tokens of a request before it is condensed; None sets no bound.
+        summarize: Asks the model. Without it, as without a model, nothing is condensed; a run gives both.
     """
 
     model: Model | None = None
     max_events: int = 120
     max_tokens: int | None = None
     keep_first: int = 2
+    summarize: Summarize | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self.max_events, self.keep_first)
@@ -97,11 +103,9 @@ class SummarizingCondenser:
             return None
         keep_last = min(self.max_events, size.messages) // 2
         middle = stretch(view.shown, keep_first=self.keep_first, keep_last=keep_last)
-        if not middle or self.model is None:
+        if not middle or self.model is None or self.summarize is None:
             return None
-        from bough.conversation.run.ask import summarize
-
-        summary, usage = await summarize(self.model, [shown.message for shown in middle])
+        summary, usage = await self.summarize(self.model, [shown.message for shown in middle])
         text = f"[Summary of {len(middle)} earlier messages]\n{summary}"
         return Condensed(start=middle[0].start, stop=middle[-1].stop, summary=text, usage=usage)
 

@@ -20,6 +20,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.parts import Surroundings
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules
+from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.run_logging import logged_run
@@ -129,7 +130,7 @@ class Runner:
         model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
         condenser = _with_model(self._rules.condenser, model)
         if isinstance(condenser, NoCondenser):
-            condenser = SummarizingCondenser(model=model)
+            condenser = _with_model(SummarizingCondenser(), model)
         await self._journal.catch_up()
         async with held_lease(self._surroundings.store, self._journal.cid) as lease:
             return await condense(self._journal.leased(lease.generation), condenser, force=True)
@@ -191,7 +192,7 @@ class Runner:
 
 
 def _with_model(condenser: Condenser, model: Any) -> Condenser:
-    """Return the condenser; one that summarizes and has no model of its own uses the conversation's."""
-    if isinstance(condenser, SummarizingCondenser) and condenser.model is None:
-        return replace(condenser, model=model)
-    return condenser
+    """Return the condenser; one that summarizes can ask, and without a model of its own uses the conversation's."""
+    if not isinstance(condenser, SummarizingCondenser):
+        return condenser
+    return replace(condenser, model=condenser.model or model, summarize=condenser.summarize or summarize)

@@ -5,7 +5,6 @@ A file that cannot be a skill is a refusal with diagnostics; it never harms its 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -14,15 +13,22 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from bough.errors import InvalidInput
-from bough.skills.model import Diagnostic, Document, Scope, Skill, SkillMetadata, is_skill_file
+from bough.skills.model import (
+    MAX_FILE_BYTES,
+    Diagnostic,
+    Document,
+    Resources,
+    Scope,
+    Skill,
+    SkillMetadata,
+    is_skill_file,
+)
 from bough.skills.read import fields as read
 from bough.skills.read.encoding import decode
-from bough.skills.read.frontmatter import Split, load, load_yaml, plain_fields, split
+from bough.skills.read.frontmatter import Split, load, load_yaml, split
+from bough.skills.read.plain import plain_fields
 
 Mode: TypeAlias = Literal["lenient", "strict"]
-
-MAX_FILE_BYTES = 1 << 20
-"""What is ever read of one file."""
 
 MAX_HEADER_CHARACTERS = 64 << 10
 HEAD_BYTES = 4096
@@ -193,12 +199,21 @@ def read_document(path: Path) -> Document:
     data, notes = read_bounded(path)
     if data is None:
         raise SkillRefused(path, _placed(notes, path))
-    return document_of(split(decode(data)[0]).body, data)
+    return Document.of(split(decode(data)[0]).body, data)
 
 
-def document_of(body: str, data: bytes) -> Document:
-    """Return the instructions that a file's text and bytes make."""
-    return Document(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
+class FileSkillLoader:
+    """Reads skills from their files and folders."""
+
+    def read_document(self, path: Path) -> Document:
+        """Return the instructions of a file. Raises: see `read_document`."""
+        return read_document(path)
+
+    def list_resources(self, folder: Path) -> Resources:
+        """Return the files of a skill's folder."""
+        from bough.skills.read.resources import list_resources
+
+        return list_resources(folder)
 
 
 def skill_file(path: Path) -> Path:
@@ -289,6 +304,7 @@ def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[S
         keywords=_keywords(values),
         invocable=not read.truth(values.get("disable-model-invocation")),
         hooks=not read.is_nothing(values.get("hooks")),
+        loader=FileSkillLoader(),
     )
     return skill, notes
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from bough.skills.model import Diagnostic
-from bough.skills.read.frontmatter import Fields, plain_value
+from bough.skills.read.plain import Fields, plain_value
 
 _MAX_DEPTH = 4
 _ENTRY = re.compile(r"([A-Za-z_][\w-]*|\"[^\"\n]*\"|'[^'\n]*')[ \t]*:(?:[ \t]+(.*)|$)")
