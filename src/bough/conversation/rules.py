@@ -9,6 +9,7 @@ from uuid import UUID
 
 from bough.config import Settings
 from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
+from bough.conversation.log.state import State
 from bough.errors import InvalidInput
 from bough.guard import (
     AllowList,
@@ -153,6 +154,32 @@ class Rules:
         )
         kept = given.secrets.narrowed(recorded.get("secrets") or ())
         return replace(found.narrowed(given), condenser=found.condenser, secrets=kept)
+
+
+class RulesInForce:
+    """The rules of a conversation now: what its log says, narrowed by what this object was given.
+
+    Called at every step and before every effect; parsed anew only when the recorded rules have changed.
+    """
+
+    def __init__(self, state: State, given: Rules) -> None:
+        self._state = state
+        self._given = given
+        self._recorded: JsonObject | None = None
+        self._rules = given
+
+    def __call__(self) -> Rules:
+        """Return them. O(1) while the log says the same.
+
+        Raises:
+            InvalidInput: The log names hooks or an analyzer that were not given here.
+        """
+        recorded = self._state.policies
+        if recorded is not self._recorded:
+            if recorded != self._recorded:
+                self._rules = Rules.resumed(recorded, self._given)
+            self._recorded = recorded
+        return self._rules
 
 
 def _require_hooks(recorded: list[Any], given: HookSet) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,7 @@ from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.errors import Conflict, StoreError
 from bough.events.lease import held_lease
-from bough.events.model import Event
+from bough.events.model import Event, PauseRequested, StateChanged, UserMessage
 from bough.events.sqlite import SqliteEventStore
 from bough.guard import AlwaysConfirm
 from bough.testing import ScriptedModel, tool_call
@@ -241,10 +241,10 @@ async def counting(tmp_path: Path) -> AsyncIterator[Counting]:
 async def test_a_cancellation_during_any_append_ends_in_order(
     counting: Counting, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Running, response and 2 calls; 2 results; answer; finished: cancelled during each, nothing is done twice."""
+    """Running, response and 2 calls; 2 results; answer and end: cancelled during each, nothing is done twice."""
     tasks = asyncio.all_tasks()
     monkeypatch.setattr(write_buffer, "LINGER_SECONDS", 60)
-    for point in range(4):
+    for point in range(3):
         ran: list[int] = []
 
         async def act(n: int, ran: list[int] = ran) -> str:
@@ -432,3 +432,105 @@ async def test_a_store_that_fails_while_tools_run_ends_them(settings: Any, tmp_p
     interrupted = [k for k in await kinds(conversation) if k == "ToolInterrupted"]
     assert len(interrupted) == 2
     await store.aclose()
+
+
+# What a review knew, and what others wrote before the call could start.
+
+
+class Intruder(SqliteEventStore):
+    """The real store; once `intrude` is set, the next append that starts a call or ends a run finds others first."""
+
+    intrude: Callable[[UUID], Awaitable[None]] | None = None
+
+    async def append(self, cid: UUID, events: Sequence[Event], **kwargs: Any) -> int:
+        if self.intrude is not None and {event.kind for event in events} & {"ToolCalled", "ModelResponded"}:
+            intrude, self.intrude = self.intrude, None
+            await intrude(cid)
+        return await super().append(cid, events, **kwargs)
+
+
+@pytest.fixture
+async def intruder(tmp_path: Path) -> AsyncIterator[Intruder]:
+    opened = await Intruder.open(tmp_path / "log.db")
+    assert isinstance(opened, Intruder)
+    yield opened
+    await opened.aclose()
+
+
+async def intruded(
+    intruder: Intruder, settings: Any, workspace: Path, *events: Event, calls: int = 1
+) -> tuple[AsyncConversation, list[int]]:
+    """A conversation whose second step makes calls; the events land between their review and their start."""
+    ran: list[int] = []
+
+    async def intrude(cid: UUID) -> None:
+        await SqliteEventStore.append(intruder, cid, events)
+
+    async def begin() -> str:
+        """Begin."""
+        intruder.intrude = intrude
+        return "begun"
+
+    async def act(n: int) -> str:
+        """Act."""
+        ran.append(n)
+        return f"acted {n}"
+
+    model = ScriptedModel([tool_call("begin"), [tool_call("act", n=n) for n in range(calls)], "done"])
+    spec = AgentSpec(model=model, tools=(begin, act), skills=())
+    conversation = await AsyncConversation.create(spec, workspace=workspace, store=intruder, settings=settings)
+    await conversation.send_message("go")
+    return conversation, ran
+
+
+async def test_a_policy_that_comes_between_review_and_start_is_obeyed(
+    intruder: Intruder, settings: Any, tmp_path: Path
+) -> None:
+    stricter = StateChanged(changes={"policies": {"policy": AlwaysConfirm().to_json()}})
+    conversation, ran = await intruded(intruder, settings, tmp_path, stricter, calls=3)
+    result = await conversation.run()
+    assert (result.status, ran) == ("waiting_for_confirmation", [])
+    assert len(conversation.state.waiting) == 3
+    recorded = await kinds(conversation)
+    assert recorded.count("ToolCalled") == 1
+    assert recorded.count("ModelResponded") == 2, "the response is kept"
+    await conversation.approve()
+    assert (await conversation.run()).status == "finished"
+    assert sorted(ran) == [0, 1, 2]
+
+
+async def test_a_pause_that_comes_between_review_and_start_is_obeyed(
+    intruder: Intruder, settings: Any, tmp_path: Path
+) -> None:
+    conversation, ran = await intruded(intruder, settings, tmp_path, PauseRequested(by="another"), calls=2)
+    assert (await conversation.run()).status == "paused"
+    assert ran == []
+    assert (await kinds(conversation)).count("ToolCalled") == 1
+    assert (await conversation.run()).status == "finished"
+    assert sorted(ran) == [0, 1]
+
+
+async def test_what_controls_nothing_costs_no_second_review(intruder: Intruder, settings: Any, tmp_path: Path) -> None:
+    conversation, ran = await intruded(intruder, settings, tmp_path, StateChanged(changes={"tags": {"a": "b"}}))
+    assert (await conversation.run()).status == "finished"
+    assert ran == [0]
+    assert conversation.tags == {"a": "b"}
+    recorded = await kinds(conversation)
+    assert recorded.count("ToolCalled") == recorded.count("ModelResponded") - 1 == 2
+
+
+async def test_a_message_at_the_very_end_is_answered_by_the_run(
+    intruder: Intruder, settings: Any, tmp_path: Path
+) -> None:
+    model = ScriptedModel(["one", "two"])
+    spec = AgentSpec(model=model, skills=())
+    conversation = await AsyncConversation.create(spec, workspace=tmp_path, store=intruder, settings=settings)
+    await conversation.send_message("go")
+
+    async def intrude(cid: UUID) -> None:
+        await SqliteEventStore.append(intruder, cid, [UserMessage.text("and this?")])
+
+    intruder.intrude = intrude
+    result = await conversation.run()
+    assert (result.status, result.output, model.requests) == ("finished", "two", 2)
+    assert (await kinds(conversation))[-1] == "StateChanged"

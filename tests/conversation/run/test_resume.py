@@ -85,7 +85,7 @@ ROUNDS = [
     [tool_call("act", n=5), tool_call("act", n=6)],
     "done",
 ]
-APPENDS = 3 * 2 + 1 + 1 + 1
+APPENDS = 3 * 2 + 1 + 1
 """Three times a response with its two calls, and two results; a condensation; the answer; finished."""
 
 

@@ -11,7 +11,7 @@ from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Audience, Delta, Update
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
-from bough.conversation.log.write_buffer import Staging, Writer
+from bough.conversation.log.write_buffer import Condition, Staging, Writer
 from bough.events.model import Event
 from bough.events.store import EventStore
 from bough.guard import MaskStream, Secrets
@@ -111,6 +111,27 @@ class Journal:
         """
         batch = self._staging.add(self._writer, self._masked(events), expected_head=expected_head)
         await self._staging.written(batch)
+
+    @property
+    def controls(self) -> int:
+        """How many events of others have been folded that control a run: rules, decisions on calls, pauses."""
+        return self._staging.controls
+
+    async def append_while(self, condition: Condition, *events: Event) -> bool:
+        """Append events unless something that precedes them in the log makes `condition` false; durable when True.
+
+        The compare-and-set of this log: `condition` is asked of `state` as it is right before the events, now and
+        again whenever others were faster. False: nothing was written, and `state` holds what they wrote.
+
+        Raises:
+            Conflict: The lease was lost.
+            StoreError: The store could not write.
+        """
+        if not condition():
+            return False
+        batch = self._staging.add(self._writer, self._masked(events), condition=condition)
+        await self._staging.written(batch)
+        return batch.withdrawn.isdisjoint(event.id for event in events)
 
     def leased(self, generation: int) -> Journal:
         """Return this journal as its runner uses it: what it appends is refused once another has taken over.

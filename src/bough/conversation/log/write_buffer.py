@@ -3,6 +3,11 @@
 What is staged is written by the next `settled` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
 that whoever watches sees it soon. Batches are written one after the other, in their order. When another process has
 appended in between, or a batch fails, the fold goes back to what is durable and on from there.
+
+Some events hold only as long as what came before them has not changed: that a call may start, that a run is at its end.
+They carry a condition on the fold, and are written by compare-and-set: the batch names the head it was folded behind.
+Where others were faster, their events are folded in before it, the condition is asked again, and an event whose
+condition no longer holds is withdrawn; the rest of its batch is written all the same.
 """
 
 from __future__ import annotations
@@ -18,8 +23,19 @@ from uuid import UUID
 from bough.cancellation import finished
 from bough.conversation.log.fold import Fold, Mark
 from bough.conversation.log.listeners import Audience
+from bough.errors import Conflict
 from bough.events.codec import encode
-from bough.events.model import Event, SkillActivated, UserMessage
+from bough.events.model import (
+    Event,
+    PauseRequested,
+    SkillActivated,
+    StateChanged,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    UserMessage,
+)
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 
@@ -42,6 +58,24 @@ class Writer:
     failure: BaseException | None = None
 
 
+Condition = Callable[[], bool]
+"""Asked of the fold as it is right before an event: may the event still be written there? Has no effects."""
+
+_CONTROLLING = frozenset({"policies", "agent", "instructions", "approved", "edited", "waiting", "adopted"})
+"""Keys of `StateChanged` that say under which rules a call runs, or whether it does."""
+
+
+def is_control(event: Event) -> bool:
+    """Whether an event changes under which rules calls run, or decides one, or asks the run to stop."""
+    match event:
+        case StateChanged():
+            return not _CONTROLLING.isdisjoint(event.changes)
+        case PauseRequested() | ToolRejected() | ToolReturned() | ToolFailed() | ToolInterrupted():
+            return True
+        case _:
+            return False
+
+
 @dataclass(eq=False)
 class Write:
     """Events that become durable together.
@@ -49,6 +83,8 @@ class Write:
     Attributes:
         mark: The fold before them.
         full: Whether nothing can be added any more.
+        conditions: By event id, of the events that are written only while their condition holds.
+        withdrawn: Ids of the events that are not written, because theirs did not.
     """
 
     writer: Writer
@@ -57,13 +93,23 @@ class Write:
     expected_head: int | None = None
     full: bool = False
     events: list[Event] = field(default_factory=list[Event])
+    conditions: dict[UUID, Condition] = field(default_factory=dict[UUID, Condition])
+    withdrawn: set[UUID] = field(default_factory=set[UUID])
+
+    @property
+    def expects(self) -> int | None:
+        """The head that the log must have for the batch to be written; None where any will do."""
+        return self.mark.head if self.conditions else self.expected_head
 
 
 class Staging:
     """The way of one conversation's events into its log, shared by all who append to it in this process.
 
     Attributes:
-        watchers: Told of each event when it is first folded, durable or not, and once.
+        watchers: Told of each event when it is first folded, durable or not, and once; of one with a condition when
+            it is durable.
+        controls: How many events that control a run have been folded which the holder of the lease did not write.
+            A review of a call is out of date when this has moved.
     """
 
     def __init__(self, store: EventStore, cid: UUID, fold: Fold, audience: Audience) -> None:
@@ -75,6 +121,7 @@ class Staging:
         self._batches: deque[Write] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.controls = 0
 
     @property
     def durable(self) -> int:
@@ -87,8 +134,18 @@ class Staging:
         staged = (event for batch in self._batches for event in batch.events)
         return any(isinstance(event, UserMessage | SkillActivated) for event in staged)
 
-    def add(self, writer: Writer, events: Sequence[Event], *, expected_head: int | None = None) -> Write:
+    def add(
+        self,
+        writer: Writer,
+        events: Sequence[Event],
+        *,
+        expected_head: int | None = None,
+        condition: Condition | None = None,
+    ) -> Write:
         """Fold events and have them written; O(len(events)).
+
+        Args:
+            condition: They are written only while it holds; it has to hold now. See `Write.withdrawn`.
 
         Raises:
             CorruptLog: An event does not say what its kind says; nothing is staged.
@@ -110,8 +167,13 @@ class Staging:
         if not batch.events:
             self._batches.append(batch)
         batch.events += events
-        for event in events:
-            self._tell(event)
+        if condition is not None:
+            batch.conditions |= {event.id: condition for event in events}
+        else:
+            for event in events:
+                self._tell(event)
+        if writer.generation is None:
+            self._count_controls(events)
         if self._writing is None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._start)
         return batch
@@ -155,6 +217,7 @@ class Staging:
                     return False
                 if stored.seq == self._fold.state.head:
                     self._fold.apply(stored.event)
+                    self._count_controls([stored.event])
                     self._tell(stored.event)
                     self._audience.tell(stored)
         return not self._batches
@@ -185,10 +248,7 @@ class Staging:
     async def _write_batch(self, batch: Write) -> None:
         batch.full = True
         try:
-            head = await self._store.append(
-                self._cid, batch.events, generation=batch.writer.generation, expected_head=batch.expected_head
-            )
-            between = await self._since(batch, head)
+            between = await self._append(batch)
             self._landed(batch, between)
         except BaseException as error:  # raised where the events are awaited, or by what the writer stages next
             self._failed(batch, error)
@@ -196,6 +256,34 @@ class Staging:
                 raise
         else:
             batch.done.set_result(None)
+
+    async def _append(self, batch: Write) -> list[StoredEvent] | None:
+        """Append a batch, and return what the log has since its mark where others have appended too; None otherwise."""
+        while batch.events:
+            try:
+                head = await self._store.append(
+                    self._cid, batch.events, generation=batch.writer.generation, expected_head=batch.expects
+                )
+            except Conflict as error:
+                if not batch.conditions or "expected_head" not in error.details:
+                    raise
+                log = [stored async for stored in self._store.read(self._cid, batch.mark.head)]
+                if any(stored.id == batch.events[0].id for stored in log):
+                    return log  # written after all: the answer to an earlier attempt was lost
+                self._let_precede(batch, log)
+            else:
+                return await self._since(batch, head)
+        return None
+
+    def _let_precede(self, batch: Write, log: Sequence[StoredEvent]) -> None:
+        """Fold what others appended before the first batch, and withdraw what no longer holds behind it."""
+        self._fold.back_to(batch.mark)
+        for stored in log:
+            self._fold.apply(stored.event)
+            self._tell(stored.event)
+            self._audience.tell(stored)
+        self._count_controls([stored.event for stored in log])
+        self._stage_again()
 
     async def _since(self, batch: Write, head: int) -> list[StoredEvent] | None:
         """Return what the log has since the batch's mark where others have appended as well; None otherwise."""
@@ -205,6 +293,9 @@ class Staging:
 
     def _landed(self, batch: Write, log: list[StoredEvent] | None) -> None:
         self._batches.popleft()
+        for event in batch.events:
+            if event.id in batch.conditions:
+                self._tell(event)
         if log is None:
             for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
                 self._audience.tell(_stored(seq, event))
@@ -214,6 +305,7 @@ class Staging:
         for stored in log:
             self._fold.apply(stored.event)
             if stored.id not in own:
+                self._count_controls([stored.event])
                 self._tell(stored.event)
             self._audience.tell(stored)
         self._stage_again()
@@ -231,10 +323,22 @@ class Staging:
             each.done.exception()  # looked at: it is raised where the batch is awaited, if it is
 
     def _stage_again(self) -> None:
-        """Fold what is still on its way anew, after what is durable."""
+        """Fold what is still on its way anew, after what is durable; what no longer holds there is withdrawn."""
         for batch in self._batches:
             batch.mark = self._fold.mark()
-            self._apply(batch.events)
+            kept: list[Event] = []
+            for event in batch.events:
+                condition = batch.conditions.get(event.id)
+                if condition is not None and not condition():
+                    del batch.conditions[event.id]
+                    batch.withdrawn.add(event.id)
+                    continue
+                self._fold.apply(event)
+                kept.append(event)
+            batch.events[:] = kept
+
+    def _count_controls(self, events: Sequence[Event]) -> None:
+        self.controls += sum(is_control(event) for event in events)
 
     def _apply(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from bough.agents.skill_tools import SKILL_TOOLS
 from bough.conversation.log.condenser import Condenser, Size
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import ToolCall
+from bough.conversation.rules import Rules
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.step import REMINDER, Stop
 from bough.conversation.run.stuck import StuckDetector
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
-from bough.guard import AllowList, Guard, Limits, Review, ToolRequest
+from bough.guard import AllowList, Guard, Review, ToolRequest
 from bough.guard.limits import check
 from bough.types import Clock, JsonObject
 
@@ -33,15 +35,14 @@ class Supervisor:
         journal: Journal,
         recorder: Recorder,
         *,
-        guard: Guard,
-        limits: Limits,
+        rules: Callable[[], Rules],
         condenser: Condenser,
         clock: Clock,
     ) -> None:
         self._journal = journal
         self._recorder = recorder
-        self._guard = guard
-        self._limits = limits
+        self._rules = rules
+        recorder.review_again = self.review_again
         self._condenser = condenser
         self._clock = clock
         self._started = clock.monotonic()
@@ -55,9 +56,12 @@ class Supervisor:
         self._stuck.apply(event)
 
     async def before_request(self) -> Stop:
-        """Stop for a pause, a limit or a circle; condense what has grown too long."""
-        if self._journal.state.pausing:
+        """Stop for a pause, a call that waits, a limit or a circle; condense what has grown too long."""
+        state = self._journal.state
+        if state.pausing:
             return "paused"
+        if state.waiting:
+            return "waiting_for_confirmation"
         if stop := await self._over_limit(self._iterations):
             return stop
         if stop := await self._circles():
@@ -76,26 +80,45 @@ class Supervisor:
         waiting: dict[str, JsonObject] = {}
         events: list[Event] = []
         for call in state.open_calls:
-            review = await self._review(call)
-            events += review.events
-            if review.risk is not None:
-                self._recorder.risks[call.id] = review.risk.value
-            if review.context:
-                events.append(UserMessage.text(review.context, sender="hook"))
-            if review.decision == "reject":
-                events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
-            elif review.decision == "confirm":
-                waiting[call.id] = _asked(call, review)
+            reviewed, asked = await self._decide(call)
+            events += reviewed
+            if asked is not None:
+                waiting[call.id] = asked
         if waiting:
-            events.append(StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting}))
+            events.append(_wait_for(waiting))
         self._journal.stage(*events)  # written with the calls, before any of them runs
         return "waiting_for_confirmation" if waiting else None
+
+    async def review_again(self, id: str) -> bool:
+        """Review a call once more, by what the log says now, and say whether it may start."""
+        state = self._journal.state
+        call = state.calls.get(id)
+        if call is None or call.outcome is not None or state.pausing or id in state.waiting:
+            return False
+        events, asked = await self._decide(call)
+        if asked is not None:
+            events.append(_wait_for({**state.waiting, id: asked}))
+        self._journal.stage(*events)
+        return asked is None and call.outcome is None
+
+    async def _decide(self, call: ToolCall) -> tuple[list[Event], JsonObject | None]:
+        """Review a call; return what to record, and what a person is told where it has to wait for one."""
+        self._recorder.reviewed[call.id] = self._journal.controls  # before the review: what comes during it counts
+        review = await self._review(call)
+        events: list[Event] = list(review.events)
+        if review.risk is not None:
+            self._recorder.risks[call.id] = review.risk.value
+        if review.context:
+            events.append(UserMessage.text(review.context, sender="hook"))
+        if review.decision == "reject":
+            events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
+        return events, _asked(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:
         """Let stop hooks send the agent back to work."""
         if self._sent_back >= MAX_SENT_BACK:
             return
-        verdict = await self._guard.on_stop()
+        verdict = await self.guard().on_stop()
         events: list[Event] = list(verdict.events)
         if verdict.decision == "deny":
             self._sent_back += 1
@@ -104,7 +127,7 @@ class Supervisor:
 
     async def _over_limit(self, iterations: int) -> Stop:
         elapsed = self._clock.monotonic() - self._started
-        reached = check(self._limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
+        reached = check(self._rules().limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
         if reached is None:
             return None
         self._journal.stage(reached)
@@ -122,16 +145,21 @@ class Supervisor:
         self._journal.stage(UserMessage.text(NUDGE.format(pattern=found.pattern), sender=REMINDER))
         return None
 
-    def _present_guard(self) -> Guard:
+    def guard(self) -> Guard:
+        """Return the guard by the rules in force now."""
+        state = self._journal.state
+        return replace(self._rules().guard(self._journal.cid, state.workspace), settled=self._journal.settled)
+
+    def _guard_of_calls(self) -> Guard:
         """Return the guard with what the skills in use let be called; their own files and scripts always may."""
-        allowed = self._journal.state.allowed_tools
+        guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
-            return self._guard
-        return replace(self._guard, allow_list=self._guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
+            return guard
+        return replace(guard, allow_list=guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
 
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
-        review = await self._present_guard().review(request, approved=call.approved)
+        review = await self._guard_of_calls().review(request, approved=call.approved)
         if call.carried and not call.approved and review.decision == "run":
             return replace(review, decision="confirm", by="fork", reason="it was called before the fork")
         return review
@@ -152,6 +180,10 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
         return False
     await journal.append(condensed)
     return True
+
+
+def _wait_for(waiting: dict[str, JsonObject]) -> StateChanged:
+    return StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting})
 
 
 def _asked(call: ToolCall, review: Review) -> JsonObject:

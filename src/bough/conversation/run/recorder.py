@@ -59,19 +59,27 @@ LONG_SECONDS = 0.05
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
 
+ReviewAgain = Callable[[str], Awaitable[bool]]
+"""Reviews the call with this id by what the log says now, and says whether it may start."""
+
 
 class Recorder(AbstractCapability[ToolContext]):
     """Writes a run into its journal, and answers from it what it already holds.
 
     Attributes:
         risks: What the review said of each call, by its id.
+        reviewed: `Journal.controls` at the review of each call, by id: where it has moved, the review is out of date.
+        deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
         seen: How many events the next request shows, apart from results, which always reach the model.
     """
 
-    def __init__(self, journal: Journal, guard: Guard, *, cache_key: str = "", streams: bool = True) -> None:
+    def __init__(
+        self, journal: Journal, guard: Callable[[], Guard], *, cache_key: str = "", streams: bool = True
+    ) -> None:
         """Record into `journal`.
 
         Args:
+            guard: Gives the guard by the rules in force now.
             cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
             streams: The model can stream, so that its text can be published as it comes.
         """
@@ -80,6 +88,9 @@ class Recorder(AbstractCapability[ToolContext]):
         self._settings: dict[str, Any] = {"openai_prompt_cache_key": cache_key} if cache_key else {}
         self._streams = streams
         self.risks: dict[str, RiskName] = {}
+        self.reviewed: dict[str, int] = {}
+        self.deferred: set[str] = set()
+        self.review_again: ReviewAgain | None = None
         self.seen = 0
 
     async def wrap_model_request(
@@ -117,19 +128,12 @@ class Recorder(AbstractCapability[ToolContext]):
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
         """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
-        known = self._journal.state.calls.get(call.tool_call_id)
-        if known is not None and known.outcome is not None:
-            return _answer(known.outcome)
-        self._journal.stage(
-            ToolCalled(
-                tool_call_id=call.tool_call_id,
-                tool=call.tool_name,
-                arguments=_arguments(args),
-                risk=self.risks.get(call.tool_call_id),
-                idempotent=bool((tool_def.metadata or {}).get("idempotent")),
-            )
-        )
-        await self._journal.settled()  # with those of the other calls of the response
+        if not await self._start(call, tool_def, args):
+            known = self._journal.state.calls.get(call.tool_call_id)
+            if known is not None and known.outcome is not None:
+                return _answer(known.outcome)
+            self.deferred.add(call.tool_call_id)
+            return None  # nobody sees it: the run stops before the next request
         started = time.monotonic()
         outcome = await self._outcome(call, args, handler)
         self._journal.stage(outcome)
@@ -137,6 +141,31 @@ class Recorder(AbstractCapability[ToolContext]):
             await self._journal.settled()
         self._journal.stage(*await self._after(call, args, outcome))
         return _answer(outcome)
+
+    async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
+        """Record that a call starts, durably, with the other calls of its response; False where it may not start.
+
+        The append holds only under the rules of the review. Where somebody changed them, decided the call or asked for
+        a pause in between, in whatever process, the call is reviewed again before anything starts.
+        """
+        event = ToolCalled(
+            tool_call_id=call.tool_call_id,
+            tool=call.tool_name,
+            arguments=_arguments(args),
+            risk=self.risks.get(call.tool_call_id),
+            idempotent=bool((tool_def.metadata or {}).get("idempotent")),
+        )
+
+        def holds() -> bool:
+            known = self._journal.state.calls.get(call.tool_call_id)
+            is_open = known is None or known.outcome is None
+            return is_open and self.reviewed.get(call.tool_call_id) == self._journal.controls
+
+        while not await self._journal.append_while(holds, event):
+            if self.review_again is None or not await self.review_again(call.tool_call_id):
+                return False
+            event = event.model_copy(update={"risk": self.risks.get(call.tool_call_id)})
+        return True
 
     async def _outcome(
         self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
@@ -162,7 +191,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Tell the hooks, and return what they said for the log and the model."""
-        if not self._guard.hooks.ask_at(HookKind.POST_TOOL_USE):
+        if not self._guard().hooks.ask_at(HookKind.POST_TOOL_USE):
             return []
         request = ToolRequest(
             id=call.tool_call_id,
@@ -170,7 +199,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard.after(request, outcome_part(outcome).content)
+        verdict = await self._guard().after(request, outcome_part(outcome).content)
         said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
         return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
 
@@ -192,7 +221,7 @@ class Recorder(AbstractCapability[ToolContext]):
         """Record outcomes of calls that never reached their tool: unknown names, arguments that do not fit."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
-            if call is not None and call.outcome is None:
+            if call is not None and call.outcome is None and call.id not in self.deferred:
                 self._journal.stage(
                     ToolFailed(
                         tool_call_id=part.tool_call_id,

@@ -19,7 +19,7 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Summarizing
 from bough.conversation.log.journal import Journal
 from bough.conversation.parts import Surroundings
 from bough.conversation.result import RunResult
-from bough.conversation.rules import Rules
+from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
@@ -109,13 +109,11 @@ class Runner:
         """Run the loop and return the status to leave with."""
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
-        guard = replace(rules.guard(journal.cid, journal.state.workspace), settled=journal.settled)
-        recorder = Recorder(journal, guard, cache_key=str(self._root), streams=can_stream(model))
+        in_force = RulesInForce(journal.state, rules)
+        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), streams=can_stream(model))
         condenser = _with_model(rules.condenser, model)
-        supervisor = Supervisor(
-            journal, recorder, guard=guard, limits=rules.limits, condenser=condenser, clock=SystemClock()
-        )
-        loop = Loop(agent, journal, self._context(), recorder, supervisor)
+        supervisor = Supervisor(journal, recorder, rules=in_force, condenser=condenser, clock=SystemClock())
+        loop = Loop(agent, journal, self._context(), recorder, supervisor, self._finish)
         journal.watchers.append(supervisor.watch)
         try:
             with Agent.using_thread_executor(threads()):  # a tool that blocks for ever keeps no program from ending
@@ -155,6 +153,13 @@ class Runner:
             active_skills=lambda: self._journal.state.active_skills,
             secrets=self._rules.secrets.for_script,
             timeout_seconds=self._surroundings.settings.timeout_seconds,
+        )
+
+    async def _finish(self) -> bool:
+        """Write down that the run is finished, unless a message came first: it is seen by the run, or finds none."""
+        state = self._journal.state
+        return await self._journal.append_while(
+            lambda: not state.has_work, StateChanged(changes={"status": "finished"})
         )
 
     async def _leave(self, status: Status) -> None:

@@ -7,6 +7,7 @@ each step has at least one, and so is seen at the next step.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pydantic_ai import Agent
@@ -66,12 +67,19 @@ class Loop:
         deps: ToolContext,
         recorder: Recorder,
         checks: Checks,
+        finish: Callable[[], Awaitable[bool]],
     ) -> None:
+        """Drive a run of `agent`.
+
+        Args:
+            finish: Writes down that the run is finished, unless there is work again; says whether it did.
+        """
         self._agent = agent
         self._journal = journal
         self._deps = deps
         self._recorder = recorder
         self._checks = checks
+        self._finish = finish
         self._empty = 0
         self.steps = 0
 
@@ -90,8 +98,7 @@ class Loop:
                 if stop := await self._stretch():
                     return stop
             await self._checks.at_end()
-            await self._journal.catch_up()
-            if not self._journal.state.has_work:
+            if await self._finish():
                 return "finished"
 
     async def _close_lost_calls(self) -> None:
