@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, get_args
+from uuid import UUID
 
 import pydantic_core
 from pydantic import TypeAdapter, ValidationError
 
-from bough.errors import CorruptLog
-from bough.events.model import BaseEvent, Event
-from bough.events.record import StoredEvent
-from bough.types import JsonObject
+from bough.errors import CorruptLog, StoreError
+from bough.events.model import BaseEvent, Event, FinishReason
+from bough.types import Json, JsonObject
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 _IN_COLUMNS = {"id", "kind", "ts"}
 
+_VERSIONS: Mapping[str, int] = {
+    event.model_fields["kind"].default: event.VERSION for event in get_args(get_args(Event)[0])
+}
+
 Upcaster = Callable[[JsonObject], JsonObject]
-UPCASTERS: Mapping[tuple[str, int], Upcaster] = {}
+
+
+def _lift(payload: JsonObject) -> JsonObject:
+    """Return a payload as the next version, whose new fields have defaults that say what the old one meant."""
+    return payload | {"schema_version": payload.get("schema_version", 1) + 1}
+
+
+def _lift_response(payload: JsonObject) -> JsonObject:
+    """Return a response of version 1 with the finish reason that the provider gave, `stop` where there was none."""
+    response: JsonObject = payload.get("response") or {}
+    reason: Json = response.get("finish_reason")
+    known = reason if reason in get_args(FinishReason) else "stop"
+    return _lift(payload) | {"finish_reason": known, "partial": False}
+
+
+UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
+    ("UserMessage", 1): _lift,
+    ("ModelResponded", 1): _lift_response,
+    ("ToolCalled", 1): _lift,
+    ("ToolReturned", 1): _lift,
+    ("ToolFailed", 1): _lift,
+    ("SkillActivated", 1): _lift,
+    ("TaskLinked", 1): _lift,
+    ("PauseRequested", 1): _lift,
+}
 """(kind, version) -> a function that lifts a payload of that version to the next one."""
 
 
@@ -33,25 +62,34 @@ def encode(event: BaseEvent) -> bytes:
         return pydantic_core.to_json(_without_surrogates(plain), inf_nan_mode="constants")
 
 
-def decode(stored: StoredEvent) -> Event:
-    """Return the typed event.
+def decode(seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> Event:
+    """Return the typed event of a row.
 
     Raises:
+        StoreError: It was written by a newer version of bough.
         CorruptLog: The payload is no JSON, or not what its kind says.
     """
+    place = {"event": str(id), "seq": seq, "kind": kind}
     try:
-        payload = pydantic_core.from_json(stored.raw)
+        payload = pydantic_core.from_json(raw)
         version = payload.get("schema_version", 1)
-        while (upcaster := UPCASTERS.get((stored.kind, version))) is not None:
+        known = _VERSIONS.get(kind)
+        if known is None or version > known:
+            raise StoreError(
+                f"event {id} (seq {seq}, {kind}, version {version}) was written by a newer bough",
+                hint="upgrade bough",
+                details=place | {"version": version, "known": known},
+            )
+        while (upcaster := UPCASTERS.get((kind, version))) is not None:
             payload = upcaster(payload)
             version = payload["schema_version"]
-        payload |= {"id": stored.id, "kind": stored.kind, "ts": stored.ts}
+        payload |= {"id": id, "kind": kind, "ts": ts}
         return _EVENT.validate_python(payload)
     except (ValueError, ValidationError, AttributeError, TypeError) as error:
         raise CorruptLog(
-            f"event {stored.id} (seq {stored.seq}, {stored.kind}) cannot be read: {error}",
-            hint="it may come from a newer version of bough; `bough doctor` checks the whole store",
-            details={"event": str(stored.id), "seq": stored.seq, "kind": stored.kind},
+            f"event {id} (seq {seq}, {kind}) cannot be read: {error}",
+            hint="`bough doctor` checks the whole store",
+            details=place,
         ) from error
 
 
@@ -61,7 +99,7 @@ def stub(kind: str, raw: bytes) -> bytes:
     Tool calls keep their id and tool, so that every rendered history still matches each call once.
     """
     payload = _object(raw)
-    kept = {key: payload[key] for key in _KEPT & payload.keys()}
+    kept = {key: payload[key] for key in (_KEPT | _KEPT_OF_KIND.get(kind, set())) & payload.keys()}
     return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erased_message(kind, payload))
 
 
@@ -104,6 +142,22 @@ _KEPT = {
     "start",
     "stop",
 }
+_KEPT_OF_KIND: Mapping[str, set[str]] = {
+    "UserMessage": {"tasks"},
+    "ModelResponded": {"finish_reason", "partial"},
+    "ToolReturned": {"shown", "tasks"},
+    "ToolFailed": {"shown", "tasks"},
+    "TaskLinked": {"background"},
+    "PauseRequested": {"now"},
+    "TaskChanged": {"state", "attempt", "result_bytes", "message"},
+    "TaskNoted": {"event_type"},
+    "TaskEnded": {"state", "result_bytes"},
+    "Imported": {"count", "signer", "trusted", "bundle"},
+    "UsageAdded": {"purpose"},
+    "RequestRetried": {"attempt", "attempts", "wait_seconds"},
+    "FilesKept": {"files", "bytes", "added", "changed", "removed", "skipped_count", "unsettled", "seconds"},
+    "CheckRan": {"passed", "timed_out", "seconds"},
+}
 _ERASED: Mapping[str, JsonObject] = {
     "UserMessage": {"content": [{"type": "text", "text": ERASED}]},
     "ToolReturned": {"result": ERASED},
@@ -115,6 +169,11 @@ _ERASED: Mapping[str, JsonObject] = {
     "ErrorRaised": {"message": ERASED},
     "SkillSkipped": {"name": ERASED, "message": ERASED},
     "StuckDetected": {"pattern": ERASED},
+    "OutputGiven": {"data": ERASED, "output_type": ERASED},
+    "RequestRetried": {"error": ERASED, "model": ERASED},
+    "RulesChanged": {"paths": [], "hashes": []},
+    "FilesKept": {"tree": None, "before": None},
+    "CheckRan": {"command": ERASED, "exit_code": None},
 }
 
 
@@ -148,11 +207,6 @@ def _object(raw: bytes) -> JsonObject:
     except ValueError:
         return {}
     return payload if isinstance(payload, dict) else {}  # pyright: ignore[reportUnknownVariableType]
-
-
-def as_json(stored: StoredEvent) -> JsonObject:
-    """Return a stored event as one flat JSON object; see `StoredEvent.as_json`."""
-    return stored.as_json()
 
 
 def _without_surrogates(value: Any) -> Any:

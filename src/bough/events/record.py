@@ -125,11 +125,12 @@ class StoredEvent(EventTuple):
         """The typed event, decoded on first use and kept.
 
         Raises:
+            StoreError: It was written by a newer version of bough.
             CorruptLog: The payload is not what its kind says.
         """
         from bough.events.codec import decode
 
-        return decode(self)
+        return decode(self.seq, self.id, self.kind, self.ts, self.raw)
 
     def as_json(self) -> JsonObject:
         """The event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs.

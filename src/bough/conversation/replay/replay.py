@@ -19,7 +19,6 @@ from bough.conversation.log.view import response_of
 from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedTurn, Score
 from bough.errors import BoughError
 from bough.events import open_store
-from bough.events.codec import as_json
 from bough.events.model import ModelResponded, ToolCalled, ToolRejected
 from bough.events.record import StoredEvent
 from bough.execution.base import CodeExecutor
@@ -244,7 +243,7 @@ def _spec(recorded: AsyncConversation) -> AgentSpec:
 
 
 def _comparable(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:
-    return [(stored.seq, _stable(_placeless(as_json(stored)))) for stored in events if stored.kind in COMPARED]
+    return [(stored.seq, _stable(_placeless(stored.as_json()))) for stored in events if stored.kind in COMPARED]
 
 
 def _placeless(event: JsonObject) -> JsonObject:
