@@ -212,7 +212,7 @@ def _cwd(request: CodeExecutionInput) -> str:
 
 
 def _env(request: CodeExecutionInput) -> dict[str, str]:
-    """Return the whole environment of the program: four names, and what the request adds."""
+    """Return the whole environment of the program: a few names, and what the request adds."""
     for name, value in request.env.items():
         if not _ENV_NAME.match(name):
             raise InvalidInput(
@@ -220,6 +220,8 @@ def _env(request: CodeExecutionInput) -> dict[str, str]:
             )
         _check_text(value, "environment value")
     base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+    # Behind Landlock the host's /etc/gitconfig is denied rather than absent, which git takes for an error.
+    base["GIT_CONFIG_NOSYSTEM"] = "1"
     if request.network.domains:
         proxy = f"http://127.0.0.1:{PORT}"
         base |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "http_proxy": proxy, "https_proxy": proxy}

@@ -142,8 +142,11 @@ def _program(plan: Plan) -> dict[str, object]:
 
 
 def _others_reach(path: str) -> bool:
-    """Whether everyone may pass through the folders above `path`."""
-    return all(os.stat(folder).st_mode & 0o001 for folder in Path(path).parents)
+    """Whether everyone may pass through the folders above `path`; one that is missing is told when it is used."""
+    try:
+        return all(os.stat(folder).st_mode & 0o001 for folder in Path(path).parents)
+    except FileNotFoundError:
+        return False
 
 
 def _package_folder() -> str | None:
