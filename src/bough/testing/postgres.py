@@ -24,6 +24,11 @@ DURABLE: Mapping[str, str] = {"fsync": "on"}
 _START_SECONDS = 60
 
 
+def missing() -> str:
+    """Return why there can be no server here; empty when there can, or when BOUGH_TEST_POSTGRES names one."""
+    return "" if os.environ.get("BOUGH_TEST_POSTGRES") or _find_bin_folder() else "Postgres is not installed"
+
+
 @contextmanager
 def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     """Run a server and give its URL. As root it runs as `postgres` or `nobody`, since a server refuses to be root.
@@ -31,7 +36,9 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
     Raises:
         Unavailable: Postgres is not installed.
     """
-    bin_folder = _bin_folder()
+    bin_folder = _find_bin_folder()
+    if bin_folder is None:
+        raise Unavailable("Postgres is not installed", hint="apt-get install postgresql, or set BOUGH_TEST_POSTGRES")
     with tempfile.TemporaryDirectory(prefix="bough-postgres-") as name:
         folder, port, as_user = Path(name), _free_port(), _user()
         if as_user:
@@ -58,14 +65,14 @@ def drop_schema(url: str, schema: str) -> None:
         db.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
 
 
-def _bin_folder() -> Path:
+def _find_bin_folder() -> Path | None:
     found = shutil.which("pg_ctl")
     places = [Path(found).resolve().parent] if found else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
     for place in places:
         if (place / "initdb").exists() and (place / "postgres").exists():
             return place
-    raise Unavailable("Postgres is not installed", hint="install the package `postgresql`, or set BOUGH_TEST_POSTGRES")
+    return None
 
 
 def _user() -> dict[str, Any]:
