@@ -1,18 +1,33 @@
-"""What every test has: asyncio for async tests, a home folder of its own, no keys and no settings from outside."""
+"""What every test has: asyncio for async tests, a home folder of its own, no keys and no settings from outside.
+
+For the run as a whole: tests of a component that this machine does not have are left out (under `CI` they fail), and a
+run that does not end is ended. Source: decision 0013.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bough.testing.postgres import postgres_server
+from bough.execution.sandbox.bubblewrap import BubblewrapRung
+from bough.execution.sandbox.landlock import LandlockRung
+from bough.execution.sandbox.rung import Rung
+from bough.testing import docker_engine
+from bough.testing import postgres as postgres_testing
 
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile(
@@ -23,6 +38,174 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell that ignores it; commands under test would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Lack(NamedTuple):
+    """Why a component cannot be used on this machine, and how to get it; both empty when it can be used."""
+
+    reason: str = ""
+    install: str = ""
+
+
+def _check_rung(rung: Rung) -> Lack:
+    report = asyncio.run(rung.probe())
+    return Lack() if report.works else Lack(report.missing, report.install or "a kernel that has it switched on")
+
+
+def _check_node() -> Lack:
+    # The folders that scripts in a sandbox are given as their PATH; a node elsewhere does not help.
+    found = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
+    return Lack() if found else Lack("node is not installed", "apt-get install nodejs")
+
+
+COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
+    "bubblewrap": lambda: _check_rung(BubblewrapRung()),
+    "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
+    "landlock": lambda: _check_rung(LandlockRung()),
+    "node": _check_node,
+    "postgres": lambda: Lack(postgres_testing.missing(), "apt-get install postgresql, or set BOUGH_TEST_POSTGRES"),
+}
+"""What some tests need beside Python: a test says so with the marker `needs`, or by a fixture of the table below."""
+
+NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
+    "bubblewrap": "bubblewrap",
+    "container_engine": "docker",
+    "namespaces": "bubblewrap",
+    "postgres": "postgres",
+    "sandlock": "landlock",
+    "stateful": "bubblewrap",
+    "zygote": "bubblewrap",
+}
+
+_lacks = pytest.StashKey[dict[str, Lack]]()
+_left_out = pytest.StashKey[Counter[str]]()
+_begun = pytest.StashKey[float]()
+_stderr = pytest.StashKey[int]()
+
+
+def _find_lacks(config: pytest.Config) -> dict[str, Lack]:
+    """Return what this machine lacks, by component.
+
+    The workers of one run are told by the process that starts them, since they must agree on the list of tests.
+    """
+    if _lacks not in config.stash:
+        told: dict[str, list[str]] | None = getattr(config, "workerinput", {}).get("lacks")
+        found = {name: check() for name, check in COMPONENTS.items()} if told is None else told
+        config.stash[_lacks] = {name: Lack(*lack) for name, lack in found.items() if lack[0]}
+    return config.stash[_lacks]
+
+
+def _components_of(item: pytest.Item) -> set[str]:
+    marked = {name for marker in item.iter_markers("needs") for name in marker.args}
+    if unknown := marked - COMPONENTS.keys():
+        raise pytest.UsageError(f"{item.nodeid} needs {', '.join(unknown)}, which COMPONENTS does not list")
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return marked | {NEEDED_BY_FIXTURES[name] for name in fixtures if name in NEEDED_BY_FIXTURES}
+
+
+@pytest.hookimpl(trylast=True)  # after the choice by -m and -k, so that only tests of this run are counted
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests whose component is not there; under `CI` they stay, and fail at their start."""
+    config.stash[_left_out] = Counter()
+    components = {item: _components_of(item) for item in items}
+    if os.environ.get("CI") or not any(components.values()):
+        return
+    lacks = _find_lacks(config)
+    dropped: list[pytest.Item] = []
+    for item in items:
+        if lacking := sorted(components[item] & lacks.keys()):
+            config.stash[_left_out][lacking[0]] += 1
+            dropped.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in set(dropped)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail what is here although its component is not, which is so under `CI` only."""
+    if components := _components_of(item):
+        lacks = _find_lacks(item.config)
+        for name in sorted(components & lacks.keys()):
+            pytest.fail(f"{name} is needed: {lacks[name].reason} ({lacks[name].install})", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker: report what was left out to the process that prints the summary."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash.get(_left_out, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker left out, all the same; past the limit of the run no other worker takes its place."""
+    if time.time() > node.config.stash[_begun] + _RUN_SECONDS:
+        node.config.pluginmanager.getplugin("dsession").shouldstop = "the tests took too long"
+    node.config.stash[_left_out] = Counter(getattr(node, "workeroutput", {}).get("left_out", {})) or (
+        node.config.stash.get(_left_out, Counter())
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print one line for each component that was missed."""
+    for name, count in sorted(config.stash.get(_left_out, Counter()).items()):
+        lack = _find_lacks(config)[name]
+        text = f"left out: {count} tests that need {name} ({lack.reason.rstrip('.')}). To get it: {lack.install}"
+        terminalreporter.write_line(text, yellow=True)
+
+
+_RUN_SECONDS: Final = float(os.environ.get("TEST_RUN_SECONDS", "1500"))
+_GRACE_SECONDS: Final = float(os.environ.get("TEST_GRACE_SECONDS", "30"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Bound the run as a whole: at the limit show where every thread is, tear down, and end in any case."""
+    config.addinivalue_line("markers", "needs(component, ...): tests something that not every machine has")
+    stderr = os.dup(2)  # capturing starts after this hook; a worker's stderr is that of the run
+    faulthandler.enable(stderr)
+    begun: float = getattr(config, "workerinput", {}).get("begun", time.time())
+    config.stash[_begun], config.stash[_stderr] = begun, stderr
+    # Tearing down can hang as well. This timer is a thread in C, which nothing that runs in Python can hold up.
+    # Workers go first, so that the process that started them can still print what they found.
+    grace = _GRACE_SECONDS * (2 if _starts_workers(config) else 1)
+    faulthandler.dump_traceback_later(_seconds_until(begun + _RUN_SECONDS) + grace, exit=True, file=stderr)
+
+
+def _starts_workers(config: pytest.Config) -> bool:
+    return bool(getattr(config.option, "dist", "no") != "no") and not hasattr(config, "workerinput")
+
+
+def _seconds_until(moment: float) -> float:
+    """Return the time until then, at least some seconds: a process that starts late has to come to its test."""
+    return max(5.0, moment - time.time())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where the tests run: interrupt them at the limit."""
+    if not _starts_workers(session.config):
+        begun, stderr = session.config.stash[_begun], session.config.stash[_stderr]
+        timer = threading.Timer(_seconds_until(begun + _RUN_SECONDS), _interrupt, [stderr])
+        timer.daemon = True
+        timer.start()
+
+
+def _interrupt(stderr: int) -> None:
+    """Show the stacks of all threads and end the tests as Ctrl-C does, so that what they started is torn down."""
+    text = f"\nthe tests took longer than {_RUN_SECONDS:.0f} s (TEST_RUN_SECONDS); what process {os.getpid()} does:\n"
+    os.write(stderr, text.encode())
+    faulthandler.dump_traceback(stderr, all_threads=True)
+    # A signal, since only that ends a system call; the main thread is the one that runs tests, in workers too.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker what the machine lacks, and when the run began."""
+    lacks = _find_lacks(node.config)
+    node.workerinput["lacks"] = {name: list(lacks.get(name, Lack())) for name in COMPONENTS}
+    node.workerinput["begun"] = node.config.stash[_begun]
+
 
 _KEYS = ("_API_KEY", "_AUTH_TOKEN", "_BASE_URL")
 
@@ -86,5 +269,5 @@ def postgres() -> Iterator[str]:
     if given:
         yield given
         return
-    with postgres_server() as url:
+    with postgres_testing.postgres_server() as url:
         yield url

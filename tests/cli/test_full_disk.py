@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,14 +26,13 @@ bough doctor --json > "$OUT/doctor.json"
 
 
 @pytest.mark.slow
+@pytest.mark.needs("bubblewrap")  # it makes the small disk
 def test_a_full_disk_is_told_with_6_and_the_store_opens_afterwards_with_every_acknowledged_event(
     cli: Any, tmp_path: Path
 ) -> None:
-    bwrap = shutil.which("bwrap")
-    assert bwrap, "bubblewrap is needed, here and by the sandbox"
     (tmp_path / "long.txt").write_text("cake " * 20_000)
     small = ["--size", str(1 << 20), "--tmpfs", "/mnt"]
-    command = [bwrap, "--dev-bind", "/", "/", *small, "--chdir", str(cli.folder), "sh", "-c"]
+    command = ["bwrap", "--dev-bind", "/", "/", *small, "--chdir", str(cli.folder), "sh", "-c"]
     environment = cli.env(BOUGH_HOME="/mnt/home", OUT=str(tmp_path))
     subprocess.run([*command, SCRIPT.format(python=sys.executable)], env=environment, check=True)
     assert (tmp_path / "code").read_text() == "6\n"

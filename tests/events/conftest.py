@@ -27,7 +27,7 @@ class Place(NamedTuple):
         return await PostgresEventStore.open(self.url, schema=self.schema)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Where a durable store may be made."""
     if request.param == "sqlite":

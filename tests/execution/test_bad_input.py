@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -135,11 +134,10 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.needs("bubblewrap")  # it makes the small disk, too
 @pytest.mark.parametrize("kind", ["local", "unsafe"])
 def test_a_full_temporary_disk_is_told_and_nothing_is_left_on_it(kind: str) -> None:
-    bwrap = shutil.which("bwrap")
-    assert bwrap, "bubblewrap is needed, here and by the sandbox"
-    command = [bwrap, "--dev-bind", "/", "/", "--perms", "0711", "--size", str(1 << 20), "--tmpfs", "/mnt"]
+    command = ["bwrap", "--dev-bind", "/", "/", "--perms", "0711", "--size", str(1 << 20), "--tmpfs", "/mnt"]
     environment = {**os.environ, "TMPDIR": "/mnt"}
     ran = subprocess.run(
         [*command, sys.executable, "-c", FULL, kind], env=environment, check=True, stdout=subprocess.PIPE

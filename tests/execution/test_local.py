@@ -16,6 +16,7 @@ from bough.execution.sandbox.bubblewrap import BubblewrapRung
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_the_strongest_rung_is_chosen() -> None:
     executor = LocalSandboxCodeExecutor()
     assert (await executor.execute(CodeExecutionInput(code="pass"))).isolation == Isolation.NAMESPACES
@@ -52,6 +53,7 @@ async def test_a_bwrap_that_does_not_work_is_not_used(monkeypatch: pytest.Monkey
     assert "no namespaces for you" in caught.value.message
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_an_interpreter_under_a_home_folder_is_shown() -> None:
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
     executor._rungs = (BubblewrapRung(_interpreter=own_interpreter()),)
@@ -60,6 +62,7 @@ async def test_an_interpreter_under_a_home_folder_is_shown() -> None:
     await executor.aclose()
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_warm_sandbox_hands_nothing_on() -> None:
     executor = LocalSandboxCodeExecutor()
     first = CodeExecutionInput(
@@ -78,6 +81,7 @@ async def test_a_warm_sandbox_hands_nothing_on() -> None:
     await executor.aclose()
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_repeat_is_warm_without_being_asked_for() -> None:
     executor = LocalSandboxCodeExecutor()
     request = CodeExecutionInput(code="import os; print(os.getpid())", execution_id="a")
@@ -96,6 +100,7 @@ async def test_unsafe_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     await executor.aclose()
 
 
+@pytest.mark.needs("bubblewrap")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 async def test_as_root_a_workspace_is_used_as_its_owner(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, 12345)

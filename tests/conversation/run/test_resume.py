@@ -65,7 +65,7 @@ class MortalPostgres(Mortal, PostgresEventStore):
     """Postgres."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
 async def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     if request.param == "sqlite":
         opened: Any = await MortalSqlite.open(tmp_path / "log.db")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
 from bough.testing.executor_contract import DAEMONS
@@ -68,7 +69,12 @@ def traces(token_folder: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("kind", ["bubblewrap", "sandlock", "unsafe", "warm", "stateful"])
+def of_bubblewrap(*kinds: str) -> list[ParameterSet]:
+    """Return parameters whose tests are left out where bubblewrap is not there."""
+    return [pytest.param(kind, marks=pytest.mark.needs("bubblewrap")) for kind in kinds]
+
+
+@pytest.mark.parametrize("kind", [*of_bubblewrap("bubblewrap", "warm", "stateful"), "sandlock", "unsafe"])
 def test_kill_9_of_the_parent_in_the_middle_of_a_run(kind: str, tmp_path: Path) -> None:
     workspace, temporary = tmp_path / "workspace", tmp_path / "temporary"
     workspace.mkdir()
@@ -134,7 +140,7 @@ async def test_runs_behind_landlock_leave_no_shared_memory(tmp_path: Path, monke
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", ["warm", "stateful"])
+@pytest.mark.parametrize("kind", of_bubblewrap("warm", "stateful"))
 async def test_long_runs_share_the_control_group_of_their_sandbox(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +166,7 @@ RUNS = int(os.environ.get("BOUGH_RUNS", "1000"))
 @pytest.mark.slow
 @pytest.mark.timeout(280 * max(1, RUNS // 1000))
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", ["cold", "warm", "stateful", "sandlock"])
+@pytest.mark.parametrize("kind", [*of_bubblewrap("cold", "warm", "stateful"), "sandlock"])
 async def test_many_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run leaves must not grow with their number: processes, descriptors, memory, folders, control groups."""
     tmp_path.chmod(0o711)
@@ -188,7 +194,7 @@ async def test_many_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monke
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", ["cold", "warm"])
+@pytest.mark.parametrize("kind", of_bubblewrap("cold", "warm"))
 async def test_50_runs_at_once_all_end_well(kind: str) -> None:
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
     ids = [f"id{n % 8}" if kind == "warm" else None for n in range(50)]

@@ -66,6 +66,7 @@ async def run(executor: LocalSandboxCodeExecutor, code: str, target: str, *domai
     return await executor.execute(CodeExecutionInput(code=code, argv=(target,), network=Network(domains=domains)))
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_named_domain_is_reached(executor: LocalSandboxCodeExecutor, server: tuple[Server, int]) -> None:
     noted, port = server
     result = await run(executor, FETCH, f"http://127.0.0.1:{port}/path?q=1", f"127.0.0.1:{port}")
@@ -73,6 +74,7 @@ async def test_a_named_domain_is_reached(executor: LocalSandboxCodeExecutor, ser
     assert noted.heads[0].startswith(b"GET /path?q=1 HTTP/1.1\r\nHost: 127.0.0.1:")
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_tunnel_to_a_named_domain(executor: LocalSandboxCodeExecutor, server: tuple[Server, int]) -> None:
     noted, port = server
     result = await run(executor, TUNNEL, f"127.0.0.1:{port}", f"127.0.0.1:{port}")
@@ -80,6 +82,7 @@ async def test_a_tunnel_to_a_named_domain(executor: LocalSandboxCodeExecutor, se
     assert noted.heads[0].startswith(b"GET /in-a-tunnel ")
 
 
+@pytest.mark.needs("bubblewrap")
 @pytest.mark.parametrize("code", [FETCH, TUNNEL])
 async def test_others_hear_nothing(executor: LocalSandboxCodeExecutor, server: tuple[Server, int], code: str) -> None:
     noted, port = server
@@ -90,6 +93,7 @@ async def test_others_hear_nothing(executor: LocalSandboxCodeExecutor, server: t
     assert noted.heads == []
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_a_name_that_leads_home_is_not_followed(
     executor: LocalSandboxCodeExecutor, server: tuple[Server, int]
 ) -> None:
@@ -99,6 +103,7 @@ async def test_a_name_that_leads_home_is_not_followed(
     assert noted.heads == []
 
 
+@pytest.mark.needs("bubblewrap")
 async def test_there_is_no_way_around_the_proxy(executor: LocalSandboxCodeExecutor, server: tuple[Server, int]) -> None:
     noted, port = server
     code = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from bough.execution import CodeExecutionInput, LocalSandboxCodeExecutor
@@ -79,8 +77,8 @@ async def test_threads_processes_and_files_of_python(namespaces: LocalSandboxCod
     assert (result.stdout, result.exit_code) == (b"works\n", 0), result.stderr
 
 
+@pytest.mark.needs("node")
 async def test_node_with_workers_and_children(namespaces: LocalSandboxCodeExecutor) -> None:
-    assert shutil.which("node", path="/usr/local/bin:/usr/bin:/bin"), "apt-get install nodejs"
     result = await namespaces.execute(CodeExecutionInput(code=NODE, language="node"))
     assert result.stdout == b"text 64 7\n", result.stderr
 

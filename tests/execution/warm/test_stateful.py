@@ -11,7 +11,7 @@ import pytest
 from bough.errors import SandboxUnavailable
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs("bubblewrap")]
 
 
 @pytest.fixture

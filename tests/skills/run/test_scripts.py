@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -19,7 +18,7 @@ from bough.skills.run.scripts import MAX_ERROR, ScriptRefused, ScriptResult, com
 
 pytestmark = pytest.mark.anyio
 
-NEEDS_NODE = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+NEEDS_NODE = pytest.mark.needs("node")
 SCRIPTS = {
     "scripts/echo.py": "import sys\nprint(sys.argv[1:])\n",
     "scripts/make.py": "import os\nopen('out.txt', 'w').write('made')\nos.makedirs('deep')\n"
@@ -257,6 +256,7 @@ def uv() -> None:
 
 
 @pytest.mark.usefixtures("uv")
+@pytest.mark.needs("bubblewrap")  # for a network of named domains
 async def test_declared_dependencies_come_through_uv_where_something_may_be_reached(
     skill: Skill, executor: CodeExecutor
 ) -> None:
@@ -293,6 +293,7 @@ def package_index(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("uv")
+@pytest.mark.needs("bubblewrap")  # for a network of named domains
 async def test_dependencies_are_fetched_from_a_named_domain_and_from_nowhere_else(
     skill: Skill, executor: CodeExecutor, package_index: str
 ) -> None:
