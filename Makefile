@@ -2,6 +2,7 @@
 PYTHON ?= python3
 UV_VERSION := 0.13.8
 BIN := .venv/bin
+RUNTIME := .venv/.runtime
 READY := .venv/.ready
 CODE := src tests benchmarks examples
 # Slow tests run in CI; here only when asked for: make test SLOW=1
@@ -18,20 +19,26 @@ help: ## list the commands
 
 setup: $(READY) ## install bough and its tools into .venv
 
-$(READY): Makefile pyproject.toml requirements-dev.txt
+$(RUNTIME): Makefile pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "bough needs Python 3.11 or newer; say which: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
+	@test -x $(BIN)/python || { echo "Making .venv"; $(PYTHON) -m venv .venv; } || \
 	  { rm -rf .venv; echo "bough needs Python with venv and pip (Debian: apt install python3-venv)" >&2; exit 1; }
 	@$(BIN)/uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)' || { \
 	  { $(BIN)/python -m pip --version || $(BIN)/python -m ensurepip; } >/dev/null 2>&1 || \
 	  { echo ".venv has no pip and cannot get one: remove it, and make anew" >&2; exit 1; }; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'; }
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements-dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@echo "Installing bough and what it runs on into .venv (once)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --build-constraints requirements-dev.txt -e .
 	@touch $@
 
-demo: $(READY) ## run bough on the example workspace, offline
+$(READY): $(RUNTIME) requirements-dev.txt
+	@echo "Adding the development tools to .venv (once)"
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements-dev.txt
+	@touch $@
+
+demo: $(RUNTIME) ## run bough on the example workspace, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
