@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ class Settings:
         model: A model string; None chooses by the keys that are set, else the offline planner.
         base_url: Address of an OpenAI-format server for `openai:` models.
         skill_roots: Folders of skills to use besides the usual places; these come first.
-        executor: `sandbox`, or `unsafe` by explicit wish.
+        executor: `sandbox`, `container:IMAGE`, or `unsafe` by explicit wish. `container` takes `container_image`.
+        container_image: What `container` runs scripts in; never pulled.
         policy: Confirmation policy: `allow`, `ask` or `rules`.
         timeout_seconds: Wall time of a script; None takes the executor's default.
     """
@@ -41,6 +42,7 @@ class Settings:
     base_url: str | None = None
     skill_roots: tuple[Path, ...] = ()
     executor: str = "sandbox"
+    container_image: str = "python:3.13-slim"
     policy: str = "allow"
     timeout_seconds: float | None = None
 
@@ -70,7 +72,10 @@ class Settings:
             | {"home": where}
         )
         values.setdefault("store", f"sqlite:///{where / 'bough.db'}")
-        return cls(**{key: _SHAPES[key](key, value) for key, value in values.items()})
+        settings = cls(**{key: _SHAPES[key](key, value) for key, value in values.items()})
+        if settings.executor == "container":
+            return replace(settings, executor=f"container:{settings.container_image}")
+        return settings
 
 
 _KEYS = frozenset(field.name for field in fields(Settings))
@@ -158,13 +163,22 @@ def _choice(*choices: str) -> Any:
     return check
 
 
+def _executor(key: str, value: Any) -> str:
+    if value in ("sandbox", "unsafe", "container") or (isinstance(value, str) and value.startswith("container:")):
+        return value
+    raise InvalidInput(
+        f"setting `{key}` is {value!r}", hint="choose one of: sandbox, unsafe, container, container:IMAGE"
+    )
+
+
 _SHAPES: Mapping[str, Any] = {
     "home": _path,
     "store": _text,
     "model": _text,
     "base_url": _text,
     "skill_roots": _paths,
-    "executor": _choice("sandbox", "unsafe"),
+    "executor": _executor,
+    "container_image": _text,
     "policy": _choice("allow", "ask", "rules"),
     "timeout_seconds": _seconds,
 }

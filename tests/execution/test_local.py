@@ -110,3 +110,14 @@ async def test_as_root_a_workspace_is_used_as_its_owner(tmp_path: Path) -> None:
     assert result.stdout == b"12345\n"
     assert (tmp_path / "f").stat().st_uid == 12345
     await executor.aclose()
+
+
+async def test_without_a_rung_that_keeps_an_interpreter_a_stateful_executor_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executor = LocalSandboxCodeExecutor(stateful=True)
+    with pytest.raises(SandboxUnavailable, match="no isolation here keeps an interpreter") as error:
+        await executor.execute(CodeExecutionInput(code="1", execution_id="x"))
+    assert "bubblewrap" in error.value.hint
+    await executor.aclose()

@@ -33,7 +33,8 @@ BaseUrl: TypeAlias = Annotated[
     str | None, typer.Option("--base-url", metavar="URL", help="OpenAI-format server for openai: models.")
 ]
 Executor: TypeAlias = Annotated[
-    str | None, typer.Option("--executor", metavar="NAME", help="What runs scripts: sandbox, or unsafe.")
+    str | None,
+    typer.Option("--executor", metavar="NAME", help="What runs scripts: sandbox, container[:IMAGE], or unsafe."),
 ]
 SkillRoots: TypeAlias = Annotated[
     list[Path] | None,

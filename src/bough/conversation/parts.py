@@ -9,7 +9,7 @@ from bough.config import Settings
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
-from bough.execution.named import executor_named
+from bough.execution.named import executor_named, recorded_executor
 
 
 class Surroundings:
@@ -35,12 +35,19 @@ class Surroundings:
         return new
 
     def narrow(self, recorded: str, *, given: CodeExecutor | None) -> None:
-        """Keep to the sandbox where the conversation was started in one: a resume never widens what may happen."""
+        """Go on with the recorded executor unless a caller's own is `given`; what the settings name only if no weaker.
+
+        A resume never widens what may happen: where the recorded executor cannot run here, its runs are refused.
+        """
         if given is not None:
             self.executor = given
-        elif recorded != self.executor.name and self.settings.executor != "sandbox":
-            self.executor = executor_named("sandbox")
-            self._owned.append(self.executor)
+        elif recorded and recorded != self.executor.name:
+            kept = recorded_executor(recorded)
+            # Of a program's own executor a log has only the name: the sandbox is the least that stands for it.
+            least = kept or executor_named("sandbox")
+            if least.isolation > self.executor.isolation:
+                self.executor = least
+                self._owned.append(least)
 
     def retain(self) -> Surroundings:
         """Count one more user."""

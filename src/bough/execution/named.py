@@ -1,17 +1,36 @@
-"""Executors by the names that settings use."""
+"""Executors by the names that settings use and logs record."""
 
 from __future__ import annotations
+
+import re
 
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 
+DEFAULT_IMAGE = "python:3.13-slim"
+"""The image of `container` where none is named. No image is ever pulled."""
+
+CHOICES = "sandbox, unsafe, container, container:IMAGE"
+
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+_RECORDED = {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}
+
 
 def executor_named(name: str) -> CodeExecutor:
-    """Return a new executor: `sandbox` or, by explicit wish, `unsafe`.
+    """Return a new executor: `sandbox`, `container:IMAGE` or, by explicit wish, `unsafe`.
+
+    `container` alone has the image `DEFAULT_IMAGE`. Whether the engine has an image is found out at the first run.
 
     Raises:
         InvalidInput: There is no executor of that name.
     """
+    kind, colon, image = name.partition(":")
+    if kind == "container" and (not colon or _IMAGE.fullmatch(image)):
+        from bough.execution.container.container import ContainerCodeExecutor
+
+        return ContainerCodeExecutor(image or DEFAULT_IMAGE)
+    if kind == "container":
+        raise InvalidInput(f"{image!r} names no image", hint=f"for example container:{DEFAULT_IMAGE}")
     match name:
         case "sandbox":
             from bough.execution.local import LocalSandboxCodeExecutor
@@ -22,4 +41,10 @@ def executor_named(name: str) -> CodeExecutor:
 
             return UnsafeLocalCodeExecutor()
         case _:
-            raise InvalidInput(f"there is no executor {name!r}", hint="choose sandbox or unsafe")
+            raise InvalidInput(f"there is no executor {name!r}", hint=f"choose one of: {CHOICES}")
+
+
+def recorded_executor(name: str) -> CodeExecutor | None:
+    """Return a new executor of the kind that a log names; None where it is a program's own, which a log only names."""
+    wanted = _RECORDED.get(name, name)
+    return executor_named(wanted) if wanted in ("sandbox", "unsafe") or wanted.startswith("container") else None

@@ -55,11 +55,11 @@ class ContainerCodeExecutor:
         default_timeout_seconds: For requests that name none; the start of the container does not count.
     """
 
-    name = "container"
     stateful = False
     isolation = Isolation.CONTAINER
 
     def __init__(self, image: str, *, docker_host: str | None = None, default_timeout_seconds: float = 30.0) -> None:
+        self.name = f"container:{image}"
         self.default_timeout_seconds = default_timeout_seconds
         self._image = image
         self._docker_host = docker_host
