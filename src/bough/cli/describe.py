@@ -128,7 +128,9 @@ def _model(event: JsonObject) -> Said:
     if calls:
         summary.append((f"  calls {', '.join(calls)}", ""))
     if tokens:
-        summary.append((f"  {tokens} tokens", "dim"))
+        cached = usage.get("cache_read_tokens", 0)
+        share = f", {cached / usage['input_tokens']:.0%} of the input cached" if cached else ""
+        summary.append((f"  {tokens} tokens{share}", "dim"))
     return "model", summary, text
 
 

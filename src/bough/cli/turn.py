@@ -210,6 +210,8 @@ class WatchedRun:
             f"{self._steps} step{'s' * (self._steps != 1)}",
             f"{usage.input_tokens + usage.output_tokens} tokens",
         ]
+        if usage.cache_read_tokens:
+            parts.append(f"{usage.cached_share:.0%} of the input cached")
         if usage.cost_usd:
             parts.append(f"{usage.cost_usd:.4f} USD")
         fork = f"/fork {self._asked_at}" if self._command == "chat" else f'bough fork {self._again} "…"'

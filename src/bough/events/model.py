@@ -82,6 +82,8 @@ class Usage(BaseModel):
 
     Attributes:
         requests: Requests made to the model.
+        input_tokens: All of the input, what the provider's prompt cache served included.
+        cache_read_tokens: The part of it that was read from that cache; `cache_write_tokens`: that was put into it.
         cost_usd: None where the price of the model is not known.
     """
 
@@ -93,6 +95,11 @@ class Usage(BaseModel):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cost_usd: float | None = None
+
+    @property
+    def cached_share(self) -> float:
+        """Which part of the input was read from the provider's prompt cache; 0 without input."""
+        return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
 
 
 class BaseEvent(BaseModel):

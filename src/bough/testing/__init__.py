@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bough.testing.anthropic_server import AnthropicServer, CacheUse
     from bough.testing.openai_server import Answer, Failure, Hang, OpenAIServer, Received, ServerCall
     from bough.testing.postgres import postgres_server
     from bough.testing.replay import assert_replays
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AnthropicServer",
     "Asked",
+    "CacheUse",
     "EventStoreContract",
     "Failure",
     "Hang",
@@ -28,6 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "bough.testing.anthropic_server": ("AnthropicServer", "CacheUse"),
     "bough.testing.openai_server": ("Answer", "Failure", "Hang", "OpenAIServer", "Received", "ServerCall"),
     "bough.testing.postgres": ("postgres_server",),
     "bough.testing.replay": ("assert_replays",),

@@ -195,7 +195,10 @@ class Chat:
         usage = self._conversation.usage
         cost = "unknown" if usage.cost_usd is None else f"{usage.cost_usd:.4f} USD"
         self._renderer.note(
-            line(f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens, cost {cost}")
+            line(
+                f"{usage.requests} requests, {usage.input_tokens} + {usage.output_tokens} tokens, "
+                f"{usage.cached_share:.0%} of the input cached, cost {cost}"
+            )
         )
 
     async def _model(self, name: str) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Audience, Delta, Update
+from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
 from bough.conversation.log.write_buffer import Condition, Staging, Writer
@@ -32,6 +33,7 @@ class Journal:
         self.secrets = secrets or Secrets()
         self.store = store
         self._fold = fold or Fold()
+        self.prefix = PrefixWatch(cid)
         self._writer = Writer()
         self._streams: dict[str, MaskStream] = {}
         self._of(cid)
@@ -153,6 +155,7 @@ class Journal:
     async def forked(self, cid: UUID) -> Journal:
         """Return this fold as that of a fork which was cut here, with the fork's own events."""
         self._of(cid)
+        self.prefix = PrefixWatch(cid)
         await self.catch_up()
         return self
 

@@ -85,7 +85,10 @@ class Recorder(AbstractCapability[ToolContext]):
         """
         self._journal = journal
         self._guard = guard
-        self._settings: dict[str, Any] = {"openai_prompt_cache_key": cache_key} if cache_key else {}
+        # Every step begins with all that came before it; a setting of the agent's own goes before these.
+        self._settings: dict[str, Any] = {"cache": True}
+        if cache_key:
+            self._settings["openai_prompt_cache_key"] = cache_key
         self._streams = streams
         self.risks: dict[str, RiskName] = {}
         self.reviewed: dict[str, int] = {}
@@ -102,6 +105,7 @@ class Recorder(AbstractCapability[ToolContext]):
     ) -> ModelResponse:
         """Ask the model, and record its response before anyone acts on it."""
         seen = self.seen
+        self._journal.prefix.compare(request_context, self._journal.view.version)
         started = time.monotonic()
         settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
         try:

@@ -1,0 +1,267 @@
+"""A server that speaks Anthropic's messages format on loopback, answers from a script, and caches by prefix.
+
+The cache follows Anthropic's documentation: a request is a row of blocks (tools, then system, then messages); what is
+marked with `cache_control` ends a prefix that is kept; a later request of the same model reads the longest kept prefix
+that ends at most 20 blocks before one of its own marks; prefixes below a number of tokens are not kept. Nothing
+expires. Tokens are counted as the bytes of a block's JSON divided by four.
+
+Source: Anthropic's documentation of prompt caching.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+from bough.testing.openai_server import Answer, Failure, Received, Reply, ServerCall, Step
+from bough.types import JsonObject
+
+_LOOK_BACK_BLOCKS = 20
+_MAX_MARKS = 4
+_PIECE = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheUse:
+    """How the cache served one request, in tokens; their sum is the whole input.
+
+    Attributes:
+        read: Of a prefix that was kept.
+        written: Of what is kept from now on.
+        uncached: Of what is behind the last mark, or of everything where nothing is marked.
+    """
+
+    read: int
+    written: int
+    uncached: int
+
+    @property
+    def input(self) -> int:
+        """All input tokens."""
+        return self.read + self.written + self.uncached
+
+
+class AnthropicServer:
+    """Answers `POST /v1/messages` with `steps`, in order; a context manager.
+
+    A client finds it by `ANTHROPIC_BASE_URL`. It listens on 127.0.0.1 and a free port, and ends with the context.
+
+    Args:
+        min_tokens: Prefixes below it are not kept, as with a real provider.
+
+    Attributes:
+        received: The requests so far, oldest first.
+        uses: How the cache served each of them.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, min_tokens: int = 1024) -> None:
+        self.received: list[Received] = []
+        self.uses: list[CacheUse] = []
+        self._steps = tuple(steps)
+        self._min_tokens = min_tokens
+        self._kept: set[str] = set()
+        self._lock = threading.Lock()
+        self._http = _Http(("127.0.0.1", 0), _Handler)
+        self._http.owner = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), name="anthropic-server")
+
+    @property
+    def url(self) -> str:
+        """The base URL, without `/v1`, which the client adds."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def __enter__(self) -> AnthropicServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+    def cached_share(self, start: int = 0, stop: int | None = None) -> float:
+        """Return which part of the input of requests `start` to `stop` was read from the cache; 0 without requests."""
+        uses = self.uses[start:stop]
+        whole = sum(use.input for use in uses)
+        return sum(use.read for use in uses) / whole if whole else 0.0
+
+    def reply(self, received: Received) -> tuple[Reply, CacheUse]:
+        """Record a request; return the answer to it and what the cache did."""
+        with self._lock:
+            self.received.append(received)
+            number = len(self.received)
+            use = self._serve_from_cache(received.body)
+            self.uses.append(use)
+        if number > len(self._steps):
+            return Failure(message=f"the script has {len(self._steps)} answers and was asked for one more"), use
+        step = self._steps[number - 1]
+        return (step(received) if callable(step) else step), use
+
+    def _serve_from_cache(self, body: JsonObject) -> CacheUse:
+        blocks = list_blocks(body)
+        digest = hashlib.sha256(str(body.get("model")).encode())
+        names: list[str] = []
+        tokens = [0]
+        for block in blocks:
+            digest.update(block.text.encode())
+            names.append(digest.hexdigest())
+            tokens.append(tokens[-1] + len(block.text) // 4)
+        marks = [index for index, block in enumerate(blocks) if block.marked]
+        read = 0
+        for mark in marks:
+            first = max(0, mark - _LOOK_BACK_BLOCKS)
+            hits = [index for index in range(first, mark + 1) if names[index] in self._kept]
+            read = max([read, *(tokens[index + 1] for index in hits)])
+        kept = [index for index in marks if tokens[index + 1] >= self._min_tokens]
+        self._kept.update(names[index] for index in kept)
+        upto = max([read, *(tokens[index + 1] for index in kept)])
+        return CacheUse(read=read, written=upto - read, uncached=tokens[-1] - upto)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of a request: its JSON without the mark, and whether a prefix that is kept ends with it."""
+
+    text: str
+    marked: bool
+
+
+def list_blocks(body: JsonObject) -> list[Block]:
+    """Return the blocks of a request in the order in which a provider reads them: tools, system, messages.
+
+    Raises:
+        ValueError: More than four blocks are marked, which a provider refuses.
+    """
+    system: Any = body.get("system") or []
+    tools: list[JsonObject] = body.get("tools") or []
+    raw: list[JsonObject] = [{"of": "tools", **tool} for tool in tools]
+    raw += [{"of": "system", "text": system}] if isinstance(system, str) else [{"of": "system", **b} for b in system]
+    for message in body["messages"]:
+        content: Any = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        raw += [{"of": message["role"], **part} for part in parts]
+    marked = ["cache_control" in block for block in raw]
+    if body.get("cache_control") and marked:
+        marked[-1] = True  # the automatic mark
+    if sum(marked) > _MAX_MARKS:
+        raise ValueError(f"{sum(marked)} blocks have cache_control, at most {_MAX_MARKS} may")
+    texts = [json.dumps({k: v for k, v in block.items() if k != "cache_control"}) for block in raw]
+    return [Block(text, mark) for text, mark in zip(texts, marked, strict=True)]
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = False
+    block_on_close = True
+    owner: AnthropicServer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, closed after its answer."""
+
+    server: _Http  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing; what came in is in `received`."""
+
+    def do_POST(self) -> None:
+        """Answer with the next step of the script."""
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body: JsonObject = {}
+        try:
+            body = cast("JsonObject", json.loads(raw))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            reply, use = self.server.owner.reply(Received(path=self.path, headers=headers, body=body))
+        except (ValueError, KeyError) as error:
+            reply, use = Failure(status=400, message=str(error), kind="invalid_request_error"), None
+        if isinstance(reply, str):
+            reply = Answer(text=reply)
+        if isinstance(reply, Answer) and use is not None:
+            message = _message(reply, len(self.server.owner.received), use)
+            (self._stream if body.get("stream") else self._whole)(message)
+        else:
+            failure = reply if isinstance(reply, Failure) else Failure(message="this server has no such answer")
+            error = {"type": "error", "error": {"type": failure.kind, "message": failure.message}}
+            self._send(failure.status, "application/json", json.dumps(error))
+
+    def _whole(self, message: JsonObject) -> None:
+        self._send(200, "application/json", json.dumps(message))
+
+    def _stream(self, message: JsonObject) -> None:
+        events = "".join(f"event: {data['type']}\ndata: {json.dumps(data)}\n\n" for data in _stream_events(message))
+        self._send(200, "text/event-stream", events)
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        data = text.encode()
+        self.send_response(status)
+        for name, value in {"content-type": kind, "content-length": str(len(data)), "connection": "close"}.items():
+            self.send_header(name, value)
+        self.send_header("x-should-retry", "false")
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _message(answer: Answer, number: int, use: CacheUse) -> JsonObject:
+    content: list[JsonObject] = [{"type": "text", "text": answer.text}] if answer.text else []
+    for index, call in enumerate(answer.calls):
+        content.append(
+            {
+                "type": "tool_use",
+                "id": call.id or f"toolu_{number}_{index}",
+                "name": call.tool,
+                "input": _arguments(call),
+            }
+        )
+    return {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-bough",
+        "content": content,
+        "stop_reason": "tool_use" if answer.calls else "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": use.uncached,
+            "cache_read_input_tokens": use.read,
+            "cache_creation_input_tokens": use.written,
+            "output_tokens": max(1, len(json.dumps(content)) // 4),
+        },
+    }
+
+
+def _arguments(call: ServerCall) -> JsonObject:
+    return cast("JsonObject", json.loads(call.arguments)) if isinstance(call.arguments, str) else call.arguments
+
+
+def _stream_events(message: JsonObject) -> Iterator[JsonObject]:
+    """Yield the events of a stream: the message's head, each block in pieces, its end."""
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    for index, block in enumerate(message["content"]):
+        is_text = block["type"] == "text"
+        yield {
+            "type": "content_block_start",
+            "index": index,
+            "content_block": {**block, **({"text": ""} if is_text else {"input": {}})},
+        }
+        whole = block["text"] if is_text else json.dumps(block["input"])
+        for at in range(0, len(whole), _PIECE):
+            piece = whole[at : at + _PIECE]
+            delta = (
+                {"type": "text_delta", "text": piece}
+                if is_text
+                else {"type": "input_json_delta", "partial_json": piece}
+            )
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {
+        "type": "message_delta",
+        "delta": {"stop_reason": message["stop_reason"], "stop_sequence": None},
+        "usage": message["usage"],
+    }
+    yield {"type": "message_stop"}
