@@ -28,7 +28,7 @@ from bough.conversation.parts import Surroundings
 from bough.conversation.rules import Rules
 from bough.conversation.skills import standing_events
 from bough.events import open_store
-from bough.events.model import ConversationStarted, StateChanged
+from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
@@ -53,6 +53,22 @@ class Opened:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A conversation that can be written: its record, its first event, and what it is built of."""
+
+    record: ConversationRecord
+    started: ConversationStarted
+    blueprint: Blueprint
+
+    async def greet(self, executor: str, rules: Rules) -> list[Event]:
+        """Return all first events; hooks are asked what they say of a start."""
+        policies = {"executor": executor, **self.started.policies}
+        started = self.started.model_copy(update={"policies": policies})
+        greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
+        return [started, *standing_events(self.blueprint.standing), *said(greeting)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Beginning:
     """What a caller says of a new conversation; see `AsyncConversation.create`."""
 
@@ -66,28 +82,36 @@ class Beginning:
         self, store: EventStore | str | None, executor: CodeExecutor | None, settings: Settings, rules: Rules
     ) -> Opened:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
+        prepared = self.prepare(settings, rules)
+        spec = prepared.blueprint.spec
+        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
+        async with surroundings.kept_on_success():
+            events = await prepared.greet(surroundings.executor.name, rules)
+            record = await surroundings.store.create(prepared.record, events=events)
+            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
+            await journal.catch_up()
+        blueprint = prepared.blueprint
+        return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+
+    def prepare(self, settings: Settings, rules: Rules) -> Prepared:
+        """Return the conversation as it will be written. Nothing is written, no hook is asked.
+
+        Raises: see `AsyncConversation.create`.
+        """
         folder = workspace_folder(self.workspace)
         spec = settled_spec(self.agent, settings)
         if rules.limits.cost_usd is not None:
             require_prices(resolved_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings)
-        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
-        cid = self.id or new_id()
         event = ConversationStarted(
             agent=spec.snapshot(),
             workspace=str(folder),
             instructions=blueprint.instructions,
-            policies={"executor": surroundings.executor.name, **rules.to_json()},
+            policies=rules.to_json(),
             title=self.title,
             tags=self.tags,
         )
-        async with surroundings.kept_on_success():
-            greeting = await rules.guard(cid, folder).on_start()
-            events = [event, *standing_events(blueprint.standing), *said(greeting)]
-            record = await surroundings.store.create(self._record(cid, event, spec), events=events)
-            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
-            await journal.catch_up()
-        return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+        return Prepared(record=self._record(self.id or new_id(), event, spec), started=event, blueprint=blueprint)
 
     def _record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
         return ConversationRecord(

@@ -93,6 +93,18 @@ class Rules:
             limits=given.get("limits") or Limits(),
         )
 
+    def as_given(self) -> GivenRules:
+        """Return the rules by the names that a caller gives them by."""
+        return GivenRules(
+            confirmation_policy=self.policy,
+            security_analyzer=self.analyzer,
+            hooks=self.hooks,
+            allow_list=self.allow_list,
+            condenser=self.condenser,
+            secrets=self.secrets,
+            limits=self.limits,
+        )
+
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""
         return Guard(

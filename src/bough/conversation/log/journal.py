@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Audience, Delta, Update
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
-from bough.conversation.log.write_buffer import Condition, Staging, Writer
+from bough.conversation.log.write_buffer import Also, Condition, Staging, Writer
+from bough.errors import BoughError
 from bough.events.model import Event
 from bough.events.store import EventStore
 from bough.guard import MaskStream, Secrets
@@ -119,11 +121,14 @@ class Journal:
         """How many events of others have been folded that control a run: rules, decisions on calls, pauses."""
         return self._staging.controls
 
-    async def append_while(self, condition: Condition, *events: Event) -> bool:
+    async def append_while(self, condition: Condition, *events: Event, ending: Ending | None = None) -> bool:
         """Append events unless something that precedes them in the log makes `condition` false; durable when True.
 
         The compare-and-set of this log: `condition` is asked of `state` as it is right before the events, now and
         again whenever others were faster. False: nothing was written, and `state` holds what they wrote.
+
+        Args:
+            ending: Made in the same transaction, or not at all.
 
         Raises:
             Conflict: The lease was lost.
@@ -131,9 +136,24 @@ class Journal:
         """
         if not condition():
             return False
-        batch = self._staging.add(self._writer, self._masked(events), condition=condition)
+        also = None if ending is None else _also(ending, None)
+        batch = self._staging.add(self._writer, self._masked(events), condition=condition, also=also)
         await self._staging.written(batch)
         return batch.withdrawn.isdisjoint(event.id for event in events)
+
+    async def finish(
+        self, *events: Event, ending: Ending, error: BoughError | None = None, expected_head: int | None = None
+    ) -> None:
+        """Append the last events of a run and make its ending's change, in one transaction. Durable on return.
+
+        Raises:
+            Conflict: The lease was lost, or the head is not `expected_head`; nothing is written, and nothing that
+                was staged under this lease can be any more.
+            StoreError: The store could not write.
+        """
+        masked, also = self._masked(events), _also(ending, error)
+        batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also)
+        await self._staging.written(batch)
 
     def leased(self, generation: int) -> Journal:
         """Return this journal as its runner uses it: what it appends is refused once another has taken over.
@@ -179,3 +199,10 @@ class Journal:
             return events
         masker = self.secrets.masker()
         return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
+
+
+def _also(ending: Ending, error: BoughError | None) -> Also:
+    def made() -> None:
+        ending.is_made = True
+
+    return Also(ending.beside, lambda tables, state: ending.change(tables, state, error), made)

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from bough.cancellation import finished
 from bough.conversation.log.fold import Fold, Mark
 from bough.conversation.log.listeners import Audience
+from bough.conversation.log.state import State
 from bough.errors import Conflict
 from bough.events.codec import encode
 from bough.events.model import (
@@ -38,6 +39,9 @@ from bough.events.model import (
 )
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
+
+if TYPE_CHECKING:
+    from bough.events.beside import Beside, Tables
 
 LINGER_SECONDS = 0.02
 """How long a staged event waits for others to be written with it when nothing waits for it."""
@@ -76,12 +80,26 @@ def is_control(event: Event) -> bool:
             return False
 
 
+@dataclass(frozen=True)
+class Also:
+    """A change of tables beside the log, made behind the events and with the fold as they leave it.
+
+    Attributes:
+        made: Called once it is durable.
+    """
+
+    beside: tuple[Beside, ...]
+    change: Callable[[Tables, State], None]
+    made: Callable[[], None]
+
+
 @dataclass(eq=False)
 class Write:
     """Events that become durable together.
 
     Attributes:
         mark: The fold before them.
+        also: What is changed beside the log in the same transaction, after the events.
         full: Whether nothing can be added any more.
         conditions: By event id, of the events that are written only while their condition holds.
         withdrawn: Ids of the events that are not written, because theirs did not.
@@ -91,6 +109,7 @@ class Write:
     mark: Mark
     done: asyncio.Future[None]
     expected_head: int | None = None
+    also: Also | None = None
     full: bool = False
     events: list[Event] = field(default_factory=list[Event])
     conditions: dict[UUID, Condition] = field(default_factory=dict[UUID, Condition])
@@ -141,11 +160,13 @@ class Staging:
         *,
         expected_head: int | None = None,
         condition: Condition | None = None,
+        also: Also | None = None,
     ) -> Write:
         """Fold events and have them written; O(len(events)).
 
         Args:
             condition: They are written only while it holds; it has to hold now. See `Write.withdrawn`.
+            also: Made in the same transaction; they are in a write of their own then, even where there are none.
 
         Raises:
             CorruptLog: An event does not say what its kind says; nothing is staged.
@@ -154,10 +175,11 @@ class Staging:
         events = [_as_recorded(event) for event in events]
         if writer.failure is not None:
             raise writer.failure
-        batch = self._open_batch(writer) if expected_head is None else None
+        alone = expected_head is not None or also is not None
+        batch = None if alone else self._open_batch(writer)
         if batch is None:
-            batch = Write(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head)
-            batch.full = expected_head is not None
+            batch = Write(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head, also)
+            batch.full = alone
         try:
             self._apply(events)
         except BaseException:
@@ -259,11 +281,9 @@ class Staging:
 
     async def _append(self, batch: Write) -> list[StoredEvent] | None:
         """Append a batch, and return what the log has since its mark where others have appended too; None otherwise."""
-        while batch.events:
+        while batch.events or (batch.also is not None and not batch.withdrawn):
             try:
-                head = await self._store.append(
-                    self._cid, batch.events, generation=batch.writer.generation, expected_head=batch.expects
-                )
+                head = await self._append_once(batch)
             except Conflict as error:
                 if not batch.conditions or "expected_head" not in error.details:
                     raise
@@ -274,6 +294,22 @@ class Staging:
             else:
                 return await self._since(batch, head)
         return None
+
+    async def _append_once(self, batch: Write) -> int:
+        """Append a batch, with what is changed beside it, and return the head behind it."""
+        generation, expected_head = batch.writer.generation, batch.expects
+        if (also := batch.also) is None:
+            return await self._store.append(self._cid, batch.events, generation=generation, expected_head=expected_head)
+        events, state = tuple(batch.events), self._fold.state.copy()
+
+        def change(tables: Tables) -> int:
+            head = tables.append(self._cid, events, generation=generation, expected_head=expected_head)
+            also.change(tables, state)
+            return head
+
+        head = await self._store.together(also.beside, change)
+        also.made()
+        return head
 
     def _let_precede(self, batch: Write, log: Sequence[StoredEvent]) -> None:
         """Fold what others appended before the first batch, and withdraw what no longer holds behind it."""

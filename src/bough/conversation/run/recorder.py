@@ -41,6 +41,7 @@ from bough.conversation.log.state import ToolOutcome
 from bough.conversation.log.tool_result import MAX_RESULT_BYTES, clean, recorded, restored, shortened
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.response import usage_of, with_distinct_calls
+from bough.conversation.run.stop import StopNote
 from bough.errors import BoughError
 from bough.events.model import (
     Event,
@@ -74,7 +75,13 @@ class Recorder(AbstractCapability[ToolContext]):
     """
 
     def __init__(
-        self, journal: Journal, guard: Callable[[], Guard], *, cache_key: str = "", streams: bool = True
+        self,
+        journal: Journal,
+        guard: Callable[[], Guard],
+        *,
+        cache_key: str = "",
+        streams: bool = True,
+        note: StopNote | None = None,
     ) -> None:
         """Record into `journal`.
 
@@ -82,6 +89,7 @@ class Recorder(AbstractCapability[ToolContext]):
             guard: Gives the guard by the rules in force now.
             cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
             streams: The model can stream, so that its text can be published as it comes.
+            note: Says why the run is being stopped, where it is.
         """
         self._journal = journal
         self._guard = guard
@@ -90,6 +98,7 @@ class Recorder(AbstractCapability[ToolContext]):
         if cache_key:
             self._settings["openai_prompt_cache_key"] = cache_key
         self._streams = streams
+        self._note = note or StopNote()
         self.risks: dict[str, RiskName] = {}
         self.reviewed: dict[str, int] = {}
         self.deferred: set[str] = set()
@@ -181,6 +190,8 @@ class Recorder(AbstractCapability[ToolContext]):
         except asyncio.CancelledError as error:
             if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
+            if self._note.leaves_calls_open:
+                raise
             with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
                 await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
             raise

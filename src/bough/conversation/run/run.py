@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from pydantic_ai import Agent
+from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
+from bough.agents.delegation import Delegation
 from bough.agents.models.streaming import can_stream
 from bough.conversation.agent import require_prices, resolved_model
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser
+from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.parts import Surroundings
 from bough.conversation.result import RunResult
@@ -25,11 +29,12 @@ from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.run_logging import logged_run
 from bough.conversation.run.step import Loop
+from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
-from bough.errors import BoughError
+from bough.errors import BoughError, Conflict
 from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
-from bough.events.record import Status
+from bough.events.record import Lease, Status
 from bough.portal import threads
 from bough.types import SystemClock, new_id
 
@@ -39,49 +44,94 @@ class Runner:
 
     Args:
         root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
+        delegation: Runs the tasks of its sub-agents.
     """
 
     def __init__(
-        self, journal: Journal, blueprint: Blueprint, surroundings: Surroundings, rules: Rules, *, root: UUID
+        self,
+        journal: Journal,
+        blueprint: Blueprint,
+        surroundings: Surroundings,
+        rules: Rules,
+        *,
+        root: UUID,
+        delegation: Delegation | None = None,
     ) -> None:
         self._journal = journal
         self._blueprint = blueprint
         self._surroundings = surroundings
         self._rules = rules
         self._root = root
+        self._delegation = delegation
         self._steps = 0
-        self._generation = 0
+        self._lease: Lease | None = None
+        self._ending: Ending | None = None
+        self._note = StopNote()
+        self._task: asyncio.Task[Any] | None = None
 
-    async def run(self) -> RunResult:
-        """Run to the end, and return how it ended; without work, at once."""
+    async def run(self, *, lease: Lease | None = None, ending: Ending | None = None) -> RunResult:
+        """Run to the end, and return how it ended; without work, at once.
+
+        Args:
+            lease: Taken, renewed and released by its giver; None takes one and gives it back.
+            ending: Made with the run's last events, and so exactly once, under the lease; also without work.
+        """
+        self._task, self._ending = asyncio.current_task(), ending
         await self._journal.catch_up()
         state = self._journal.state
         start = state.head
         unfinished = state.has_work or state.status in ("running", "paused")
-        if state.waiting or not unfinished:
-            return self.result(start)
+        has_work = unfinished and not state.waiting
+        if ending is None:
+            if not has_work:
+                return self.result(start)
+            self._model()  # what is wrong with it is nothing that happened: it is not recorded
         spec = self._blueprint.spec
         named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
-            model = resolved_model(spec, self._surroundings.settings)[0]
-            require_prices(model, self._rules.limits)
-            async with held_lease(self._surroundings.store, self._journal.cid) as lease:
-                self._generation = lease.generation
-                self._journal = self._journal.leased(lease.generation)
-                await self._held(model)
+            async with self._held_lease(lease) as held:
+                self._lease = held
+                self._journal = self._journal.leased(held.generation)
+                await (self._held() if has_work else self._end_without_work())
             result = self.result(start)
             span.end(result)
             book.result = result
         return result
 
-    async def _held(self, model: Any) -> None:
+    def stop(self, reason: StopReason) -> None:
+        """End the run now: its tools are killed as a tree. `reason` decides what it still writes down."""
+        if self._task is not None and not self._task.done():
+            self._note.reason = self._note.reason or reason
+            self._task.cancel()
+
+    @asynccontextmanager
+    async def _held_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
+        if given is not None:
+            yield given
+            return
+        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+            yield lease
+
+    async def _end_without_work(self) -> None:
+        """Make the ending of a run that has nothing to do; a message that came meanwhile is work."""
+        state = self._journal.state
+        done = await (self._leave(state.status) if state.waiting else self._finish())
+        if not done:
+            self._journal = self._journal.leased(self._generation)
+            await self._held()
+
+    async def _held(self) -> None:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
+            model = self._model()
             self._journal.stage(StateChanged(changes={"status": "running"}))
-            await self._leave(await self._bounded(model))
+            while not await self._leave(await self._bounded(model)):
+                self._journal = self._journal.leased(self._generation)
         except asyncio.CancelledError:
-            with suppress(BoughError):  # what ends the run is the cancellation
-                await self._last_words(StateChanged(changes={"status": "paused"}, reason="interrupted"))
+            if self._note.reason != "fenced" and not self._is_ended:
+                why = "handed back" if self._note.reason == "hand_back" else "interrupted"
+                with suppress(BoughError):  # what ends the run is the cancellation
+                    await self._last_words(StateChanged(changes={"status": "paused"}, reason=why))
             raise
         except BoughError as error:
             await self._record(error)
@@ -90,6 +140,20 @@ class Runner:
             failure = BoughError(f"the run failed: {type(error).__name__}: {error}")
             await self._record(failure)
             raise failure from error
+
+    @property
+    def _is_ended(self) -> bool:
+        return self._ending is not None and self._ending.is_made
+
+    def _model(self) -> Model:
+        """Return the model, whose prices are known where cost is bounded."""
+        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        require_prices(model, self._rules.limits)
+        return model
+
+    @property
+    def _generation(self) -> int:
+        return 0 if self._lease is None else self._lease.generation
 
     async def _bounded(self, model: Any) -> Status:
         """Run the loop no longer than the limits allow, a tool that hangs included."""
@@ -110,7 +174,13 @@ class Runner:
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
         in_force = RulesInForce(journal.state, rules)
-        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), streams=can_stream(model))
+        recorder = Recorder(
+            journal,
+            lambda: supervisor.guard(),
+            cache_key=str(self._root),
+            streams=can_stream(model),
+            note=self._note,
+        )
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(journal, recorder, rules=in_force, condenser=condenser, clock=SystemClock())
         loop = Loop(agent, journal, self._context(), recorder, supervisor, self._finish)
@@ -153,24 +223,56 @@ class Runner:
             active_skills=lambda: self._journal.state.active_skills,
             secrets=self._rules.secrets.for_script,
             timeout_seconds=self._surroundings.settings.timeout_seconds,
+            conversation=self._journal.cid,
+            lease=self._lease,
+            rules=self._rules.as_given,
+            delegation=self._delegation,
         )
 
     async def _finish(self) -> bool:
         """Write down that the run is finished, unless a message came first: it is seen by the run, or finds none."""
         state = self._journal.state
         return await self._journal.append_while(
-            lambda: not state.has_work, StateChanged(changes={"status": "finished"})
+            lambda: not state.has_work, StateChanged(changes={"status": "finished"}), ending=self._ending
         )
 
-    async def _leave(self, status: Status) -> None:
-        """Write down the status the run ends with, unless what ended it has; all of the run is durable then."""
-        if self._journal.state.status != status:
-            self._journal.stage(StateChanged(changes={"status": status}))
-        await self._journal.settled()
+    async def _leave(self, status: Status) -> bool:
+        """Write down the status the run ends with, unless what ended it has; all of the run is durable then.
 
-    async def _last_words(self, *events: Event) -> None:
+        Returns:
+            Whether the run has ended: with an ending, a message that came in between is answered first.
+        """
+        state = self._journal.state
+        if self._ending is None:
+            if state.status != status:
+                self._journal.stage(StateChanged(changes={"status": status}))
+            await self._journal.settled()
+            return True
+        if status == "finished":
+            return True  # the ending was made when that was written down
+        while True:
+            await self._journal.settled()
+            head = state.head
+            events = [StateChanged(changes={"status": status})] if state.status != status else []
+            try:
+                await self._journal.finish(*events, ending=self._ending, expected_head=head)
+            except Conflict:
+                self._journal = self._journal.leased(self._generation)
+                await self._journal.catch_up()
+                if state.head == head:
+                    raise  # not because of the head: the lease is lost
+                if status == "waiting_for_confirmation" and not state.waiting:
+                    return False  # somebody decided meanwhile
+            else:
+                return True
+
+    async def _last_words(self, *events: Event, error: BoughError | None = None) -> None:
         """Append how the run ended, whether or not what it staged before could be written."""
-        await self._journal.leased(self._generation).append(*events)
+        journal = self._journal.leased(self._generation)
+        if self._ending is None:
+            await journal.append(*events)
+        else:
+            await journal.finish(*events, ending=self._ending, error=error)
 
     async def _record(self, error: BoughError) -> None:
         """Write the error into the log, unless the log itself is what failed."""
@@ -178,6 +280,7 @@ class Runner:
             await self._last_words(
                 ErrorRaised(code=error.code, message=error.message, hint=error.hint),
                 StateChanged(changes={"status": "error"}),
+                error=error,
             )
         except BoughError as unrecorded:
             error.details["unrecorded"] = unrecorded.message
