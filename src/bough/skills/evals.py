@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from bough.errors import BoughError, LimitExceeded
 from bough.skills.model import Diagnostic, Skill
@@ -23,6 +23,10 @@ QUERIES = (
     "evals/validation_queries.json",
     "eval_queries.json",
 )
+_SPLITS: Mapping[str, Literal["train", "validation"]] = {
+    "evals/train_queries.json": "train",
+    "evals/validation_queries.json": "validation",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,15 @@ class EvalCase:
 
 @dataclass(frozen=True, slots=True)
 class TriggerQuery:
-    """A user message and whether the skill should come into use for it."""
+    """A user message and whether the skill should come into use for it.
+
+    Attributes:
+        split: `train` or `validation` where its file says so; empty for a file that is not divided.
+    """
 
     query: str
     should_trigger: bool
+    split: Literal["train", "validation", ""] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def _queries(folder: Path, name: str, notes: list[Diagnostic]) -> list[TriggerQu
         entry = cast("Mapping[str, Any]", item if isinstance(item, Mapping) else {})
         query, wanted = entry.get("query"), entry.get("should_trigger")
         if isinstance(query, str) and query.strip() and isinstance(wanted, bool):
-            found.append(TriggerQuery(query, wanted))
+            found.append(TriggerQuery(query, wanted, _SPLITS.get(name, "")))
         else:
             notes.append(
                 _fault(folder, name, "evals-query", f'entry {number} is not {{"query": …, "should_trigger": true}}')

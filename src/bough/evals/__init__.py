@@ -1,0 +1,104 @@
+"""Evals: is it right, did it get better, what did it cost. An eval reads logs; its results are events of the same logs.
+
+Names are imported when they are first used: reading a set or a run imports neither pydantic-evals nor a model.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bough.evals import metrics
+    from bough.evals.case import CaseInput, Rubric, ToolUse, TurnInput
+    from bough.evals.context import TraceContext
+    from bough.evals.eval_set import EvalSet, SetCase
+    from bough.evals.fault import Fault
+    from bough.evals.formats.read import read_set
+    from bough.evals.metrics.evaluators import (
+        Assertions,
+        CostUsd,
+        DurationSeconds,
+        InstructionAdherence,
+        NoToolErrors,
+        Order,
+        OutputCorrectness,
+        SchemaDiscovery,
+        SkillDiscovery,
+        Steps,
+        ToolArgs,
+        ToolInvocation,
+        ToolUsage,
+        Trigger,
+    )
+    from bough.evals.score import Score
+    from bough.evals.trace import Trace, TracedCall
+
+_HOMES = {
+    "Assertions": "bough.evals.metrics.evaluators",
+    "CaseInput": "bough.evals.case",
+    "CostUsd": "bough.evals.metrics.evaluators",
+    "DurationSeconds": "bough.evals.metrics.evaluators",
+    "EvalSet": "bough.evals.eval_set",
+    "Fault": "bough.evals.fault",
+    "InstructionAdherence": "bough.evals.metrics.evaluators",
+    "NoToolErrors": "bough.evals.metrics.evaluators",
+    "Order": "bough.evals.metrics.evaluators",
+    "OutputCorrectness": "bough.evals.metrics.evaluators",
+    "Rubric": "bough.evals.case",
+    "SchemaDiscovery": "bough.evals.metrics.evaluators",
+    "Score": "bough.evals.score",
+    "SetCase": "bough.evals.eval_set",
+    "SkillDiscovery": "bough.evals.metrics.evaluators",
+    "Steps": "bough.evals.metrics.evaluators",
+    "ToolArgs": "bough.evals.metrics.evaluators",
+    "ToolInvocation": "bough.evals.metrics.evaluators",
+    "ToolUsage": "bough.evals.metrics.evaluators",
+    "ToolUse": "bough.evals.case",
+    "Trace": "bough.evals.trace",
+    "TraceContext": "bough.evals.context",
+    "TracedCall": "bough.evals.trace",
+    "Trigger": "bough.evals.metrics.evaluators",
+    "TurnInput": "bough.evals.case",
+    "read_set": "bough.evals.formats.read",
+}
+
+__all__ = [
+    "Assertions",
+    "CaseInput",
+    "CostUsd",
+    "DurationSeconds",
+    "EvalSet",
+    "Fault",
+    "InstructionAdherence",
+    "NoToolErrors",
+    "Order",
+    "OutputCorrectness",
+    "Rubric",
+    "SchemaDiscovery",
+    "Score",
+    "SetCase",
+    "SkillDiscovery",
+    "Steps",
+    "ToolArgs",
+    "ToolInvocation",
+    "ToolUsage",
+    "ToolUse",
+    "Trace",
+    "TraceContext",
+    "TracedCall",
+    "Trigger",
+    "TurnInput",
+    "metrics",
+    "read_set",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("bough.evals.metrics")
+    try:
+        home = _HOMES[name]
+    except KeyError:
+        raise AttributeError(f"module 'bough.evals' has no attribute {name!r}") from None
+    return getattr(import_module(home), name)

@@ -1,0 +1,123 @@
+"""What a case of an eval is: messages, what the agent is expected to do with them, and what it is given.
+
+Source: design of evals, section 2; eval sets of the Agent Development Kit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bough.types import JsonObject
+
+CaseSetup: TypeAlias = Literal["chat", "skill", "data", "harbor"]
+"""What an attempt needs around it: nothing, a skill that is tried, data query tools, a task's container."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolUse(_Frozen):
+    """A tool call that is expected, by the names that bough's tools have.
+
+    Attributes:
+        args: Those arguments that matter; others may have any value.
+    """
+
+    name: str = Field(min_length=1)
+    args: JsonObject = {}
+
+    def __init__(self, name: str, args: JsonObject | None = None, **extra: object) -> None:
+        super().__init__(name=name, args=args or {}, **extra)
+
+
+class Rubric(_Frozen):
+    """A property that the judge looks for, said in words.
+
+    Attributes:
+        kind: As the set names it; kept, not filtered by.
+    """
+
+    id: str = Field(min_length=1)
+    property: str = Field(min_length=1)
+    kind: str = ""
+
+    def __init__(self, id: str, property: str, kind: str = "", **extra: object) -> None:
+        super().__init__(id=id, property=property, kind=kind, **extra)
+
+
+class TurnInput(_Frozen):
+    """One user message and what should follow from it.
+
+    Attributes:
+        reference: An answer to compare with; None where there is none.
+        rubrics: Judged on the part of the trace that belongs to this message.
+    """
+
+    user: str = Field(min_length=1)
+    tool_uses: tuple[ToolUse, ...] = ()
+    reference: str | None = None
+    rubrics: tuple[Rubric, ...] = ()
+
+
+class FileInput(_Frozen):
+    """A file or folder that is copied into the workspace of an attempt.
+
+    Attributes:
+        target: Relative to the workspace.
+    """
+
+    source: Path
+    target: str = Field(min_length=1)
+
+
+class CaseInput(_Frozen):
+    """Everything that an attempt at a case starts from.
+
+    Attributes:
+        turns: User messages in order; each is sent when the one before is answered.
+        skill_roots: Folders of skills that the agent may find besides its own.
+        offer_skills: False: the agent gets no skills at all.
+        rubrics: Judged on the whole trace.
+        expect: Bounds of this case by metric, for example `{"steps": 5, "order": 1.0}`.
+        should_trigger: Whether the skill should come into use; None for a case that does not ask that.
+        state: Written to `state.json` in the workspace; None writes nothing.
+        expected: What a good outcome is, in words; told to the judge, never compared.
+        checks: Assertions about the outcome: mechanical forms, or statements for the judge.
+    """
+
+    turns: tuple[TurnInput, ...] = Field(min_length=1)
+    files: tuple[FileInput, ...] = ()
+    skill_roots: tuple[Path, ...] = ()
+    offer_skills: bool = True
+    rubrics: tuple[Rubric, ...] = ()
+    expect: dict[str, float] = {}
+    should_trigger: bool | None = None
+    skill: str | None = None
+    state: JsonObject | None = None
+    expected: str = ""
+    checks: tuple[str, ...] = ()
+    setup: CaseSetup = "chat"
+
+    @classmethod
+    def of(cls, inputs: CaseInput | str) -> CaseInput:
+        """Return the inputs of a pydantic-evals case, where a plain text is one message."""
+        return inputs if isinstance(inputs, CaseInput) else cls(turns=(TurnInput(user=inputs),))
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        """The expected calls of all turns, in order."""
+        return tuple(use for turn in self.turns for use in turn.tool_uses)
+
+    @property
+    def reference(self) -> str | None:
+        """The reference of the last turn that has one."""
+        return next((turn.reference for turn in reversed(self.turns) if turn.reference is not None), None)
+
+    @property
+    def all_rubrics(self) -> tuple[Rubric, ...]:
+        """The rubrics of the case and of its turns."""
+        return (*self.rubrics, *(rubric for turn in self.turns for rubric in turn.rubrics))

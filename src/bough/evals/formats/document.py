@@ -1,0 +1,190 @@
+"""A file of cases as plain data: bounded, decoded, with what is wrong with it as faults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+
+from bough.evals.fault import Fault, FaultCode, Severity
+from bough.types import Json, JsonObject
+
+MAX_FILE_BYTES = 64 << 20
+MAX_CASES = 100_000
+MAX_TEXT_BYTES = 1 << 20
+MAX_DEPTH = 64
+
+
+class FaultList:
+    """The faults of one file, collected while it is read."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+        self.found: list[Fault] = []
+
+    def add(
+        self, code: FaultCode, message: str, *, case: str = "", field: str = "", severity: Severity = "error"
+    ) -> None:
+        """Add a fault."""
+        self.found.append(Fault(code, self.file, case, field, message, severity))
+
+    def has_error(self, since: int) -> bool:
+        """Whether an error was added after the first `since` faults."""
+        return any(fault.severity == "error" for fault in self.found[since:])
+
+
+class Document:
+    """A file, read: its data and the digest of its bytes; `data` is None where it cannot be used."""
+
+    def __init__(self, path: Path, faults: FaultList) -> None:
+        self.path = path
+        self.faults = faults
+        self.sha256 = ""
+        self.data: Json = self._read()
+
+    def _read(self) -> Json:
+        try:
+            size = self.path.stat().st_size
+            if size > MAX_FILE_BYTES:
+                self.faults.add("too-long", f"has {size} bytes, more than {MAX_FILE_BYTES}")
+                return None
+            content = self.path.read_bytes()
+        except OSError as error:
+            self.faults.add("file-missing", f"cannot be read: {error.strerror}")
+            return None
+        self.sha256 = sha256(content).hexdigest()
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            self.faults.add("not-utf8", f"is not UTF-8: byte {error.start}")
+            return None
+        data = self._parse(text)
+        if _is_deeper(data, MAX_DEPTH):
+            self.faults.add("shape", f"is nested deeper than {MAX_DEPTH}")
+            return None
+        return data
+
+    def _parse(self, text: str) -> Json:
+        if self.path.suffix == ".json":
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError) as error:
+                self.faults.add("not-json", f"is not JSON: {error}")
+                return None
+        import yaml
+
+        try:
+            return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            self.faults.add("not-yaml", f"is not YAML: {' '.join(str(error).split())}")
+            return None
+
+
+def _is_deeper(data: Json, depth: int) -> bool:
+    level = [data]
+    for _ in range(depth + 1):
+        following: list[Json] = []
+        for value in level:
+            if isinstance(value, dict):
+                following += cast("dict[str, Json]", value).values()
+            elif isinstance(value, list):
+                following += cast("list[Json]", value)
+        if not following:
+            return False
+        level = [value for value in following if isinstance(value, (dict, list))]
+    return bool(level)
+
+
+class Entry:
+    """An object of a case with its place, from which fields are taken and checked.
+
+    Attributes:
+        case: Id of the case.
+        place: Path of the object in the case.
+    """
+
+    def __init__(self, data: Mapping[str, Json], faults: FaultList, case: str, place: str = "") -> None:
+        self.data = data
+        self.faults = faults
+        self.case = case
+        self.place = place
+
+    def at(self, key: str) -> str:
+        """Return the path of a field."""
+        return f"{self.place}.{key}" if self.place else key
+
+    def fault(self, code: FaultCode, message: str, key: str = "", severity: Severity = "error") -> None:
+        """Add a fault of a field, or of the object itself."""
+        self.faults.add(code, message, case=self.case, field=self.at(key) if key else self.place, severity=severity)
+
+    def get(self, *names: str) -> Json:
+        """Return the first of several spellings that is there and not null; else None."""
+        return next((self.data[name] for name in names if self.data.get(name) is not None), None)
+
+    def name_of(self, *names: str) -> str:
+        """Return the spelling that is used; the first where none is."""
+        return next((name for name in names if self.data.get(name) is not None), names[0])
+
+    def text(self, *names: str, required: bool = False) -> str | None:
+        """Return a text; a fault where it is something else, too long, or missing though required."""
+        value, key = self.get(*names), self.name_of(*names)
+        if value is None:
+            if required:
+                self.fault("missing", f"`{names[0]}` is missing", names[0])
+            return None
+        if not isinstance(value, str):
+            self.fault("type", f"`{key}` is {type_name(value)}, not text", key)
+            return None
+        if len(value.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+            self.fault("too-long", f"`{key}` is longer than {MAX_TEXT_BYTES} bytes", key)
+            return None
+        return value
+
+    def object(self, *names: str) -> JsonObject | None:
+        """Return an object; a fault where it is something else."""
+        value, key = self.get(*names), self.name_of(*names)
+        if value is None or isinstance(value, dict):
+            return cast("JsonObject | None", value)
+        self.fault("type", f"`{key}` is {type_name(value)}, not an object", key)
+        return None
+
+    def entry(self, *names: str) -> Entry | None:
+        """Return an object as an entry of its own."""
+        data = self.object(*names)
+        return None if data is None else Entry(data, self.faults, self.case, self.at(self.name_of(*names)))
+
+    def entries(self, *names: str) -> list[Entry]:
+        """Return a list of objects as entries; a fault for each that is something else."""
+        value, key = self.get(*names), self.name_of(*names)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.fault("type", f"`{key}` is {type_name(value)}, not a list", key)
+            return []
+        found: list[Entry] = []
+        for number, item in enumerate(cast("list[Any]", value)):
+            if isinstance(item, dict):
+                data = cast("JsonObject", item)
+                found.append(Entry(data, self.faults, self.case, f"{self.at(key)}[{number}]"))
+            else:
+                self.fault("type", f"entry {number} is {type_name(item)}, not an object", f"{key}[{number}]")
+        return found
+
+
+def type_name(value: Json) -> str:
+    """Return what a JSON value is, for a person."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

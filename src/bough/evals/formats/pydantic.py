@@ -1,0 +1,156 @@
+"""Datasets of pydantic-evals, YAML or JSON: every case is read alone, so that one which is wrong leaves the others.
+
+pydantic-evals itself refuses a whole file for one unknown evaluator or one missing `inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from bough.evals.case import CaseInput, FileInput, TurnInput
+from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.fault import FaultCode
+from bough.evals.formats.document import MAX_CASES, Document, Entry, type_name
+from bough.evals.score import METRICS
+from bough.types import Json, JsonObject
+
+_FIELDS = frozenset({"name", "cases", "evaluators", "report_evaluators", "$schema"})
+_CASE_FIELDS = frozenset({"name", "inputs", "metadata", "expected_output", "evaluators"})
+
+
+def read_pydantic_set(document: Document) -> EvalSet:
+    """Return the set of a pydantic-evals file; a case with an error is left out, the others are kept."""
+    faults, data = document.faults, cast("JsonObject", document.data)
+    top = Entry(data, faults, "")
+    for key in data.keys() - _FIELDS:
+        faults.add("unknown-field", f"`{key}` is not a field of a dataset", field=str(key))
+    if data.get("report_evaluators"):
+        faults.add("unsupported", "report evaluators are left out", field="report_evaluators", severity="warning")
+    entries = top.entries("cases")
+    if len(entries) > MAX_CASES:
+        faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
+        entries = entries[:MAX_CASES]
+    if not entries:
+        faults.add("empty", "has no cases", field="cases")
+    seen: set[str] = set()
+    cases = [case for number, entry in enumerate(entries, 1) if (case := _read_case(entry, number, seen, document))]
+    evaluators = tuple(_read_evaluators(top))
+    return EvalSet(
+        name=top.text("name") or document.path.stem,
+        cases=tuple(cases),
+        faults=tuple(faults.found),
+        path=document.path,
+        sha256=document.sha256,
+        format="pydantic",
+        evaluators=evaluators,
+    )
+
+
+def _read_case(entry: Entry, number: int, seen: set[str], document: Document) -> SetCase | None:
+    faults, before = entry.faults, len(entry.faults.found)
+    entry.case = str(number)
+    id = entry.text("name") or f"case-{number}"
+    entry.case = id
+    if id in seen:
+        entry.fault("duplicate-id", f"the name {id!r} is there already; this case is left out", "name")
+    seen.add(id)
+    for key in entry.data.keys() - _CASE_FIELDS:
+        entry.fault("unknown-field", f"`{key}` is not a field of a case", str(key))
+    inputs = _read_inputs(entry, document.path)
+    metadata = entry.object("metadata") or {}
+    evaluators = tuple(_read_evaluators(entry))
+    if faults.has_error(before) or inputs is None:
+        return None
+    expected = entry.get("expected_output")
+    if isinstance(expected, str) and inputs.reference is None:
+        last = inputs.turns[-1].model_copy(update={"reference": expected})
+        inputs = inputs.model_copy(update={"turns": (*inputs.turns[:-1], last)})
+    return SetCase(id=id, input=inputs, evaluators=evaluators, metadata=metadata)
+
+
+def _read_inputs(entry: Entry, path: Path) -> CaseInput | None:
+    inputs = entry.get("inputs")
+    if inputs is None:
+        entry.fault("no-prompt", "`inputs` is missing", "inputs")
+        return None
+    if isinstance(inputs, str):
+        if not inputs.strip():
+            entry.fault("no-prompt", "`inputs` is empty", "inputs")
+            return None
+        text = entry.text("inputs")
+        return None if text is None else CaseInput(turns=(TurnInput(user=text),))
+    if not isinstance(inputs, dict):
+        entry.fault("type", f"`inputs` is {type_name(inputs)}, not text or an object", "inputs")
+        return None
+    return _read_object(Entry(cast("JsonObject", inputs), entry.faults, entry.case, "inputs"), path.parent)
+
+
+def _read_object(entry: Entry, folder: Path) -> CaseInput | None:
+    try:
+        found = CaseInput.model_validate(dict(entry.data))
+    except ValidationError as error:
+        for each in error.errors():
+            where = ".".join(map(str, each["loc"]))
+            code: FaultCode = {"extra_forbidden": "unknown-field", "missing": "missing"}.get(each["type"], "type")  # pyright: ignore[reportAssignmentType]
+            entry.fault(code, f"{where}: {each['msg']}", where)
+        return None
+    for metric, bound in found.expect.items():
+        if metric not in METRICS:
+            entry.fault("threshold", f"there is no metric {metric!r}", f"expect.{metric}")
+        elif not bound >= 0:
+            entry.fault("threshold", f"{bound} is no bound", f"expect.{metric}")
+    files = tuple(_place_file(each, entry, folder) for each in found.files)
+    roots = tuple(folder / root for root in found.skill_roots)
+    return found.model_copy(update={"files": files, "skill_roots": roots})
+
+
+def _place_file(file: FileInput, entry: Entry, folder: Path) -> FileInput:
+    source = folder / file.source
+    target = Path(file.target)
+    if not source.resolve().is_relative_to(folder.resolve()):
+        entry.fault("file-outside", f"{file.source} is outside of the set's folder", "files")
+    elif not source.exists():
+        entry.fault("file-missing", f"{file.source} does not exist", "files")
+    if target.is_absolute() or ".." in target.parts:
+        entry.fault("file-outside", f"{file.target} is not inside the workspace", "files")
+    return file.model_copy(update={"source": source})
+
+
+def _read_evaluators(entry: Entry) -> Iterator[Any]:
+    """Yield the evaluators of a case or of the set; each that cannot be made is a fault. The registry is closed."""
+    value = entry.get("evaluators")
+    if value is None:
+        return
+    if not isinstance(value, list):
+        entry.fault("type", f"`evaluators` is {type_name(value)}, not a list", "evaluators")
+        return
+    from pydantic_evals import Dataset
+
+    from bough.evals.metrics.evaluators import OURS
+
+    for number, spec in enumerate(cast("list[Json]", value)):
+        probe: dict[str, Any] = {"name": "probe", "cases": [{"name": "probe", "inputs": "x", "evaluators": [spec]}]}
+        try:
+            dataset = Dataset[Any, str, dict[str, Any]].from_dict(probe, custom_evaluator_types=OURS)
+        except (ValueError, ExceptionGroup, TypeError) as error:
+            _add_evaluator_fault(entry, f"evaluators[{number}]", spec, error)
+        else:
+            yield from dataset.cases[0].evaluators
+
+
+def _add_evaluator_fault(entry: Entry, field: str, spec: Json, error: BaseException) -> None:
+    name = spec if isinstance(spec, str) else next(iter(cast("Mapping[str, Any]", spec)), "") if spec else ""
+    inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    text = " ".join(str(inner).split())
+    unknown = "not in" in text and "registry" in text or "is not registered" in text
+    entry.fault(
+        "evaluator-unknown" if unknown else "evaluator-arguments",
+        f"the evaluator {str(name)[:80]!r} cannot be made: {text[:300]}",
+        field,
+    )
+
+

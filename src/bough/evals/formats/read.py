@@ -1,0 +1,67 @@
+"""Which format a path has, and the set it holds. What is in a file never raises: it becomes faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from bough.errors import InvalidInput, NotFound
+from bough.evals.case import CaseSetup
+from bough.evals.eval_set import EvalSet
+from bough.evals.formats.document import Document, FaultList
+from bough.types import Json, JsonObject
+
+_HINT = "a skill's folder, an eval set (.json with eval_cases), trigger queries, or a pydantic-evals file (.yaml)"
+
+
+def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
+    """Return the cases of a file or folder, and its faults.
+
+    Args:
+        setup: What the cases of an eval set in JSON need around them.
+
+    Raises:
+        NotFound: There is nothing at that path.
+        InvalidInput: It is none of the formats.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise NotFound(f"{place} does not exist", hint=f"give {_HINT}")
+    if place.is_dir():
+        return _read_folder(place)
+    if place.suffix not in (".json", ".yaml", ".yml"):
+        raise InvalidInput(f"{place} is not an eval set", hint=f"give {_HINT}")
+    faults = FaultList(place)
+    document = Document(place, faults)
+    data = document.data
+    if data is None and faults.found:
+        return EvalSet(name=place.stem, cases=(), faults=tuple(faults.found), path=place, sha256=document.sha256)
+    if _has(data, "eval_cases", "evalCases"):
+        from bough.evals.formats.adk import read_adk_set
+
+        return read_adk_set(document, setup=setup)
+    if _has(data, "evals") and place.name == "evals.json":
+        return _read_folder(place.absolute().parent.parent)
+    if isinstance(data, list) and (not data or place.suffix == ".json"):
+        from bough.evals.formats.skill import read_query_file
+
+        return read_query_file(document)
+    if _has(data, "cases"):
+        from bough.evals.formats.pydantic import read_pydantic_set
+
+        return read_pydantic_set(document)
+    raise InvalidInput(f"{place} has neither `eval_cases` nor `cases`", hint=f"give {_HINT}")
+
+
+def _read_folder(folder: Path) -> EvalSet:
+    if (folder / "SKILL.md").exists() or (folder / "skill.md").exists():
+        from bough.evals.formats.skill import read_skill_set
+
+        return read_skill_set(folder)
+    if (folder / "task.toml").exists() or any(folder.glob("*/task.toml")):
+        raise InvalidInput(f"{folder} holds Harbor tasks", hint=f"`bough eval harbor {folder}` runs them")
+    raise InvalidInput(f"{folder} is no skill", hint=f"give {_HINT}")
+
+
+def _has(data: Json, *keys: str) -> bool:
+    return isinstance(data, dict) and any(key in cast("JsonObject", data) for key in keys)

@@ -1,0 +1,189 @@
+"""The evals that a skill brings: `evals/evals.json` and its trigger queries, as cases.
+
+Source: Agent Skills documentation, evaluating skills and optimizing descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+from bough.evals.case import CaseInput, FileInput, TurnInput
+from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.fault import Fault, FaultCode
+from bough.evals.formats.checks import misspelt_form
+from bough.evals.formats.document import Document, Entry, FaultList
+from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
+from bough.skills.model import Diagnostic, Skill
+from bough.skills.parse import read_file
+from bough.types import Json, JsonObject
+
+_TRAIN_SHARE = 0.6
+_CODES: dict[str, FaultCode] = {
+    "evals-not-json": "not-json",
+    "evals-too-long": "too-long",
+    "evals-unreadable": "file-missing",
+    "evals-shape": "shape",
+    "evals-skill-name": "type",
+    "evals-duplicate-id": "duplicate-id",
+    "evals-prompt": "no-prompt",
+    "evals-file": "file-missing",
+    "evals-query": "type",
+}
+
+
+def read_skill_set(folder: Path) -> EvalSet:
+    """Return the cases of a skill's `evals.json`; its trigger queries are in `read_trigger_set`."""
+    skill, faults = load_skill(folder)
+    if skill is None or skill.folder is None:
+        return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="skill")
+    evals = read_evals(skill)
+    faults += [_fault_of(each) for each in evals.diagnostics if "queries" not in each.path]
+    list_ = FaultList(skill.folder / "evals" / "evals.json")
+    cases = _read_cases(skill, evals.cases, list_)
+    if not evals.cases and not faults:
+        list_.add("empty", "the skill brings no evals")
+    return EvalSet(
+        name=skill.name,
+        cases=tuple(cases),
+        faults=(*faults, *list_.found),
+        path=folder,
+        sha256=_digest(evals),
+        format="skill",
+        description=skill.description,
+    )
+
+
+def read_trigger_set(folder: Path) -> EvalSet:
+    """Return the trigger queries of a skill as cases: `train` and `validation` by `SetCase.split`."""
+    skill, faults = load_skill(folder)
+    if skill is None:
+        return EvalSet(name=folder.name, cases=(), faults=tuple(faults), path=folder, format="triggers")
+    evals = read_evals(skill)
+    found = [_fault_of(each) for each in evals.diagnostics if "queries" in each.path]
+    return EvalSet(
+        name=f"{skill.name}-triggers",
+        cases=tuple(_trigger_cases(skill.name, evals.queries)),
+        faults=(*faults, *found),
+        path=folder,
+        sha256=_digest(evals),
+        format="triggers",
+    )
+
+
+def read_query_file(document: Document) -> EvalSet:
+    """Return the cases of a list of `{query, should_trigger}` that stands alone; the skill is its folder's."""
+    found: list[TriggerQuery] = []
+    for number, item in enumerate(cast("list[Json]", document.data), 1):
+        data = cast("JsonObject", item if isinstance(item, dict) else {})
+        entry = Entry(data, document.faults, str(number))
+        query, wanted = entry.text("query"), entry.get("should_trigger")
+        if query and query.strip() and isinstance(wanted, bool):
+            found.append(TriggerQuery(query, wanted))
+        else:
+            entry.fault("type", 'is not {"query": …, "should_trigger": true}')
+    if not found:
+        document.faults.add("empty", "has no queries")
+    folder = document.path.absolute().parent
+    skill = (folder.parent if folder.name == "evals" else folder).name
+    return EvalSet(
+        name=f"{skill}-triggers",
+        cases=tuple(_trigger_cases(skill, found)),
+        faults=tuple(document.faults.found),
+        path=document.path,
+        sha256=document.sha256,
+        format="triggers",
+    )
+
+
+def load_skill(folder: Path) -> tuple[Skill | None, list[Fault]]:
+    """Return the skill of a folder, read leniently; None with the faults that say why not."""
+    file = next((folder / name for name in ("SKILL.md", "skill.md") if (folder / name).exists()), folder / "SKILL.md")
+    reading = read_file(file, "lenient")
+    if reading.skill is not None:
+        return reading.skill, []
+    errors = [each for each in reading.diagnostics if each.severity == "error"]
+    return None, [Fault("shape", str(file), "", "", each.message) for each in errors]
+
+
+def split_of(query: str, among: Sequence[str]) -> str:
+    """Return `train` or `validation` for a query of an undivided file: 60 to 40 by digest, stable and without state.
+
+    Args:
+        among: All queries of the same label.
+    """
+    ordered = sorted(among, key=lambda each: sha256(each.encode()).hexdigest())
+    return "train" if ordered.index(query) < round(_TRAIN_SHARE * len(ordered)) else "validation"
+
+
+def _read_cases(skill: Skill, cases: Sequence[EvalCase], faults: FaultList) -> list[SetCase]:
+    found: list[SetCase] = []
+    seen: set[str] = set()
+    for case in cases:
+        before = len(faults.found)
+        if case.id in seen:
+            continue  # read_evals has said so
+        seen.add(case.id)
+        files = _place_files(skill, case, faults)
+        for text in case.expectations:
+            if form := misspelt_form(text):
+                message = f"{text[:80]!r} is left to the judge; did you mean `{form}: …`?"
+                faults.add("shape", message, case=case.id, field="assertions", severity="warning")
+        if faults.has_error(before):
+            continue
+        found.append(
+            SetCase(
+                id=case.id,
+                input=CaseInput(
+                    turns=(TurnInput(user=case.prompt),),
+                    files=tuple(files),
+                    expected=case.expected_output,
+                    checks=case.expectations,
+                    skill=skill.name,
+                    setup="skill",
+                ),
+            )
+        )
+    return found
+
+
+def _place_files(skill: Skill, case: EvalCase, faults: FaultList) -> list[FileInput]:
+    """Return the files of a case with their places in the workspace: without a leading `evals/files/` or `evals/`."""
+    placed: dict[str, FileInput] = {}
+    for name in case.files:
+        target = name.removeprefix("./").removeprefix("evals/").removeprefix("files/")
+        source = (skill.folder or Path()) / name
+        if not source.exists():
+            faults.add("file-missing", f"{name} does not exist", case=case.id, field="files")
+        elif target in placed:
+            faults.add("duplicate-id", f"{name} and {placed[target].source.name} are both {target}", case=case.id)
+        else:
+            placed[target] = FileInput(source=source, target=target)
+    return list(placed.values())
+
+
+def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]:
+    cases: list[SetCase] = []
+    undivided = [each for each in queries if not each.split]
+    for number, query in enumerate(queries, 1):
+        same = [each.query for each in undivided if each.should_trigger == query.should_trigger]
+        cases.append(
+            SetCase(
+                id=f"q{number}",
+                input=CaseInput(
+                    turns=(TurnInput(user=query.query),), skill=skill, should_trigger=query.should_trigger
+                ),
+                split=query.split or split_of(query.query, same),
+            )
+        )
+    return cases
+
+
+def _fault_of(found: Diagnostic) -> Fault:
+    return Fault(_CODES.get(found.code, "shape"), found.path, "", "", found.message, found.severity)  # pyright: ignore[reportArgumentType]
+
+
+def _digest(evals: SkillEvals) -> str:
+    return sha256(repr((evals.cases, evals.queries)).encode()).hexdigest()

@@ -1,0 +1,174 @@
+"""The judge: a model that is asked about a trace in conversations of its own, so that every verdict has its log.
+
+Source: design of evals, section 5; seed 003 (`instruction_adherence_score`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import anyio
+
+from bough.agents.spec import AgentSpec
+from bough.conversation.state import add_usage
+from bough.errors import BoughError, InvalidInput
+from bough.evals.case import Rubric
+from bough.evals.converse import ConversationHost, conversation_id, say
+from bough.evals.judge.prompt import SYSTEM_PROMPT, ask_again, quote_case
+from bough.evals.judge.verdict import NOTHING_USED, Ballot, Judgement, count_votes, read_verdicts
+from bough.evals.trace import Trace
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.settings import ModelSettings
+
+    from bough.evals.judge.retry import Sleep
+
+MAX_RUBRICS = 20
+"""How many rubrics one call judges."""
+
+MAX_VOTES = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedCase:
+    """What one judgement is about.
+
+    Attributes:
+        key: Names it within the run; the judge's conversations follow from it.
+        files: Names of what the assistant made.
+        expected: What a good outcome is, in words.
+    """
+
+    key: str
+    trace: Trace
+    rubrics: Sequence[Rubric]
+    files: Sequence[str] = ()
+    expected: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Judge:
+    """Decides rubrics with a model: one call for up to twenty of them, and a vote.
+
+    Attributes:
+        votes: Calls for each judgement; the majority decides.
+    """
+
+    def __init__(
+        self,
+        model: str | Model[Any],
+        votes: int = 1,
+        *,
+        base_url: str | None = None,
+        settings: ModelSettings | None = None,
+        sleep: Sleep = anyio.sleep,
+    ) -> None:
+        """Make a judge of a model string or a model; nothing is asked yet.
+
+        Args:
+            settings: Of the model; temperature 0 where none are given.
+            sleep: Waits before a busy server is asked again.
+
+        Raises:
+            InvalidInput: `votes` is even, or not between 1 and 9.
+        """
+        if votes not in range(1, MAX_VOTES + 1, 2):
+            raise InvalidInput(f"a judge cannot have {votes} votes", hint="give an odd number from 1 to 9")
+        self.votes = votes
+        self._model = model
+        self._base_url = base_url
+        self._settings: ModelSettings = settings or {"temperature": 0.0}
+        self._sleep = sleep
+
+    @property
+    def model_name(self) -> str:
+        """The model, as it was named."""
+        return self._model if isinstance(self._model, str) else self._model.model_name
+
+    async def judge(self, case: JudgedCase, host: ConversationHost, folder: Path) -> Judgement:
+        """Return a verdict for each rubric. A judge that fails is an error in the judgement, never raised.
+
+        Args:
+            folder: An empty folder that its conversations have as their workspace.
+        """
+        judgement = Judgement()
+        for start in range(0, len(case.rubrics), MAX_RUBRICS):
+            part = await self._judge_batch(case, case.rubrics[start : start + MAX_RUBRICS], start, host, folder)
+            judgement = Judgement(
+                verdicts=judgement.verdicts + part.verdicts,
+                conversations=judgement.conversations + part.conversations,
+                usage=add_usage(judgement.usage, part.usage),
+                error=judgement.error or part.error,
+            )
+        return judgement
+
+    async def _judge_batch(
+        self, case: JudgedCase, rubrics: Sequence[Rubric], start: int, host: ConversationHost, folder: Path
+    ) -> Judgement:
+        usage, ballots, ids = NOTHING_USED, list[Ballot](), list[UUID]()
+        digest = sha256(repr([(each.id, each.property) for each in rubrics]).encode()).hexdigest()[:16]
+        for vote in range(self.votes):
+            id = conversation_id("judge", case.key, digest, start, vote)
+            ballot, used = await self._vote(case, rubrics, vote, id, host, folder)
+            usage = add_usage(usage, used)
+            ballots.append(ballot)
+            ids.append(id)
+        verdicts = count_votes(rubrics, ballots)
+        undecided = next((each.rationale for each in verdicts if each.verdict is None), "")
+        return Judgement(verdicts=verdicts, conversations=tuple(ids), usage=usage, error=undecided)
+
+    async def _vote(
+        self, case: JudgedCase, rubrics: Sequence[Rubric], vote: int, id: UUID, host: ConversationHost, folder: Path
+    ) -> tuple[Ballot, Any]:
+        """Ask once, and once more for what is missing; return (ballot by the rubrics' own ids, usage)."""
+        turned = [*rubrics[vote % len(rubrics) :], *rubrics[: vote % len(rubrics)]]
+        renamed = {f"r{number}": rubric for number, rubric in enumerate(turned, 1)}
+        shown = [Rubric(id, rubric.property) for id, rubric in renamed.items()]
+        message = quote_case(
+            case.trace, shown, nonce=secrets.token_hex(16), files=case.files, expected=case.expected or None
+        )
+        ballot = Ballot()
+        try:
+            conversation = await host.open(id, self._spec(), folder, case.tags, f"judge {case.key}"[:60])
+        except BoughError as error:
+            return Ballot(error=f"the judge could not be asked: {error.message}"), NOTHING_USED
+        async with conversation:
+            try:
+                result = await say(conversation, [message])
+                ballot.verdicts = read_verdicts(result.output, list(renamed))
+                missing = [each for each in shown if each.id not in ballot.verdicts]
+                if missing:
+                    result = await say(conversation, [message, ask_again(missing)])
+                    again = read_verdicts(result.output, [each.id for each in missing])
+                    ballot.verdicts = ballot.verdicts | again
+                if len(ballot.verdicts) < len(shown):
+                    ballot.error = f"the judge gave {len(ballot.verdicts)} of {len(shown)} verdicts"
+            except BoughError as error:
+                ballot.error = f"the judge failed: {error.message}"
+            usage = conversation.usage
+        ballot.verdicts = {renamed[id].id: verdict for id, verdict in ballot.verdicts.items()}
+        return ballot, usage
+
+    def _spec(self) -> AgentSpec:
+        from bough.evals.judge.retry import RetryingModel
+
+        model = self._resolve()
+        retrying = RetryingModel(model, self._settings, sleep=self._sleep)
+        return AgentSpec(name="judge", model=retrying, system_prompt=SYSTEM_PROMPT, skills=())
+
+    def _resolve(self) -> Model[Any]:
+        if not isinstance(self._model, str):
+            return self._model
+        import os
+
+        from bough.agents.models.resolve import resolve_model
+
+        self._model = resolve_model(self._model, base_url=self._base_url, env=os.environ).model
+        return self._model

@@ -1,0 +1,153 @@
+"""What a judge said: one verdict for each rubric, read from its text, and the votes of several calls together.
+
+Source: seed 003, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bough.evals.case import Rubric
+from bough.events.model import Usage
+from bough.types import JsonObject
+
+NOTHING_USED = Usage(requests=0)
+
+
+class Verdict(BaseModel):
+    """One verdict as the model writes it: reasons before the word."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    rubric_id: str
+    property: str = ""
+    rationale: str = Field(default="", max_length=20_000)
+    verdict: Literal["yes", "no"]
+
+
+class Verdicts(BaseModel):
+    """All verdicts of one call."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    verdicts: list[Verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RubricVerdict:
+    """What the judge decided about one rubric.
+
+    Attributes:
+        verdict: None where the judge failed for it.
+        votes: (yes, of how many).
+    """
+
+    rubric: Rubric
+    verdict: bool | None
+    rationale: str = ""
+    votes: tuple[int, int] = (0, 1)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether its votes differ."""
+        return 0 < self.votes[0] < self.votes[1]
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        word = None if self.verdict is None else "yes" if self.verdict else "no"
+        return {
+            "rubric_id": self.rubric.id,
+            "property": self.rubric.property,
+            "rationale": self.rationale,
+            "verdict": word,
+            "votes": f"{self.votes[0]} of {self.votes[1]}",
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """All verdicts about a trace, in the order of its rubrics.
+
+    Attributes:
+        conversations: The judge's calls.
+        error: Why it failed for some or all rubrics; empty where it did not.
+    """
+
+    verdicts: tuple[RubricVerdict, ...] = ()
+    conversations: tuple[UUID, ...] = ()
+    usage: Usage = NOTHING_USED
+    error: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of yes; a rubric that was not decided counts as no. No rubrics: 1."""
+        return sum(each.verdict is True for each in self.verdicts) / len(self.verdicts) if self.verdicts else 1.0
+
+
+@dataclass(kw_only=True)
+class Ballot:
+    """The verdicts of one call by rubric id; `error` says why some are missing."""
+
+    verdicts: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
+    error: str = ""
+
+
+def read_verdicts(text: str, known: Sequence[str]) -> dict[str, Verdict]:
+    """Return the verdicts in a judge's answer by id, from the last JSON object in it that holds any.
+
+    Unknown ids are dropped. An id that comes twice with different words counts as none.
+    """
+    for data in _objects(text):
+        try:
+            listed = Verdicts.model_validate(data).verdicts
+        except ValidationError:
+            continue
+        found: dict[str, Verdict] = {}
+        contradicted: set[str] = set()
+        for each in listed:
+            if each.rubric_id not in known:
+                continue
+            if each.rubric_id in found and found[each.rubric_id].verdict != each.verdict:
+                contradicted.add(each.rubric_id)
+            found[each.rubric_id] = each
+        return {id: each for id, each in found.items() if id not in contradicted}
+    return {}
+
+
+def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:
+    """Return the majority for each rubric; a rubric that most calls did not decide has none."""
+    return tuple(_count(rubric, ballots) for rubric in rubrics)
+
+
+def _count(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
+    cast = [ballot.verdicts[rubric.id] for ballot in ballots if rubric.id in ballot.verdicts]
+    yes = sum(each.verdict == "yes" for each in cast)
+    if 2 * len(cast) <= len(ballots):
+        why = next((ballot.error for ballot in ballots if ballot.error), "the judge gave no verdict")
+        return RubricVerdict(rubric=rubric, verdict=None, rationale=why, votes=(yes, len(ballots)))
+    decided = 2 * yes > len(cast)
+    word = "yes" if decided else "no"
+    rationale = next(each.rationale for each in cast if each.verdict == word or len(cast) == 2 * yes)
+    return RubricVerdict(rubric=rubric, verdict=decided, rationale=rationale[:2000], votes=(yes, len(ballots)))
+
+
+def _objects(text: str) -> Iterator[Mapping[str, object]]:
+    """Yield the JSON objects in a text that could hold verdicts, the last one first."""
+    decoder = json.JSONDecoder()
+    place = text.rfind('"verdicts"')
+    while place >= 0:
+        start = text.rfind("{", 0, place)
+        if start >= 0:
+            try:
+                value, _ = decoder.raw_decode(text, start)
+            except (ValueError, RecursionError):
+                value = None
+            if isinstance(value, dict):
+                yield value  # pyright: ignore[reportUnknownVariableType]
+        place = text.rfind('"verdicts"', 0, place)

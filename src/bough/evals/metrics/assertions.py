@@ -1,0 +1,140 @@
+"""Deciding the assertions of a case: by code where they have such a form, else by the judge.
+
+Source: Agent Skills documentation, evaluating skills: "use a script for what can be checked mechanically".
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.errors import BoughError
+from bough.evals.aliases import canonical_tool
+from bough.evals.case import Rubric
+from bough.evals.formats.checks import Check, parse_check
+from bough.evals.metrics.answer import fold_text
+from bough.evals.score import AssertionResult, Score, at_least
+from bough.evals.trace import Trace
+from bough.execution.base import CodeExecutionInput, File, Mount
+
+if TYPE_CHECKING:
+    from bough.evals.context import AttemptHost, TraceContext
+
+_MAX_EVIDENCE = 500
+_MAX_OUTPUT_BYTES = 32 << 20
+_CHECK_SECONDS = 60.0
+
+
+async def score_assertions(ctx: TraceContext, texts: Sequence[str], threshold: float | None) -> Score:
+    """Return the share of assertions that hold; each one's result is kept in the context."""
+    results = await decide_assertions(ctx, texts)
+    ctx.assertions = results
+    if not results:
+        return Score("assertions", None, None, "no assertions", threshold)
+    failed = [each for each in results if not each.passed]
+    reason = f"{failed[0].text[:120]}: {failed[0].evidence[:200]}" if failed else f"all {len(results)} hold"
+    score = at_least("assertions", 1 - len(failed) / len(results), threshold, reason)
+    if any(each.error for each in results):
+        return Score(score.name, score.value, score.passed, reason, threshold, score.by, error=True)
+    return score
+
+
+async def decide_assertions(ctx: TraceContext, texts: Sequence[str]) -> list[AssertionResult]:
+    """Return one result for each text, in order. The judge is asked once for all that need one."""
+    checks = [parse_check(text) for text in texts]
+    judged = iter(await _ask_judge(ctx, [check.text for check in checks if check.form == "judge"]))
+    return [next(judged) if check.form == "judge" else await _decide(ctx, check) for check in checks]
+
+
+async def _decide(ctx: TraceContext, check: Check) -> AssertionResult:
+    match check.form:
+        case "contains":
+            holds = fold_text(check.argument) in fold_text(ctx.trace.answer)
+            evidence = f"the answer {'contains' if holds else 'does not contain'} it"
+        case "matches":
+            return _match(ctx.trace, check)
+        case "file":
+            found = [path for path in ctx.host.outputs if fnmatchcase(path, check.argument)]
+            holds = bool(found)
+            evidence = f"files: {', '.join(found[:5])}" if found else "no new or changed file matches"
+        case "tool":
+            holds, evidence = _find_tool(ctx.trace, canonical_tool(check.argument), check.negated)
+        case "check":
+            return await _run_check(ctx.host, ctx.trace, check)
+        case "judge":  # decided before, all of them together
+            raise AssertionError(check)
+    return AssertionResult(check.text, holds is not check.negated, evidence)
+
+
+def _match(trace: Trace, check: Check) -> AssertionResult:
+    import re2
+
+    try:
+        found = re2.search(f"(?m){check.argument}", trace.answer)
+    except re2.error as error:
+        return AssertionResult(check.text, False, f"the pattern is not valid: {error}", error=True)
+    evidence = f"found {found[0][:100]!r}" if found else "the answer has no match"
+    return AssertionResult(check.text, (found is not None) is not check.negated, evidence)
+
+
+def _find_tool(trace: Trace, tool: str, negated: bool) -> tuple[bool, str]:
+    """Return (whether the tool counts as used, evidence): used well where it is wanted, called at all where not."""
+    calls = trace.calls_by_tool.get(tool, ())
+    succeeded = sum(call.has_succeeded for call in calls)
+    return bool(calls) if negated else succeeded > 0, f"{tool} was called {len(calls)} times, {succeeded} succeeded"
+
+
+async def _run_check(host: AttemptHost, trace: Trace, check: Check) -> AssertionResult:
+    """Run a script of the skill in the sandbox, with copies of the outputs, so that it can change none of them."""
+    if host.executor is None or host.skill_folder is None or host.workspace is None:
+        return AssertionResult(check.text, False, "there is no skill folder or executor to run it with", error=True)
+    script, *arguments = shlex.split(check.argument)
+    files = [File(path="answer.md", content=trace.answer.encode())]
+    files += [each for each in _read_outputs(host.workspace, host.outputs) if each.path != "answer.md"]
+    try:
+        ran = await host.executor.execute(
+            CodeExecutionInput(
+                script=f"/skill/{script}",
+                argv=tuple(arguments),
+                input_files=tuple(files),
+                mounts=(Mount(source=str(host.skill_folder), target="/skill"),),
+                timeout_seconds=_CHECK_SECONDS,
+                output_globs=(),
+            )
+        )
+    except BoughError as error:
+        return AssertionResult(check.text, False, f"{script} could not run: {error.message}", error=True)
+    told = (ran.stdout + ran.stderr).decode("utf-8", "replace").strip()[:_MAX_EVIDENCE]
+    evidence = told or (f"exit code {ran.exit_code}" if not ran.killed_by else f"ended by {ran.killed_by}")
+    return AssertionResult(check.text, ran.ok is not check.negated, evidence)
+
+
+def _read_outputs(workspace: Path, outputs: Sequence[str]) -> list[File]:
+    files: list[File] = []
+    total = 0
+    for name in outputs:
+        path = workspace / name
+        if path.is_symlink() or not path.is_file():
+            continue
+        total += path.stat().st_size
+        if total > _MAX_OUTPUT_BYTES:
+            break
+        files.append(File(path=name, content=path.read_bytes()))
+    return files
+
+
+async def _ask_judge(ctx: TraceContext, statements: Sequence[str]) -> list[AssertionResult]:
+    if not statements:
+        return []
+    if ctx.host.judge is None:
+        return [AssertionResult(text, False, "there is no judge", "judge", error=True) for text in statements]
+    rubrics = [Rubric(f"a{number}", text) for number, text in enumerate(statements, 1)]
+    judgement = await ctx.host.judge(ctx.trace, ctx.case, rubrics, ctx.host.outputs)
+    ctx.judgements.append(judgement)
+    return [
+        AssertionResult(rubric.property, bool(each.verdict), each.rationale, "judge", error=each.verdict is None)
+        for rubric, each in zip(rubrics, judgement.verdicts, strict=True)
+    ]

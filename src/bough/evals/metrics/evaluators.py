@@ -1,0 +1,317 @@
+"""The metrics as evaluators of pydantic-evals; each reports under its metric's name.
+
+Where an evaluator is given no expectation, it takes the one of the case.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorContext
+
+from bough.errors import InvalidInput
+from bough.evals import metrics
+from bough.evals.case import Rubric, ToolUse
+from bough.evals.context import TraceContext, TraceEvaluatorLike
+from bough.evals.eval_set import SetCase
+from bough.evals.metrics.assertions import score_assertions
+from bough.evals.metrics.thresholds import thresholds_for
+from bough.evals.score import THRESHOLDS, Score
+from bough.types import Json
+
+
+@dataclass(repr=False)
+class TraceEvaluator(Evaluator[Any, Any, Any]):
+    """An evaluator that reads the trace.
+
+    Attributes:
+        metric: The name it reports under.
+    """
+
+    metric: ClassVar[str] = ""
+
+    def get_default_evaluation_name(self) -> str:
+        """Return the metric's name."""
+        return self.metric
+
+    @abstractmethod
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score of the attempt."""
+        raise NotImplementedError
+
+    async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> Mapping[str, EvaluationReason]:
+        """Compute the score, keep it in the context, and report its value; no value reports nothing.
+
+        Raises:
+            InvalidInput: The context has no trace.
+        """
+        if not isinstance(ctx, TraceContext):
+            raise InvalidInput(
+                f"{self.metric} needs a trace, which this context does not have",
+                hint="run it with bough.evals.evaluate, or on TraceContext.of(trace)",
+            )
+        score = await self.score(ctx)
+        ctx.scores[score.name] = score
+        return {} if score.value is None else {score.name: EvaluationReason(value=score.value, reason=score.reason)}
+
+
+@dataclass(repr=False)
+class _ExpectedCalls(TraceEvaluator):
+    """An evaluator with expected calls: `ToolUse`s, `{name, args}` objects, or names; None takes the case's."""
+
+    expected: Sequence[ToolUse | Mapping[str, Json] | str] | None = None
+    threshold: float | None = None
+
+    def uses(self, ctx: TraceContext) -> tuple[ToolUse, ...]:
+        """Return the expected calls."""
+        return ctx.case.tool_uses if self.expected is None else tuple(map(_tool_use, self.expected))
+
+
+@dataclass(repr=False)
+class ToolInvocation(_ExpectedCalls):
+    """`tool_invocation_score`: the share of expected tools that were called."""
+
+    metric: ClassVar[str] = "tool_invocation_score"
+    threshold: float | None = THRESHOLDS["tool_invocation_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.tool_invocation_score(ctx.trace, self.uses(ctx), threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class ToolArgs(_ExpectedCalls):
+    """`tool_args_score`: the share of expected key arguments that were passed; `keys` are added to the usual ones."""
+
+    metric: ClassVar[str] = "tool_args_score"
+    threshold: float | None = THRESHOLDS["tool_args_score"]
+    keys: Sequence[str] = ()
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        keys = metrics.KEYS | set(self.keys)
+        return metrics.tool_args_score(ctx.trace, self.uses(ctx), keys, threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class ToolUsage(_ExpectedCalls):
+    """`tool_usage_score`: the share of expected calls that were made, in any order."""
+
+    metric: ClassVar[str] = "tool_usage_score"
+    threshold: float | None = THRESHOLDS["tool_usage_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.tool_usage_score(ctx.trace, self.uses(ctx), threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class Order(_ExpectedCalls):
+    """`order`: how much of the expected order of calls was kept."""
+
+    metric: ClassVar[str] = "order"
+    threshold: float | None = THRESHOLDS["order"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.order(ctx.trace, self.uses(ctx), threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class SchemaDiscovery(TraceEvaluator):
+    """`schema_discovery_score`: whether tables were looked at before they were queried."""
+
+    metric: ClassVar[str] = "schema_discovery_score"
+    threshold: float | None = THRESHOLDS["schema_discovery_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.schema_discovery_score(ctx.trace, threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class SkillDiscovery(TraceEvaluator):
+    """`skill_discovery_score`: whether a skill, or `skill`, came into use."""
+
+    metric: ClassVar[str] = "skill_discovery_score"
+    skill: str | None = None
+    threshold: float | None = THRESHOLDS["skill_discovery_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.skill_discovery_score(ctx.trace, self.skill or ctx.case.skill, threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class OutputCorrectness(TraceEvaluator):
+    """`output_correctness_score`: the share of lines of the reference in the answer; None takes the case's."""
+
+    metric: ClassVar[str] = "output_correctness_score"
+    reference: str | None = None
+    threshold: float | None = THRESHOLDS["output_correctness_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        reference = self.reference if self.reference is not None else ctx.case.reference or ctx.expected_output or ""
+        return metrics.output_correctness_score(ctx.trace, str(reference), threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class Trigger(TraceEvaluator):
+    """`trigger_score` of one run: whether the skill came into use as it should, or stayed out as it should."""
+
+    metric: ClassVar[str] = "trigger_score"
+    skill: str | None = None
+    should_trigger: bool | None = None
+    threshold: float | None = THRESHOLDS["trigger_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        wanted = self.should_trigger if self.should_trigger is not None else ctx.case.should_trigger
+        skill = self.skill or ctx.case.skill or ""
+        return metrics.trigger_score([ctx.trace], skill, wanted is not False, threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class NoToolErrors(TraceEvaluator):
+    """`no_tool_errors`: whether at most so many calls failed."""
+
+    metric: ClassVar[str] = "no_tool_errors"
+    at_most: int = 0
+    threshold: float | None = THRESHOLDS["no_tool_errors"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.no_tool_errors(ctx.trace, self.at_most, threshold=self.threshold)
+
+
+@dataclass(repr=False)
+class Steps(TraceEvaluator):
+    """`steps`: responses of the model, at most `at_most`."""
+
+    metric: ClassVar[str] = "steps"
+    at_most: float | None = None
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.steps(ctx.trace, self.at_most)
+
+
+@dataclass(repr=False)
+class CostUsd(TraceEvaluator):
+    """`cost_usd`: dollars, at most `at_most`."""
+
+    metric: ClassVar[str] = "cost_usd"
+    at_most: float | None = None
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.cost_usd(ctx.trace, self.at_most)
+
+
+@dataclass(repr=False)
+class DurationSeconds(TraceEvaluator):
+    """`duration_seconds`: seconds, at most `at_most`."""
+
+    metric: ClassVar[str] = "duration_seconds"
+    at_most: float | None = None
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        return metrics.duration_seconds(ctx.trace, self.at_most)
+
+
+@dataclass(repr=False)
+class Assertions(TraceEvaluator):
+    """`assertions`: the share of statements about the outcome that hold; by code where they have such a form."""
+
+    metric: ClassVar[str] = "assertions"
+    assertions: Sequence[str] | None = None
+    threshold: float | None = THRESHOLDS["assertions"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        texts = ctx.case.checks if self.assertions is None else tuple(self.assertions)
+        return await score_assertions(ctx, texts, self.threshold)
+
+
+@dataclass(repr=False)
+class InstructionAdherence(TraceEvaluator):
+    """`instruction_adherence_score`: the share of rubrics that a judge finds met; None takes the case's."""
+
+    metric: ClassVar[str] = "instruction_adherence_score"
+    rubrics: Sequence[Rubric | Mapping[str, str] | str] | None = None
+    threshold: float | None = THRESHOLDS["instruction_adherence_score"]
+
+    async def score(self, ctx: TraceContext) -> Score:
+        """Return the score."""
+        from bough.evals.judge.adherence import score_adherence
+
+        given = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
+        return await score_adherence(ctx, given, self.threshold)
+
+
+OURS: tuple[type[TraceEvaluator], ...] = (
+    ToolInvocation,
+    ToolArgs,
+    ToolUsage,
+    Order,
+    SchemaDiscovery,
+    SkillDiscovery,
+    OutputCorrectness,
+    Trigger,
+    NoToolErrors,
+    Steps,
+    CostUsd,
+    DurationSeconds,
+    Assertions,
+    InstructionAdherence,
+)
+"""What a set may name besides pydantic-evals' own evaluators."""
+
+_BY_METRIC = {each.metric: each for each in OURS}
+_BOUNDED = {"steps", "cost_usd", "duration_seconds"}
+
+
+def evaluators_for(
+    case: SetCase,
+    of_set: Iterable[TraceEvaluatorLike],
+    overrides: Mapping[str, float | None],
+    *,
+    judged: bool = True,
+) -> Iterator[TraceEvaluatorLike]:
+    """Yield the evaluators of a case: those it and its set bring, then the metrics that it has material for.
+
+    A metric that the case or its set names as an evaluator is not added a second time, unless the caller names it.
+    """
+    own = [*case.evaluators, *of_set]
+    replaced = {each.metric for each in own if isinstance(each, TraceEvaluator)} & set(overrides)
+    brought = {each.metric for each in own if isinstance(each, TraceEvaluator)} - replaced
+    for each in own:
+        if not (isinstance(each, TraceEvaluator) and each.metric in replaced):
+            yield each
+    for metric, threshold in thresholds_for(case.input, overrides, judged=judged).items():
+        if metric in _BY_METRIC and metric not in brought:
+            yield evaluator_named(metric, threshold)
+
+
+def evaluator_named(metric: str, threshold: float | None) -> TraceEvaluator:
+    """Return the evaluator of a metric with that threshold or bound."""
+    kind: Any = _BY_METRIC[metric]
+    return kind(at_most=threshold) if metric in _BOUNDED else kind(threshold=threshold)
+
+
+def _tool_use(given: ToolUse | Mapping[str, Json] | str) -> ToolUse:
+    if isinstance(given, ToolUse):
+        return given
+    return ToolUse(given) if isinstance(given, str) else ToolUse.model_validate(dict(given))
+
+
+def _rubric(numbered: tuple[int, Rubric | Mapping[str, str] | str]) -> Rubric:
+    number, given = numbered
+    if isinstance(given, Rubric):
+        return given
+    return Rubric(f"r{number}", given) if isinstance(given, str) else Rubric.model_validate(dict(given))

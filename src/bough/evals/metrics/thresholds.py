@@ -1,0 +1,53 @@
+"""Which metrics a case has material for, and with which thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bough.evals.aliases import canonical_tool
+from bough.evals.case import CaseInput
+from bough.evals.metrics.discovery import QUERY_TOOLS, SCHEMA_TOOLS
+from bough.evals.score import THRESHOLDS
+
+
+def thresholds_for(
+    case: CaseInput, metrics: Mapping[str, float | None] | None = None, *, judged: bool = True
+) -> dict[str, float | None]:
+    """Return the metrics of a case by name; None: shown, without a threshold.
+
+    Args:
+        metrics: Added or replaced by the caller; they win over the case's own.
+        judged: False leaves out what needs a judge.
+    """
+    found: dict[str, float | None] = {}
+    tools = {canonical_tool(use.name) for use in case.tool_uses}
+    if tools:
+        found["tool_invocation_score"] = THRESHOLDS["tool_invocation_score"]
+        found["tool_args_score"] = THRESHOLDS["tool_args_score"]
+        found["tool_usage_score"] = None
+    if case.all_rubrics and judged:
+        found["instruction_adherence_score"] = THRESHOLDS["instruction_adherence_score"]
+    if case.reference is not None:
+        found["output_correctness_score"] = None
+    if case.setup == "data" and tools & SCHEMA_TOOLS and tools & QUERY_TOOLS:
+        found["schema_discovery_score"] = THRESHOLDS["schema_discovery_score"]
+    if case.setup == "skill":
+        found["skill_discovery_score"] = None
+    if case.checks:
+        found["assertions"] = THRESHOLDS["assertions"]
+    if case.should_trigger is not None:
+        found["trigger_score"] = THRESHOLDS["trigger_score"]
+    found |= dict.fromkeys(("no_tool_errors", "steps", "cost_usd", "duration_seconds"))
+    found |= dict(case.expect)
+    found |= dict(metrics or {})
+    if not judged:
+        found.pop("instruction_adherence_score", None)
+    return found
+
+
+def needs_judge(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:
+    """Return how many statements of a case only a judge can decide."""
+    from bough.evals.formats.checks import parse_check
+
+    rubrics = len(case.all_rubrics) if "instruction_adherence_score" in thresholds_for(case, metrics) else 0
+    return rubrics + sum(parse_check(text).form == "judge" for text in case.checks)

@@ -1,0 +1,140 @@
+"""Metrics of tool calls: which were made, with which arguments, in which order, and what failed.
+
+Source: seed 003, `tool_invocation_score` and `tool_args_score`: read from the trace, deterministic, more calls are fine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from posixpath import normpath
+
+from bough.evals.aliases import canonical_arguments, canonical_tool
+from bough.evals.case import ToolUse
+from bough.evals.score import THRESHOLDS, Score, at_least
+from bough.evals.trace import Trace
+from bough.types import Json, JsonObject
+
+KEYS = frozenset({"name", "skill_name", "path", "script_path", "project_id", "dataset_id", "table_id"})
+"""Arguments whose values are compared; others may differ."""
+
+MAX_ORDERED = 256
+"""How many expected calls `order` looks at."""
+
+_PATHS = frozenset({"path", "script_path"})
+_Triple = tuple[str, str, str]
+
+
+def tool_invocation_score(
+    trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["tool_invocation_score"]
+) -> Score:
+    """Score the share of distinct expected tools that were called; nothing expected is 1."""
+    names = dict.fromkeys(canonical_tool(use.name) for use in expected)
+    if not names:
+        return at_least("tool_invocation_score", 1.0, threshold, "no tool is expected")
+    missing = [name for name in names if name not in trace.calls_by_tool]
+    reason = f"not called: {', '.join(missing)}" if missing else f"all {len(names)} expected tools were called"
+    return at_least("tool_invocation_score", 1 - len(missing) / len(names), threshold, reason)
+
+
+def tool_args_score(
+    trace: Trace,
+    expected: Sequence[ToolUse],
+    keys: Collection[str] = KEYS,
+    *,
+    threshold: float | None = THRESHOLDS["tool_args_score"],
+) -> Score:
+    """Score the share of distinct expected (tool, key, value) that occur in a call of that tool.
+
+    Two of them may be found in two calls. Values are equal as JSON, or as text for scalars; paths are normalised.
+
+    Args:
+        keys: The arguments that count, by bough's names or those of others.
+    """
+    wanted = {triple: None for use in expected for triple in _triples(use.name, use.args, keys)}
+    if not wanted:
+        return at_least("tool_args_score", 1.0, threshold, "no argument is expected")
+    tools = {tool for tool, _, _ in wanted}
+    made = {
+        triple
+        for tool in tools
+        for call in trace.calls_by_tool.get(tool, ())
+        for triple in _triples(tool, call.arguments, keys)
+    }
+    missing = [f"{tool}({key}={value})" for tool, key, value in wanted if (tool, key, value) not in made]
+    reason = f"not passed: {', '.join(missing)}" if missing else f"all {len(wanted)} expected arguments were passed"
+    return at_least("tool_args_score", 1 - len(missing) / len(wanted), threshold, reason)
+
+
+def tool_usage_score(
+    trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["tool_usage_score"]
+) -> Score:
+    """Score the share of expected calls that were made, each as often as it is expected, in any order."""
+    wanted = Counter(canonical_tool(use.name) for use in expected)
+    if not wanted:
+        return at_least("tool_usage_score", 1.0, threshold, "no tool is expected")
+    made = {name: len(trace.calls_by_tool.get(name, ())) for name in wanted}
+    found = sum(min(count, made[name]) for name, count in wanted.items())
+    total = wanted.total()
+    short = [f"{name} {made[name]} of {count}" for name, count in wanted.items() if made[name] < count]
+    reason = f"called too rarely: {', '.join(short)}" if short else f"all {total} expected calls were made"
+    return at_least("tool_usage_score", found / total, threshold, reason)
+
+
+def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["order"]) -> Score:
+    """Score the longest run of expected calls that were made in this order; other calls may stand between.
+
+    O(expected x calls), with at most 256 expected calls.
+    """
+    wanted = [canonical_tool(use.name) for use in expected[:MAX_ORDERED]]
+    if not wanted:
+        return at_least("order", 1.0, threshold, "no tool is expected")
+    known = set(wanted)
+    made = [tool for call in trace.calls if (tool := canonical_tool(call.tool)) in known]
+    common = _common_subsequence(wanted, made)
+    return at_least("order", common / len(wanted), threshold, f"{common} of {len(wanted)} expected calls in order")
+
+
+def no_tool_errors(
+    trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]
+) -> Score:
+    """Score 1 when at most that many calls failed, else 0. Calls that were refused are no errors."""
+    failed = [f"{call.tool}: {call.error}" for call in trace.calls if call.error is not None]
+    failed += [error for error in trace.errors if not error.startswith("limit ")]
+    value = 1.0 if len(failed) <= at_most else 0.0
+    reason = f"{len(failed)} failed, first {failed[0][:300]}" if failed else "no call failed"
+    return at_least("no_tool_errors", value, threshold, reason)
+
+
+def _common_subsequence(wanted: Sequence[str], made: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence."""
+    row = [0] * (len(wanted) + 1)
+    for tool in made:
+        diagonal = 0
+        for column, name in enumerate(wanted, 1):
+            above = row[column]
+            row[column] = diagonal + 1 if name == tool else max(above, row[column - 1])
+            diagonal = above
+    return row[-1]
+
+
+def _triples(tool: str, arguments: JsonObject, keys: Collection[str]) -> Iterable[_Triple]:
+    name = canonical_tool(tool)
+    for key, value in canonical_arguments(name, arguments).items():
+        if key in keys:
+            yield name, key, _comparable(key, value)
+
+
+def _comparable(key: str, value: Json) -> str:
+    """Return a value as the text that is compared."""
+    if isinstance(value, bool) or value is None or isinstance(value, (dict, list)):
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    if key in _PATHS and text:
+        text = normpath(text)
+        if key == "script_path":
+            text = text.removeprefix("scripts/")
+    return text

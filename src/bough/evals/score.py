@@ -1,0 +1,107 @@
+"""What a metric says of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bough.types import JsonObject
+
+THRESHOLDS: Mapping[str, float] = {
+    "tool_invocation_score": 1.0,
+    "tool_args_score": 1.0,
+    "tool_usage_score": 0.5,
+    "order": 1.0,
+    "schema_discovery_score": 1.0,
+    "skill_discovery_score": 1.0,
+    "output_correctness_score": 1.0,
+    "trigger_score": 0.5,
+    "no_tool_errors": 1.0,
+    "instruction_adherence_score": 0.75,
+    "assertions": 1.0,
+}
+"""The threshold of each metric where nobody names another one."""
+
+AT_MOST = frozenset({"steps", "cost_usd", "duration_seconds"})
+"""Metrics whose bound is a maximum; the others pass at or above theirs."""
+
+METRICS = frozenset(THRESHOLDS) | AT_MOST
+"""Every metric of bough by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The value of a metric and whether it passes.
+
+    Attributes:
+        value: None where there is nothing to measure.
+        passed: None where no threshold was set: shown, not judged.
+        reason: Why it is what it is, in one sentence.
+        threshold: The bound that was used.
+        by: What computed it: `trace`, `judge`, `code`, or the name of an evaluator.
+        error: Whether it could not be computed; its value is then 0.
+    """
+
+    name: str
+    value: float | int | None
+    passed: bool | None
+    reason: str = ""
+    threshold: float | None = None
+    by: str = "trace"
+    error: bool = False
+
+    def as_dict(self) -> JsonObject:
+        """Return the score as the JSON of a result note, without its name."""
+        return {
+            "value": self.value,
+            "threshold": self.threshold,
+            "passed": self.passed,
+            "reason": self.reason,
+            "by": self.by,
+            **({"error": True} if self.error else {}),
+        }
+
+    @classmethod
+    def of(cls, name: str, data: JsonObject) -> Score:
+        """Return the score that `as_dict` wrote."""
+        return cls(
+            name=name,
+            value=data.get("value"),
+            passed=data.get("passed"),
+            reason=data.get("reason", ""),
+            threshold=data.get("threshold"),
+            by=data.get("by", "trace"),
+            error=bool(data.get("error")),
+        )
+
+
+def at_least(name: str, value: float, threshold: float | None, reason: str = "") -> Score:
+    """Return a score that passes at or above its threshold; without one it is only shown."""
+    passed = None if threshold is None else value >= threshold - 1e-9
+    return Score(name, round(value, 6), passed, reason, threshold)
+
+
+def at_most(name: str, value: float | int, bound: float | None, reason: str = "") -> Score:
+    """Return a score that passes at or below its bound; without one it is only shown."""
+    return Score(name, value, None if bound is None else value <= bound, reason, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionResult:
+    """Whether one statement about an outcome holds.
+
+    Attributes:
+        evidence: What shows it.
+        checked_by: `code` or `judge`.
+        error: Whether it could not be decided; it then counts as not passed.
+    """
+
+    text: str
+    passed: bool
+    evidence: str
+    checked_by: str = "code"
+    error: bool = False
+
+    def as_dict(self) -> JsonObject:
+        """Return it as an entry of `assertion_results`."""
+        return {"text": self.text, "passed": self.passed, "evidence": self.evidence, "checked_by": self.checked_by}

@@ -1,0 +1,376 @@
+"""The trace of an attempt: what was asked, called, answered and used, read from the events of its log.
+
+Source: design of evals, section 4; seed 003 ("appear in the trace": calls count whatever their result was).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, cast
+from uuid import UUID
+
+from bough.conversation.state import NOTHING_USED, add_usage, calls_of
+from bough.events.model import (
+    Condensed,
+    ConversationStarted,
+    ErrorRaised,
+    Event,
+    LimitReached,
+    ModelResponded,
+    ScriptRan,
+    SkillActivated,
+    StateChanged,
+    TaskLinked,
+    ToolCalled,
+    ToolFailed,
+    ToolInterrupted,
+    ToolRejected,
+    ToolReturned,
+    Usage,
+    UserMessage,
+)
+from bough.events.record import StoredEvent
+from bough.types import Json, JsonObject
+
+_MAX_DEPTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCall:
+    """A tool call that started, or was refused before it did.
+
+    Attributes:
+        arguments: Those that ran.
+        ended: Kind of the event that ended it, for example `ToolReturned`; empty while it is open.
+        result: What it returned, or why it did not.
+        error: What went wrong; None where nothing did. A refusal is no error.
+        seq: Place of the event that started it, in the log that holds it.
+    """
+
+    id: str
+    tool: str
+    arguments: JsonObject = field(default_factory=dict[str, Any])
+    ended: str = ""
+    result: Json = None
+    error: str | None = None
+    seconds: float | None = None
+    seq: int = 0
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it returned, and what it returned is no error."""
+        return self.ended == "ToolReturned" and self.error is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedScript:
+    """A script of a skill that ran."""
+
+    skill: str
+    script: str
+    status: str
+    call: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What happened in a conversation, or in one turn of it.
+
+    Attributes:
+        turns: One trace for each user message and what followed; empty for a trace that is a turn itself.
+        requests: Texts of the user messages, in order.
+        calls: Ordered by when they started; those of sub-agents stand after the call that started these.
+        answer: Text of the last response that ends its turn; empty where there is none.
+        skills: Skills whose text entered the conversation, those that always do left out.
+        scripts: Scripts that ran.
+        instructions: What the model was told first.
+        steps: Responses of the model.
+        cost_usd: None where a response that used tokens has no price.
+        duration_seconds: Summed over runs; waiting between runs is not in it.
+        status: Where the conversation stood at the end.
+        errors: What failed besides calls: calls that failed validation, runs that ended in an error, limits.
+    """
+
+    turns: tuple[Trace, ...] = ()
+    requests: tuple[str, ...] = ()
+    calls: tuple[TracedCall, ...] = ()
+    answer: str = ""
+    skills: tuple[str, ...] = ()
+    scripts: tuple[TracedScript, ...] = ()
+    instructions: str = ""
+    steps: int = 0
+    usage: Usage = NOTHING_USED
+    cost_usd: float | None = None
+    duration_seconds: float = 0.0
+    status: str = "idle"
+    errors: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        events: Iterable[Event | StoredEvent],
+        *,
+        children: Mapping[UUID, Iterable[Event | StoredEvent]] | None = None,
+    ) -> Trace:
+        """Return the trace of a log. One pass, O(events); pure.
+
+        Args:
+            events: Ordered by seq, from the first one on.
+            children: Logs of sub-agents by conversation; without them only the conversation's own calls count.
+        """
+        folding = _Folding(children or {}, 0)
+        for place, event in enumerate(events):
+            if isinstance(event, StoredEvent):
+                folding.apply(event.seq, event.event)
+            else:
+                folding.apply(place, event)
+        return folding.trace()
+
+    @cached_property
+    def calls_by_tool(self) -> Mapping[str, Sequence[TracedCall]]:
+        """The calls by canonical tool name, made once."""
+        from bough.evals.aliases import canonical_tool
+
+        found: dict[str, list[TracedCall]] = {}
+        for call in self.calls:
+            found.setdefault(canonical_tool(call.tool), []).append(call)
+        return found
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the cost of every response is known."""
+        return self.cost_usd is not None
+
+
+class _Part:
+    """What one turn came to so far."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.calls: dict[str, TracedCall] = {}
+        self.children: dict[str, tuple[TracedCall, ...]] = {}
+        self.answer = ""
+        self.skills: list[str] = []
+        self.scripts: list[TracedScript] = []
+        self.steps = 0
+        self.usage = NOTHING_USED
+        self.unpriced = False
+        self.seconds = 0.0
+        self.errors: list[str] = []
+        self.asked: dict[str, JsonObject] = {}
+
+    def use(self, usage: Usage) -> None:
+        self.usage = add_usage(self.usage, usage)
+        self.unpriced = self.unpriced or (usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0)
+
+    def trace(self, status: str, instructions: str) -> Trace:
+        calls = [each for id, call in self.calls.items() for each in (call, *self.children.get(id, ()))]
+        calls += [each for id, found in self.children.items() if id not in self.calls for each in found]
+        return Trace(
+            requests=tuple(self.requests),
+            calls=tuple(calls),
+            answer=self.answer,
+            skills=tuple(dict.fromkeys(self.skills)),
+            scripts=tuple(self.scripts),
+            instructions=instructions,
+            steps=self.steps,
+            usage=self.usage,
+            cost_usd=None if self.unpriced else self.usage.cost_usd or 0.0,
+            duration_seconds=self.seconds,
+            status=status,
+            errors=tuple(self.errors),
+        )
+
+
+class _Folding:
+    def __init__(self, children: Mapping[UUID, Iterable[Event | StoredEvent]], depth: int) -> None:
+        self._children = children
+        self._depth = depth
+        self._parts: list[_Part] = []
+        self._part = _Part()
+        self._statuses: list[str] = []
+        self._status = "idle"
+        self._instructions = ""
+        self._began: datetime | None = None
+        self._latest: datetime | None = None
+        self._script_errors: dict[str, str] = {}
+
+    def apply(self, seq: int, event: Event) -> None:
+        if self._began is not None:
+            self._latest = event.ts
+        match event:
+            case ConversationStarted():
+                self._instructions = event.instructions
+            case UserMessage():
+                self._ask(event)
+            case ModelResponded():
+                self._respond(event)
+            case Condensed() if event.usage is not None:
+                self._part.use(event.usage)
+            case SkillActivated() if event.trigger != "always":
+                self._part.skills.append(event.name)
+            case ScriptRan():
+                self._run_script(event)
+            case TaskLinked() if event.conversation is not None:
+                self._add_child(event.conversation, event.tool_call_id or event.task_id)
+            case StateChanged():
+                self._change(event)
+            case ErrorRaised():
+                self._part.errors.append(f"{event.code}: {event.message}")
+            case LimitReached():
+                self._part.errors.append(f"limit {event.limit} reached: {event.value:g} of {event.bound:g}")
+            case ToolCalled():
+                self._part.calls[event.tool_call_id] = TracedCall(
+                    id=event.tool_call_id, tool=event.tool, arguments=event.arguments, seq=seq
+                )
+            case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
+                self._end_call(seq, event)
+            case _:
+                pass
+
+    def trace(self) -> Trace:
+        self._stop_clock()
+        self._close_part()
+        turns = tuple(
+            part.trace(status, self._instructions) for part, status in zip(self._parts, self._statuses, strict=True)
+        )
+        if len(turns) == 1:
+            return _with_turns(turns[0], turns)
+        return _add_turns(turns, self._status, self._instructions)
+
+    def _ask(self, event: UserMessage) -> None:
+        # A message that comes in while the agent works belongs to the turn it comes into.
+        if self._part.steps and self._began is None:
+            self._close_part()
+            self._part = _Part()
+        self._part.requests.append(event.plain)
+
+    def _close_part(self) -> None:
+        self._parts.append(self._part)
+        self._statuses.append(self._status)
+
+    def _respond(self, event: ModelResponded) -> None:
+        part = self._part
+        part.steps += 1
+        part.use(event.usage)
+        calls = calls_of(event)
+        part.asked = {call.id: call.given for call in calls}
+        texts = [p["content"] for p in event.response.get("parts", []) if p.get("part_kind") == "text"]
+        part.answer = "" if calls else "".join(texts)
+
+    def _end_call(self, seq: int, event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> None:
+        id = event.tool_call_id
+        call = self._part.calls.get(id)
+        if call is None:
+            if isinstance(event, ToolFailed):
+                self._part.errors.append(f"{event.tool}: {event.error}")
+                return
+            call = TracedCall(id=id, tool=event.tool, arguments=self._part.asked.get(id, {}), seq=seq)
+        elif call.ended:
+            return  # how a call ended is said once
+        result, error = _result_of(event)
+        self._part.calls[id] = TracedCall(
+            id=id,
+            tool=call.tool,
+            arguments=call.arguments,
+            ended=event.kind,
+            result=result,
+            error=error or self._script_errors.pop(id, None),
+            seconds=getattr(event, "duration_seconds", None),
+            seq=call.seq,
+        )
+
+    def _run_script(self, event: ScriptRan) -> None:
+        self._part.scripts.append(
+            TracedScript(skill=event.skill, script=event.script, status=event.status, call=event.tool_call_id)
+        )
+        if event.tool_call_id and event.status == "error":
+            why = event.error or f"exit code {event.exit_code}"
+            self._script_errors[event.tool_call_id] = f"{event.skill}/{event.script}: {why}"
+
+    def _add_child(self, conversation: UUID, call: str) -> None:
+        events = self._children.get(conversation)
+        if events is None or self._depth == _MAX_DEPTH:
+            return
+        folding = _Folding({key: value for key, value in self._children.items() if key != conversation}, self._depth + 1)
+        for seq, event in enumerate(events):
+            folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)
+        child = folding.trace()
+        self._part.children[call] = self._part.children.get(call, ()) + child.calls
+        self._part.use(child.usage)
+
+    def _change(self, event: StateChanged) -> None:
+        self._instructions = event.changes.get("instructions", self._instructions)
+        status = event.changes.get("status")
+        if status is None:
+            return
+        self._status = status
+        if status == "running":
+            self._stop_clock()
+            self._began = self._latest = event.ts
+        else:
+            self._stop_clock()
+
+    def _stop_clock(self) -> None:
+        if self._began is not None and self._latest is not None:
+            self._part.seconds += (self._latest - self._began).total_seconds()
+        self._began = self._latest = None
+
+
+def _result_of(event: ToolReturned | ToolFailed | ToolRejected | ToolInterrupted) -> tuple[Json, str | None]:
+    """Return (result, error) of how a call ended."""
+    match event:
+        case ToolReturned():
+            return event.result, error_in(event.result)
+        case ToolFailed():
+            return event.error, event.error or "failed"
+        case ToolRejected():
+            return event.reason, None
+        case ToolInterrupted():
+            return event.reason, event.reason or "interrupted"
+
+
+def error_in(result: Json) -> str | None:
+    """Return what a tool's result says went wrong: by `error_code`, or a `status` that is `error`; else None."""
+    if not isinstance(result, dict):
+        return None
+    fields = cast("JsonObject", result)
+    code = fields.get("error_code")
+    if code or str(fields.get("status", "")).lower() == "error":
+        told = fields.get("error_details") or fields.get("error") or fields.get("message") or ""
+        return f"{code}: {told}" if code and told else str(code or told or "status error")
+    return None
+
+
+def _with_turns(trace: Trace, turns: tuple[Trace, ...]) -> Trace:
+    return Trace(**{**_fields(trace), "turns": turns})
+
+
+def _fields(trace: Trace) -> dict[str, Any]:
+    return {name: getattr(trace, name) for name in Trace.__dataclass_fields__}
+
+
+def _add_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trace:
+    """Return the trace of a conversation from those of its turns."""
+    usage = NOTHING_USED
+    for turn in turns:
+        usage = add_usage(usage, turn.usage)
+    priced = all(turn.is_priced for turn in turns)
+    return Trace(
+        turns=turns,
+        requests=tuple(text for turn in turns for text in turn.requests),
+        calls=tuple(call for turn in turns for call in turn.calls),
+        answer=turns[-1].answer if turns else "",
+        skills=tuple(dict.fromkeys(name for turn in turns for name in turn.skills)),
+        scripts=tuple(script for turn in turns for script in turn.scripts),
+        instructions=instructions,
+        steps=sum(turn.steps for turn in turns),
+        usage=usage,
+        cost_usd=usage.cost_usd or 0.0 if priced else None,
+        duration_seconds=sum(turn.duration_seconds for turn in turns),
+        status=status,
+        errors=tuple(error for turn in turns for error in turn.errors),
+    )
