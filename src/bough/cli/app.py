@@ -49,6 +49,13 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "trust": "skills",
         },
     ),
+    "eval": (
+        "Evals: is it right, did it get better, what did it cost.",
+        {
+            **dict.fromkeys(("list", "show"), "eval_show"),
+            "run": "eval_run",
+        },
+    ),
 }
 """Noun to its help and its verbs; verb to module, as above."""
 

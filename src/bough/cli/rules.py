@@ -62,7 +62,7 @@ class RuleOptions:
             "confirmation_policy": policy_named(settings.policy if self.policy is None else self.policy),
             "hooks": own if workspace is None else find_hooks(home=home, project=workspace, trust=TrustStore(home)),
             "limits": self._limits(),
-            "secrets": _secrets(self.secret or ()),
+            "secrets": secrets_named(self.secret or ()),
         }
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
@@ -94,7 +94,7 @@ class RuleOptions:
 NO_RULES = RuleOptions()
 
 
-def _secrets(named: Iterable[str]) -> Secrets:
+def secrets_named(named: Iterable[str]) -> Secrets:
     """Return secrets that are read from the environment when a script needs them.
 
     Raises:

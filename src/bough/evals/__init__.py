@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         ToolUsage,
         Trigger,
     )
+    from bough.evals.run.loop import EvalOptions, evaluate
+    from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
     from bough.evals.trace import Trace, TracedCall
 
@@ -39,6 +41,8 @@ _HOMES = {
     "CaseInput": "bough.evals.case",
     "CostUsd": "bough.evals.metrics.evaluators",
     "DurationSeconds": "bough.evals.metrics.evaluators",
+    "EvalOptions": "bough.evals.run.loop",
+    "EvalRun": "bough.evals.run.result",
     "EvalSet": "bough.evals.eval_set",
     "Fault": "bough.evals.fault",
     "InstructionAdherence": "bough.evals.metrics.evaluators",
@@ -60,6 +64,7 @@ _HOMES = {
     "TracedCall": "bough.evals.trace",
     "Trigger": "bough.evals.metrics.evaluators",
     "TurnInput": "bough.evals.case",
+    "evaluate": "bough.evals.run.loop",
     "read_set": "bough.evals.formats.read",
 }
 
@@ -68,6 +73,8 @@ __all__ = [
     "CaseInput",
     "CostUsd",
     "DurationSeconds",
+    "EvalOptions",
+    "EvalRun",
     "EvalSet",
     "Fault",
     "InstructionAdherence",
@@ -89,6 +96,7 @@ __all__ = [
     "TracedCall",
     "Trigger",
     "TurnInput",
+    "evaluate",
     "metrics",
     "read_set",
 ]

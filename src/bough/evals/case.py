@@ -5,8 +5,9 @@ Source: design of evals, section 2; eval sets of the Agent Development Kit.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,37 +17,40 @@ CaseSetup: TypeAlias = Literal["chat", "skill", "data", "harbor"]
 """What an attempt needs around it: nothing, a skill that is tried, data query tools, a task's container."""
 
 
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _STRICT
 
 
-class ToolUse(_Frozen):
+@dataclass(frozen=True)
+class ToolUse:
     """A tool call that is expected, by the names that bough's tools have.
 
     Attributes:
         args: Those arguments that matter; others may have any value.
     """
 
-    name: str = Field(min_length=1)
-    args: JsonObject = {}
+    __pydantic_config__: ClassVar = _STRICT
 
-    def __init__(self, name: str, args: JsonObject | None = None, **extra: object) -> None:
-        super().__init__(name=name, args=args or {}, **extra)
+    name: Annotated[str, Field(min_length=1)]
+    args: JsonObject = field(default_factory=dict[str, Any])
 
 
-class Rubric(_Frozen):
+@dataclass(frozen=True)
+class Rubric:
     """A property that the judge looks for, said in words.
 
     Attributes:
         kind: As the set names it; kept, not filtered by.
     """
 
-    id: str = Field(min_length=1)
-    property: str = Field(min_length=1)
-    kind: str = ""
+    __pydantic_config__: ClassVar = _STRICT
 
-    def __init__(self, id: str, property: str, kind: str = "", **extra: object) -> None:
-        super().__init__(id=id, property=property, kind=kind, **extra)
+    id: Annotated[str, Field(min_length=1)]
+    property: Annotated[str, Field(min_length=1)]
+    kind: str = ""
 
 
 class TurnInput(_Frozen):

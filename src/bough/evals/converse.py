@@ -1,9 +1,9 @@
-"""Conversations that an eval makes: begun once under an id that follows from the run, and gone on with after a crash."""
+"""Conversations that an eval makes: begun once under an id that follows from the run, continued after a crash."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -31,7 +31,7 @@ class ConversationHost:
     store: EventStore
     settings: Settings
     executor: CodeExecutor
-    limits: Limits = Limits(iterations=100, wall_seconds=600)
+    limits: Limits = field(default_factory=lambda: Limits(iterations=100, wall_seconds=600))
     secrets: Secrets | None = None
 
     async def open(

@@ -143,7 +143,9 @@ def write_whole(path: Path, text: str) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror}", hint="check the folder and the free space") from error
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder and the free space"
+        ) from error
 
 
 def _case_json(case: SetCase) -> JsonObject:

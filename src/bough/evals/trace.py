@@ -6,13 +6,13 @@ Source: design of evals, section 4; seed 003 ("appear in the trace": calls count
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
 from uuid import UUID
 
-from bough.conversation.state import NOTHING_USED, add_usage, calls_of
+from bough.conversation.log.state import NOTHING_USED, add_usage, calls_of
 from bough.events.model import (
     Condensed,
     ConversationStarted,
@@ -198,7 +198,7 @@ class _Folding:
         self._latest: datetime | None = None
         self._script_errors: dict[str, str] = {}
 
-    def apply(self, seq: int, event: Event) -> None:
+    def apply(self, seq: int, event: Event) -> None:  # noqa: C901 - one case a kind of event
         if self._began is not None:
             self._latest = event.ts
         match event:
@@ -295,7 +295,9 @@ class _Folding:
         events = self._children.get(conversation)
         if events is None or self._depth == _MAX_DEPTH:
             return
-        folding = _Folding({key: value for key, value in self._children.items() if key != conversation}, self._depth + 1)
+        folding = _Folding(
+            {key: value for key, value in self._children.items() if key != conversation}, self._depth + 1
+        )
         for seq, event in enumerate(events):
             folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)
         child = folding.trace()
@@ -316,7 +318,7 @@ class _Folding:
 
     def _stop_clock(self) -> None:
         if self._began is not None and self._latest is not None:
-            self._part.seconds += (self._latest - self._began).total_seconds()
+            self._part.seconds += max(0.0, (self._latest - self._began).total_seconds())  # a clock may go back
         self._began = self._latest = None
 
 
@@ -346,11 +348,7 @@ def error_in(result: Json) -> str | None:
 
 
 def _with_turns(trace: Trace, turns: tuple[Trace, ...]) -> Trace:
-    return Trace(**{**_fields(trace), "turns": turns})
-
-
-def _fields(trace: Trace) -> dict[str, Any]:
-    return {name: getattr(trace, name) for name in Trace.__dataclass_fields__}
+    return replace(trace, turns=turns)
 
 
 def _add_turns(turns: tuple[Trace, ...], status: str, instructions: str) -> Trace:

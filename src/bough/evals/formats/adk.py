@@ -5,6 +5,7 @@ Source: seed 003; the eval set model of ADK 2.13, whose keys come in snake_case 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -13,15 +14,9 @@ from bough.evals.eval_set import EvalSet, SetCase
 from bough.evals.formats.document import MAX_CASES, Document, Entry
 from bough.types import JsonObject
 
-_SET_FIELDS = frozenset(
-    "eval_set_id evalSetId name description eval_cases evalCases creation_timestamp creationTimestamp".split()
-)
-_CASE_FIELDS = frozenset(
-    "eval_id evalId conversation rubrics session_input sessionInput conversation_scenario conversationScenario".split()
-)
-_TURN_FIELDS = frozenset(
-    "user_content userContent intermediate_data intermediateData final_response finalResponse rubrics".split()
-)
+_CASE_FIELDS = frozenset({"eval_id", "conversation", "rubrics", "session_input", "conversation_scenario"})
+_TURN_FIELDS = frozenset({"user_content", "intermediate_data", "final_response", "rubrics"})
+_CAMEL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
 def read_adk_set(document: Document, *, setup: CaseSetup = "chat") -> EvalSet:
@@ -38,8 +33,8 @@ def read_adk_set(document: Document, *, setup: CaseSetup = "chat") -> EvalSet:
     if len(entries) > MAX_CASES:
         faults.add("too-many", f"has {len(entries)} cases, more than {MAX_CASES}")
         entries = entries[:MAX_CASES]
-    for number, entry in enumerate(entries, 1):
-        case = _read_case(entry, number, seen, setup)
+    for entry in entries:
+        case = _read_case(entry, seen, setup)
         if case is not None:
             cases.append(case)
     if not entries:
@@ -56,9 +51,8 @@ def read_adk_set(document: Document, *, setup: CaseSetup = "chat") -> EvalSet:
     )
 
 
-def _read_case(entry: Entry, number: int, seen: set[str], setup: CaseSetup) -> SetCase | None:
+def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
-    entry.case = str(number)
     id = entry.text("eval_id", "evalId", required=True)
     if id is not None and not id.strip():
         entry.fault("missing", "`eval_id` is empty", "eval_id")
@@ -83,7 +77,7 @@ def _read_case(entry: Entry, number: int, seen: set[str], setup: CaseSetup) -> S
         return None
     known = tuple(turn for turn in turns if turn is not None)
     return SetCase(
-        id=id or str(number),
+        id=id or entry.case,
         input=CaseInput(turns=known, rubrics=rubrics, state=state or None, setup=setup),
         metadata=metadata,
     )
@@ -172,10 +166,12 @@ def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInpu
 
 def _kept(entry: Entry, known: frozenset[str]) -> dict[str, Any]:
     """Return the fields that are kept as they are; a note says which."""
-    extra = {key: value for key, value in entry.data.items() if key not in known and value is not None}
+    extra = {
+        key: value
+        for key, value in entry.data.items()
+        if value is not None and _CAMEL.sub(lambda found: f"_{found[1].lower()}", key) not in known
+    }
     if extra:
         names = ", ".join(sorted(extra))
         entry.fault("unknown-field", f"kept, without effect: {names[:200]}", severity="note")
     return extra
-
-

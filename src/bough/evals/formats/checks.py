@@ -1,6 +1,6 @@
 """Assertions that code can decide: a closed list of forms. Every other text is a statement for the judge.
 
-`contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: evals/checks/x.py ARGS`; `not ` before turns it round.
+`contains: TEXT`, `matches: RE`, `file: GLOB`, `tool: NAME`, `check: SCRIPT ARGS`; `not ` before one negates it.
 """
 
 from __future__ import annotations

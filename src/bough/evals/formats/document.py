@@ -83,18 +83,17 @@ class Document:
 
 
 def _is_deeper(data: Json, depth: int) -> bool:
-    level = [data]
+    level: list[Json] = [data]
     for _ in range(depth + 1):
-        following: list[Json] = []
-        for value in level:
-            if isinstance(value, dict):
-                following += cast("dict[str, Json]", value).values()
-            elif isinstance(value, list):
-                following += cast("list[Json]", value)
-        if not following:
-            return False
-        level = [value for value in following if isinstance(value, (dict, list))]
+        level = [each for value in level for each in _children_of(value)]
     return bool(level)
+
+
+def _children_of(value: Json) -> list[Json]:
+    """Return the members of an object or a list; nothing else has any."""
+    if isinstance(value, dict):
+        return list(cast("JsonObject", value).values())
+    return cast("list[Json]", value) if isinstance(value, list) else []
 
 
 class Entry:
@@ -167,7 +166,7 @@ class Entry:
         for number, item in enumerate(cast("list[Any]", value)):
             if isinstance(item, dict):
                 data = cast("JsonObject", item)
-                found.append(Entry(data, self.faults, self.case, f"{self.at(key)}[{number}]"))
+                found.append(Entry(data, self.faults, self.case or str(number + 1), f"{self.at(key)}[{number}]"))
             else:
                 self.fault("type", f"entry {number} is {type_name(item)}, not an object", f"{key}[{number}]")
         return found

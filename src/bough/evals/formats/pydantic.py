@@ -52,7 +52,6 @@ def read_pydantic_set(document: Document) -> EvalSet:
 
 def _read_case(entry: Entry, number: int, seen: set[str], document: Document) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
-    entry.case = str(number)
     id = entry.text("name") or f"case-{number}"
     entry.case = id
     if id in seen:
@@ -144,13 +143,11 @@ def _read_evaluators(entry: Entry) -> Iterator[Any]:
 
 def _add_evaluator_fault(entry: Entry, field: str, spec: Json, error: BaseException) -> None:
     name = spec if isinstance(spec, str) else next(iter(cast("Mapping[str, Any]", spec)), "") if spec else ""
-    inner = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    inner = cast("ExceptionGroup[Exception]", error).exceptions[0] if isinstance(error, ExceptionGroup) else error
     text = " ".join(str(inner).split())
-    unknown = "not in" in text and "registry" in text or "is not registered" in text
+    unknown = ("not in" in text and "registry" in text) or "is not registered" in text
     entry.fault(
         "evaluator-unknown" if unknown else "evaluator-arguments",
         f"the evaluator {str(name)[:80]!r} cannot be made: {text[:300]}",
         field,
     )
-
-

@@ -17,7 +17,7 @@ from bough.evals.formats.checks import misspelt_form
 from bough.evals.formats.document import Document, Entry, FaultList
 from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
 from bough.skills.model import Diagnostic, Skill
-from bough.skills.parse import read_file
+from bough.skills.read.parse import read_file
 from bough.types import Json, JsonObject
 
 _TRAIN_SHARE = 0.6
@@ -172,9 +172,7 @@ def _trigger_cases(skill: str, queries: Sequence[TriggerQuery]) -> list[SetCase]
         cases.append(
             SetCase(
                 id=f"q{number}",
-                input=CaseInput(
-                    turns=(TurnInput(user=query.query),), skill=skill, should_trigger=query.should_trigger
-                ),
+                input=CaseInput(turns=(TurnInput(user=query.query),), skill=skill, should_trigger=query.should_trigger),
                 split=query.split or split_of(query.query, same),
             )
         )

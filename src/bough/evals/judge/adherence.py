@@ -55,7 +55,8 @@ def _reason(verdicts: Sequence[RubricVerdict]) -> str:
     missed = [each for each in verdicts if not each.verdict]
     if not missed:
         return f"all {len(verdicts)} rubrics are met"
-    return f"{len(missed)} of {len(verdicts)} not met, first {missed[0].rubric.property[:120]!r}: {missed[0].rationale[:300]}"
+    first = missed[0]
+    return f"{len(missed)} of {len(verdicts)} not met: {first.rubric.property[:120]!r}: {first.rationale[:300]}"
 
 
 def _failed(reason: str, threshold: float | None) -> Score:

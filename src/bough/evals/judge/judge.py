@@ -16,7 +16,7 @@ from uuid import UUID
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.state import add_usage
+from bough.conversation.log.state import add_usage
 from bough.errors import BoughError, InvalidInput
 from bough.evals.case import Rubric
 from bough.evals.converse import ConversationHost, conversation_id, say

@@ -16,8 +16,8 @@ MAX_TEXT_CHARS = 20_000
 
 SYSTEM_PROMPT = """\
 You decide whether properties hold for what an assistant did. You get one block of data: a JSON object with the user's \
-requests, the trace of tool calls with their results, the final answer, the names of the files that were made, what was \
-expected where that is known, and a list of rubrics.
+requests, the trace of tool calls with their results, the final answer, the names of the files that were made, what \
+was expected where that is known, and a list of rubrics.
 
 For every rubric decide "yes" or "no":
 - Decide only from what the data shows. Quote in the rationale what it rests on.
@@ -98,9 +98,11 @@ def _keep_ends(calls: list[JsonObject]) -> list[JsonObject]:
 
 
 def _cut_values(arguments: JsonObject) -> JsonObject:
-    return {
-        key: _cut(value, MAX_RESULT_CHARS) if isinstance(value, str) else value for key, value in arguments.items()
-    } if len(_dump(arguments)) <= MAX_RESULT_CHARS else {"_": _cut(_dump(arguments), MAX_RESULT_CHARS)}
+    return (
+        {key: _cut(value, MAX_RESULT_CHARS) if isinstance(value, str) else value for key, value in arguments.items()}
+        if len(_dump(arguments)) <= MAX_RESULT_CHARS
+        else {"_": _cut(_dump(arguments), MAX_RESULT_CHARS)}
+    )
 
 
 def _cut(text: str, limit: int) -> str:

@@ -13,11 +13,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bough.conversation.log.state import NOTHING_USED
 from bough.evals.case import Rubric
 from bough.events.model import Usage
 from bough.types import JsonObject
-
-NOTHING_USED = Usage(requests=0)
 
 
 class Verdict(BaseModel):

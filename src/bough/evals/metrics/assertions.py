@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bough.errors import BoughError
 from bough.evals.aliases import canonical_tool
@@ -70,14 +71,19 @@ async def _decide(ctx: TraceContext, check: Check) -> AssertionResult:
 
 
 def _match(trace: Trace, check: Check) -> AssertionResult:
-    import re2
-
+    re2: Any = import_module("re2")  # it carries no types
     try:
-        found = re2.search(f"(?m){check.argument}", trace.answer)
+        found = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
     except re2.error as error:
         return AssertionResult(check.text, False, f"the pattern is not valid: {error}", error=True)
     evidence = f"found {found[0][:100]!r}" if found else "the answer has no match"
     return AssertionResult(check.text, (found is not None) is not check.negated, evidence)
+
+
+def _quiet(re2: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return options
 
 
 def _find_tool(trace: Trace, tool: str, negated: bool) -> tuple[bool, str]:

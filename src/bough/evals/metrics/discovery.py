@@ -17,9 +17,7 @@ _LOOKUPS = ("list_skills", "search_skills")
 _USES = ("load_skill", "load_skill_resource", "run_skill_script")
 
 
-def schema_discovery_score(
-    trace: Trace, *, threshold: float | None = THRESHOLDS["schema_discovery_score"]
-) -> Score:
+def schema_discovery_score(trace: Trace, *, threshold: float | None = THRESHOLDS["schema_discovery_score"]) -> Score:
     """Score 1 when a schema tool succeeded before the first query, or succeeded and nothing was queried; else 0."""
     name = "schema_discovery_score"
     for call in trace.calls:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
+from pydantic import TypeAdapter
 from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorContext
 
 from bough.errors import InvalidInput
@@ -21,6 +22,9 @@ from bough.evals.metrics.assertions import score_assertions
 from bough.evals.metrics.thresholds import thresholds_for
 from bough.evals.score import THRESHOLDS, Score
 from bough.types import Json
+
+ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None
+"""Expected calls: `ToolUse`s, `{name, args}` objects, or names; None takes the case's."""
 
 
 @dataclass(repr=False)
@@ -59,65 +63,57 @@ class TraceEvaluator(Evaluator[Any, Any, Any]):
 
 
 @dataclass(repr=False)
-class _ExpectedCalls(TraceEvaluator):
-    """An evaluator with expected calls: `ToolUse`s, `{name, args}` objects, or names; None takes the case's."""
-
-    expected: Sequence[ToolUse | Mapping[str, Json] | str] | None = None
-    threshold: float | None = None
-
-    def uses(self, ctx: TraceContext) -> tuple[ToolUse, ...]:
-        """Return the expected calls."""
-        return ctx.case.tool_uses if self.expected is None else tuple(map(_tool_use, self.expected))
-
-
-@dataclass(repr=False)
-class ToolInvocation(_ExpectedCalls):
+class ToolInvocation(TraceEvaluator):
     """`tool_invocation_score`: the share of expected tools that were called."""
 
     metric: ClassVar[str] = "tool_invocation_score"
+    expected: ExpectedCalls = None
     threshold: float | None = THRESHOLDS["tool_invocation_score"]
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.tool_invocation_score(ctx.trace, self.uses(ctx), threshold=self.threshold)
+        return metrics.tool_invocation_score(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
-class ToolArgs(_ExpectedCalls):
+class ToolArgs(TraceEvaluator):
     """`tool_args_score`: the share of expected key arguments that were passed; `keys` are added to the usual ones."""
 
     metric: ClassVar[str] = "tool_args_score"
+    expected: ExpectedCalls = None
     threshold: float | None = THRESHOLDS["tool_args_score"]
     keys: Sequence[str] = ()
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
         keys = metrics.KEYS | set(self.keys)
-        return metrics.tool_args_score(ctx.trace, self.uses(ctx), keys, threshold=self.threshold)
+        return metrics.tool_args_score(ctx.trace, _expected(self.expected, ctx), keys, threshold=self.threshold)
 
 
 @dataclass(repr=False)
-class ToolUsage(_ExpectedCalls):
+class ToolUsage(TraceEvaluator):
     """`tool_usage_score`: the share of expected calls that were made, in any order."""
 
     metric: ClassVar[str] = "tool_usage_score"
+    expected: ExpectedCalls = None
     threshold: float | None = THRESHOLDS["tool_usage_score"]
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.tool_usage_score(ctx.trace, self.uses(ctx), threshold=self.threshold)
+        return metrics.tool_usage_score(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
-class Order(_ExpectedCalls):
+class Order(TraceEvaluator):
     """`order`: how much of the expected order of calls was kept."""
 
     metric: ClassVar[str] = "order"
+    expected: ExpectedCalls = None
     threshold: float | None = THRESHOLDS["order"]
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.order(ctx.trace, self.uses(ctx), threshold=self.threshold)
+        return metrics.order(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -272,6 +268,8 @@ OURS: tuple[type[TraceEvaluator], ...] = (
 )
 """What a set may name besides pydantic-evals' own evaluators."""
 
+_TOOL_USE = TypeAdapter(ToolUse)
+_RUBRIC = TypeAdapter(Rubric)
 _BY_METRIC = {each.metric: each for each in OURS}
 _BOUNDED = {"steps", "cost_usd", "duration_seconds"}
 
@@ -304,14 +302,18 @@ def evaluator_named(metric: str, threshold: float | None) -> TraceEvaluator:
     return kind(at_most=threshold) if metric in _BOUNDED else kind(threshold=threshold)
 
 
+def _expected(given: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
+    return ctx.case.tool_uses if given is None else tuple(map(_tool_use, given))
+
+
 def _tool_use(given: ToolUse | Mapping[str, Json] | str) -> ToolUse:
     if isinstance(given, ToolUse):
         return given
-    return ToolUse(given) if isinstance(given, str) else ToolUse.model_validate(dict(given))
+    return ToolUse(given) if isinstance(given, str) else _TOOL_USE.validate_python(dict(given))
 
 
 def _rubric(numbered: tuple[int, Rubric | Mapping[str, str] | str]) -> Rubric:
     number, given = numbered
     if isinstance(given, Rubric):
         return given
-    return Rubric(f"r{number}", given) if isinstance(given, str) else Rubric.model_validate(dict(given))
+    return Rubric(f"r{number}", given) if isinstance(given, str) else _RUBRIC.validate_python(dict(given))

@@ -1,6 +1,6 @@
 """Metrics of tool calls: which were made, with which arguments, in which order, and what failed.
 
-Source: seed 003, `tool_invocation_score` and `tool_args_score`: read from the trace, deterministic, more calls are fine.
+Source: seed 003, `tool_invocation_score` and `tool_args_score`: trace only, deterministic, more calls are fine.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None 
     return at_least("order", common / len(wanted), threshold, f"{common} of {len(wanted)} expected calls in order")
 
 
-def no_tool_errors(
-    trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]
-) -> Score:
+def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]) -> Score:
     """Score 1 when at most that many calls failed, else 0. Calls that were refused are no errors."""
     failed = [f"{call.tool}: {call.error}" for call in trace.calls if call.error is not None]
     failed += [error for error in trace.errors if not error.startswith("limit ")]
@@ -129,7 +127,7 @@ def _triples(tool: str, arguments: JsonObject, keys: Collection[str]) -> Iterabl
 def _comparable(key: str, value: Json) -> str:
     """Return a value as the text that is compared."""
     if isinstance(value, bool) or value is None or isinstance(value, (dict, list)):
-        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+        return f"json:{json.dumps(value, sort_keys=True, ensure_ascii=False)}"  # true is not the text "true"
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = str(value).strip()

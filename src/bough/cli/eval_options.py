@@ -1,0 +1,181 @@
+"""What the commands of `bough eval` share: their options, where runs are, how results are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Renderer
+from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.evals.fault import Fault
+    from bough.evals.report.summary import AttemptResult
+    from bough.evals.run.loop import EvalOptions
+    from bough.evals.run.plan import PlannedAttempt
+    from bough.evals.run.result import EvalRun
+
+Runs = Annotated[
+    Path | None, typer.Option("--runs", metavar="DIR", help="Where runs are kept. [default: <home>/evals]")
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, a unique part of it, or - for the last.")]
+
+_MARKS: dict[str, tuple[str, Style]] = {
+    "passed": ("pass ", "good"),
+    "failed": ("fail ", "bad"),
+    "error": ("error", "bad"),
+    "skipped": ("skip ", "dim"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalRunOptions:
+    """The options of a command that runs cases."""
+
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Cases at once.")] = 4
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts at each case.")] = 1
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Kept with the run.")] = 0
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
+    ] = None
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls of the judge a case; odd.")] = 1
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME[=T]", help="Add a metric, or set its threshold; repeatable."),
+    ] = None
+    filter: Annotated[str | None, typer.Option("--filter", metavar="GLOB", help="Only cases whose id matches.")] = None
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the first N cases.")] = None
+    threshold: Annotated[float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this pass rate.")] = (
+        1.0
+    )
+    timeout: options.Timeout = None
+    max_cost_usd: options.MaxCost = None
+    secret: options.Secret = None
+    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Go on with a run.")] = None
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="With --resume: try cases that ended in an error again.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; ask no model.")] = False
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
+
+    def to_options(self, **given: object) -> EvalOptions:
+        """Return what `evaluate` takes.
+
+        Raises:
+            InvalidInput: A metric or a secret is not right.
+        """
+        from bough.cli.rules import secrets_named
+        from bough.evals.run.loop import EvalOptions
+        from bough.guard import Limits
+
+        fields: dict[str, object] = {
+            "jobs": self.jobs,
+            "repeat": self.repeat,
+            "seed": self.seed,
+            "judge": self.judge,
+            "votes": self.votes,
+            "metrics": parse_metrics(self.metric or ()),
+            "filter": self.filter,
+            "limit": self.limit,
+            "threshold": self.threshold,
+            "limits": Limits(iterations=100, wall_seconds=600.0 if self.timeout is None else self.timeout),
+            "max_cost_usd": self.max_cost_usd,
+            "secrets": secrets_named(self.secret) if self.secret else None,
+            "retry_errors": self.retry_errors,
+            "keep": self.keep,
+            "argv": sys.argv[1:],
+            **given,
+        }
+        return EvalOptions(**fields)  # pyright: ignore[reportArgumentType]
+
+
+NO_OPTIONS = EvalRunOptions()
+
+
+def parse_metrics(named: Sequence[str]) -> dict[str, float | None]:
+    """Return thresholds by metric; a metric without one takes its own.
+
+    Raises:
+        InvalidInput: There is no such metric, or the threshold is no number.
+    """
+    from bough.evals.score import METRICS, THRESHOLDS
+
+    found: dict[str, float | None] = {}
+    for each in named:
+        name, separator, text = each.partition("=")
+        if name not in METRICS:
+            raise InvalidInput(f"there is no metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+        try:
+            threshold = float(text) if separator else THRESHOLDS.get(name)
+        except ValueError as error:
+            raise InvalidInput(f"--metric {each!r} has no number", hint="for example --metric order=0.5") from error
+        if threshold is not None and not threshold >= 0:
+            raise InvalidInput(f"--metric {each!r} is no bound", hint="give a number, 0 or more")
+        found[name] = threshold
+    return found
+
+
+def runs_root(settings: Settings, runs: Path | None) -> Path:
+    """Return the folder that runs are kept in."""
+    return (settings.home / "evals" if runs is None else runs).absolute()
+
+
+def show_faults(renderer: Renderer, faults: Sequence[Fault]) -> None:
+    """Write what is wrong with a set, notes left out."""
+    for fault in faults:
+        if fault.severity != "note":
+            style: Style = "bad" if fault.severity == "error" else "warn"
+            renderer.note(line((f"{fault.severity} ", style), f"{fault.code}: {fault}", hang=6))
+
+
+def progress_line(planned: PlannedAttempt, result: AttemptResult) -> Line:
+    """Return what is said of a finished attempt."""
+    told = f"  {one_line(result.reason, 160)}" if result.reason else ""
+    return line(_MARKS[result.status], f" {planned.name}", (f"  {result.seconds:.1f} s", "dim"), told, hang=6)
+
+
+def run_blocks(run: EvalRun) -> list[Block]:
+    """Return a finished run for people: metrics as a table, the head below."""
+    blocks: list[Block] = []
+    if run.metrics:
+        rows = tuple(_metric_row(each.as_dict() | {"name": each.name}) for each in run.metrics)
+        blocks.append(Table(head=("metric", "mean", "scored", "passed"), rows=rows, flexible=0, right=frozenset({1})))
+    blocks.append(head_line(run.summary.as_dict(), threshold=run.threshold, passed=run.passed))
+    blocks.append(line(("report ", "dim"), str(run.folder / "report.html")))
+    return blocks
+
+
+def head_line(summary: JsonObject, *, threshold: float, passed: bool) -> Line:
+    """Return the pass rate with its interval, the counts, cost and time."""
+    cost = summary["cost_usd"]
+    counts = f"{summary['passed']} passed, {summary['failed']} failed, {summary['errors']} errors"
+    if summary["skipped"]:
+        counts += f", {summary['skipped']} skipped"
+    if summary["not_judged"]:
+        counts += f", not judged: {summary['not_judged']} rubrics"
+    return line(
+        (f"{summary['pass_rate']:.3f}", "good" if passed else "bad"),
+        f" pass rate ({summary['low']:.3f} to {summary['high']:.3f}), threshold {threshold:g}: {counts}",
+        (f"  {summary['seconds']:.1f} s  {'price unknown' if cost is None else f'{cost:.4f} USD'}", "dim"),
+        hang=2,
+    )
+
+
+def _metric_row(metric: JsonObject) -> tuple[Span, ...]:
+    mean, passed = metric["mean"], metric["passed"]
+    bound = "" if metric["threshold"] is None else f" (bound {metric['threshold']:g})"
+    return (
+        (metric["name"], ""),
+        ("-" if mean is None else f"{mean:.3f}", ""),
+        (f"{metric['n']} of {metric['of']}", "dim"),
+        ("" if passed is None else f"{passed} of {metric['of']}{bound}", ""),
+    )

@@ -1,0 +1,186 @@
+"""A run in numbers: pass rate with its interval, each metric with how many cases it covers, cost and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from bough.evals.report.statistics import Interval, bootstrap_mean, mean, pass_at_k, pass_hat_k, wilson
+from bough.evals.score import Score
+from bough.types import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptResult:
+    """What became of one attempt at a case: the content of its result note.
+
+    Attributes:
+        status: `passed`, `failed`, `error` (not the agent's doing) or `skipped` (not asked).
+        reason: Why it did not pass; empty where it did.
+        conversation: Its log; None where nothing was started.
+        seconds: Of the agent, waiting not counted.
+        judge: Conversations of the judge.
+    """
+
+    case: str
+    attempt: int = 1
+    side: str = ""
+    status: str = "skipped"
+    reason: str = ""
+    scores: dict[str, Score] = field(default_factory=dict[str, Score])
+    conversation: str | None = None
+    cost_usd: float | None = 0.0
+    tokens: int = 0
+    judge_cost_usd: float | None = 0.0
+    seconds: float = 0.0
+    steps: int = 0
+    judge: tuple[str, ...] = ()
+    error: JsonObject | None = None
+    data: JsonObject = field(default_factory=dict[str, Any])
+
+    @property
+    def passed(self) -> bool:
+        """Whether every metric with a threshold passed."""
+        return self.status == "passed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSummary:
+    """One metric over a run.
+
+    Attributes:
+        n: Attempts that have a value; `of`: attempts that the metric belongs to. One without a value counts as 0.
+        threshold: Where all attempts share one, else None.
+        passed: How many attempts passed it; None where it has no threshold.
+    """
+
+    name: str
+    mean: float | None
+    median: float | None
+    min: float | None
+    n: int
+    of: int
+    threshold: float | None
+    passed: int | None
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON, without its name."""
+        return {
+            "mean": self.mean,
+            "median": self.median,
+            "min": self.min,
+            "n": self.n,
+            "of": self.of,
+            "threshold": self.threshold,
+            "passed": self.passed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """All numbers of a run.
+
+    Attributes:
+        pass_rate: Share of attempts that passed, as a mean over cases; errors and skipped ones did not pass.
+        repeat: Attempts a case, at most.
+        pass_at: pass@k by k; `pass_hat`: pass^k by k; both for k up to the fewest attempts a case has.
+        not_judged: Statements that were left out because there was no judge.
+        judge_errors: Attempts whose judge failed.
+        cost_usd: Agent and judge; None where a price is not known.
+    """
+
+    attempts: int
+    cases: int
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    pass_rate: float
+    interval: Interval
+    repeat: int
+    pass_at: dict[int, float]
+    pass_hat: dict[int, float]
+    judge_errors: int
+    not_judged: int
+    cost_usd: float | None
+    seconds: float
+    metrics: tuple[MetricSummary, ...]
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON, metrics left out."""
+        return {
+            "attempts": self.attempts,
+            "cases": self.cases,
+            "passed": self.passed,
+            "failed": self.failed,
+            "errors": self.errors,
+            "skipped": self.skipped,
+            "pass_rate": round(self.pass_rate, 6),
+            "low": round(self.interval.low, 6),
+            "high": round(self.interval.high, 6),
+            "repeat": self.repeat,
+            "pass_at": {str(k): round(value, 6) for k, value in self.pass_at.items()},
+            "pass_hat": {str(k): round(value, 6) for k, value in self.pass_hat.items()},
+            "judge_errors": self.judge_errors,
+            "not_judged": self.not_judged,
+            "cost_usd": self.cost_usd,
+            "seconds": round(self.seconds, 6),
+        }
+
+
+def summarize(results: Sequence[AttemptResult], *, not_judged: int = 0) -> RunSummary:
+    """Return the numbers of a run. O(attempts)."""
+    by_case: dict[tuple[str, str], list[AttemptResult]] = {}
+    for each in results:
+        by_case.setdefault((each.case, each.side), []).append(each)
+    counts = [(len(group), sum(each.passed for each in group)) for group in by_case.values()]
+    rates = [passed / count for count, passed in counts]
+    repeat = max((count for count, _ in counts), default=0)
+    passed = sum(each.passed for each in results)
+    interval = wilson(passed, len(results)) if repeat <= 1 else bootstrap_mean(rates)
+    ks = range(1, min((count for count, _ in counts), default=0) + 1) if repeat > 1 else range(0)
+    costs = [cost for each in results for cost in (each.cost_usd, each.judge_cost_usd)]
+    return RunSummary(
+        attempts=len(results),
+        cases=len(by_case),
+        passed=passed,
+        failed=sum(each.status == "failed" for each in results),
+        errors=sum(each.status == "error" for each in results),
+        skipped=sum(each.status == "skipped" for each in results),
+        pass_rate=mean(rates),
+        interval=interval,
+        repeat=repeat,
+        pass_at={k: mean([pass_at_k(n, c, k) for n, c in counts]) for k in ks},
+        pass_hat={k: mean([pass_hat_k(n, c, k) for n, c in counts]) for k in ks},
+        judge_errors=sum(any(s.error and s.by == "judge" for s in each.scores.values()) for each in results),
+        not_judged=not_judged,
+        cost_usd=None if None in costs else round(sum(cost or 0.0 for cost in costs), 9),
+        seconds=sum(each.seconds for each in results),
+        metrics=tuple(_summarize_metrics(results)),
+    )
+
+
+def _summarize_metrics(results: Sequence[AttemptResult]) -> list[MetricSummary]:
+    names = dict.fromkeys(name for each in results for name in each.scores)
+    return [_summarize_metric(name, results) for name in names]
+
+
+def _summarize_metric(name: str, results: Sequence[AttemptResult]) -> MetricSummary:
+    scores = [each.scores[name] for each in results if name in each.scores]
+    known = [float(score.value) for score in scores if score.value is not None]
+    thresholds = {score.threshold for score in scores}
+    judged = [score for score in scores if score.passed is not None]
+    # A judged metric without a value is a failure, not something to leave out of the mean.
+    values = known + [0.0] * sum(score.value is None for score in judged)
+    return MetricSummary(
+        name=name,
+        mean=round(mean(values), 6) if values else None,
+        median=round(median(values), 6) if values else None,
+        min=min(values) if values else None,
+        n=len(known),
+        of=len(scores),
+        threshold=next(iter(thresholds)) if len(thresholds) == 1 else None,
+        passed=sum(score.passed is True for score in judged) if judged else None,
+    )

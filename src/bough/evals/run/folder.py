@@ -1,0 +1,153 @@
+"""The folder of a run: `run.json`, the store, the workspaces, the reports, and the lock of whoever drives it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bough.errors import Conflict, InvalidInput, NotFound, StoreError
+from bough.evals.eval_set import write_whole
+from bough.types import JsonObject
+
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+MAX_NAME = 64
+
+
+class RunFolder:
+    """One run on disk.
+
+    Attributes:
+        path: Its folder.
+        run: Its id, the folder's name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @classmethod
+    def new(cls, root: Path, *, now: datetime | None = None) -> RunFolder:
+        """Make the folder of a new run: `YYYYMMDD-HHMMSS-<6 hex>`.
+
+        Raises:
+            StoreError: It cannot be made.
+        """
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%d-%H%M%S")
+        folder = cls(root / f"{stamp}-{secrets.token_hex(3)}")
+        folder.make()
+        return folder
+
+    def make(self) -> None:
+        """Make the folder, where it is not there.
+
+        Raises:
+            StoreError: It cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make {self.path}: {error.strerror}", hint="--runs DIR names another") from error
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def store_url(self) -> str:
+        """The URL of its store."""
+        return f"sqlite:///{self.path / 'store.db'}"
+
+    @property
+    def has_store(self) -> bool:
+        """Whether anything was recorded."""
+        return (self.path / "store.db").exists()
+
+    def workspace(self, case: str, number: int, side: str = "") -> Path:
+        """Return the workspace folder of an attempt; not made yet."""
+        return self.path / "work" / plain_name(case) / f"{side}{'-' if side else ''}{number}"
+
+    def read_record(self) -> JsonObject:
+        """Return what `run.json` says.
+
+        Raises:
+            NotFound: There is none.
+            StoreError: It cannot be read.
+        """
+        return self._read("run.json")
+
+    def write_record(self, record: JsonObject) -> None:
+        """Write `run.json`, whole or not at all."""
+        write_whole(self.path / "run.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+    def read_report(self) -> JsonObject | None:
+        """Return `report.json`; None for a run that was never reported."""
+        return self._read("report.json") if (self.path / "report.json").exists() else None
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Hold the run's lock, which ends with the process.
+
+        Raises:
+            Conflict: Another process drives it.
+        """
+        with open(self.path / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Conflict(f"the run {self.run} is in use", hint="wait until that process is done") from error
+            yield
+
+    def _read(self, name: str) -> JsonObject:
+        try:
+            data: Any = json.loads((self.path / name).read_text("utf-8"))
+        except FileNotFoundError as error:
+            raise NotFound(f"{self.path} holds no run", hint="`bough eval list` names the runs") from error
+        except (OSError, ValueError) as error:
+            raise StoreError(f"cannot read {self.path / name}: {error}", hint="the run is damaged") from error
+        return data
+
+
+def list_runs(root: Path) -> list[RunFolder]:
+    """Return the runs below a folder, the newest first; creates nothing."""
+    try:
+        names = sorted((entry.name for entry in os.scandir(root) if entry.is_dir()), reverse=True)
+    except OSError:
+        return []
+    return [RunFolder(root / name) for name in names if (root / name / "run.json").exists()]
+
+
+def find_run(root: Path, name: str) -> RunFolder:
+    """Return the run of an id, a unique part of one, a folder, or `-` for the last.
+
+    Raises:
+        NotFound: There is no such run.
+        InvalidInput: Several match.
+    """
+    if os.sep in name and (Path(name) / "run.json").exists():
+        return RunFolder(Path(name))
+    runs = list_runs(root)
+    if name == "-" and runs:
+        return runs[0]
+    exact = [each for each in runs if each.run == name]
+    found = exact or [each for each in runs if name in each.run]
+    if not found:
+        raise NotFound(f"there is no run {name!r}", hint="`bough eval list` names the runs")
+    if len(found) > 1:
+        names = ", ".join(each.run for each in found[:5])
+        raise InvalidInput(f"{name!r} could be {len(found)} runs: {names}", hint="give more of its id")
+    return found[0]
+
+
+def plain_name(text: str) -> str:
+    """Return an id as a folder name: `[A-Za-z0-9._-]`, at most 64; one that had to be changed gets a digest."""
+    plain = _PLAIN.sub("-", text)[:MAX_NAME].strip(".") or "case"
+    return plain if plain == text else f"{plain[: MAX_NAME - 9]}-{sha256(text.encode()).hexdigest()[:8]}"

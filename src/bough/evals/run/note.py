@@ -1,0 +1,101 @@
+"""The result of an attempt as an event of its own log: written behind the run's end, the last one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from bough.evals.report.summary import AttemptResult
+from bough.evals.score import Score
+from bough.events.model import Event, StateChanged, Usage
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.types import JsonObject
+
+SCHEMA_VERSION = 1
+NAME = "eval.result"
+
+
+async def write_note(store: EventStore, conversation: UUID, data: JsonObject) -> None:
+    """Append a result to a log. One event."""
+    await store.append(conversation, [_event_of(data)])
+
+
+def _event_of(data: JsonObject) -> Event:
+    return StateChanged(changes={NAME: data}, reason=NAME)
+
+
+def note_of(event: Event) -> JsonObject | None:
+    """Return the result that an event carries; None for any other event."""
+    if isinstance(event, StateChanged) and event.reason == NAME:
+        return event.changes.get(NAME)
+    return None
+
+
+def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
+    """Return the last result of that run among the events of a log."""
+    found: JsonObject | None = None
+    for stored in events:
+        if stored.kind == "StateChanged" and (data := note_of(stored.event)) and data.get("run") == run:
+            found = data
+    return found
+
+
+def as_note(run: str, result: AttemptResult, *, usage: Usage, judge_usage: Usage, scored_with: str) -> JsonObject:
+    """Return the content of a result note."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": run,
+        "case": result.case,
+        "attempt": result.attempt,
+        "side": result.side,
+        "status": result.status,
+        "passed": result.passed,
+        "reason": result.reason,
+        "scores": {name: score.as_dict() for name, score in result.scores.items()},
+        "usage": usage.model_dump(mode="json"),
+        "judge_usage": judge_usage.model_dump(mode="json"),
+        "seconds": round(result.seconds, 6),
+        "steps": result.steps,
+        "judge": list(result.judge),
+        "error": result.error,
+        "conversation": result.conversation,
+        "scored_with": scored_with,
+        **result.data,
+    }
+
+
+def result_of_note(data: JsonObject) -> AttemptResult:
+    """Return the result that a note holds."""
+    usage, judge = _usage(data.get("usage")), _usage(data.get("judge_usage"))
+    scores: dict[str, JsonObject] = data.get("scores") or {}
+    known = {"outputs", "assertions", "verdicts", "isolation"}
+    return AttemptResult(
+        case=str(data["case"]),
+        attempt=int(data.get("attempt", 1)),
+        side=str(data.get("side", "")),
+        status=str(data.get("status", "error")),
+        reason=str(data.get("reason", "")),
+        scores={name: Score.of(name, score) for name, score in scores.items()},
+        conversation=data.get("conversation"),
+        cost_usd=_cost(usage),
+        tokens=usage.input_tokens + usage.output_tokens,
+        judge_cost_usd=_cost(judge),
+        seconds=float(data.get("seconds", 0.0)),
+        steps=int(data.get("steps", 0)),
+        judge=tuple(data.get("judge") or ()),
+        error=data.get("error"),
+        data={key: value for key, value in data.items() if key in known},
+    )
+
+
+def _usage(data: Any) -> Usage:
+    return Usage.model_validate(data) if data else Usage(requests=0)
+
+
+def _cost(usage: Usage) -> float | None:
+    """Return dollars; None where tokens were used whose price is not known."""
+    if usage.cost_usd is None:
+        return None if usage.input_tokens + usage.output_tokens else 0.0
+    return usage.cost_usd

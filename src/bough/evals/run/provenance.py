@@ -1,0 +1,120 @@
+"""Where a run came from: everything that is needed to tell two runs apart, written once before the first attempt."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bough.agents.build import Blueprint, registry_of
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.evals.eval_set import EvalSet, SetCase
+from bough.types import JsonObject
+
+SCHEMA_VERSION = 1
+_PACKAGES = ("bough", "pydantic-ai-slim", "pydantic-evals", "duckdb", "ibis-framework", "scikit-learn")
+_COMPARED = ("model", "prompt_sha256", "agent", "judge", "metrics", "repeat")
+
+
+def describe_run(
+    run: str,
+    kind: str,
+    eval_set: EvalSet,
+    cases: Sequence[SetCase],
+    agent: AgentSpec,
+    *,
+    settings: Settings,
+    plan: JsonObject,
+    judge: JsonObject | None,
+    executor: str,
+    isolation: str,
+    argv: Sequence[str] = (),
+) -> JsonObject:
+    """Return the content of `run.json`.
+
+    Args:
+        plan: `repeat`, `seed`, `jobs`, `threshold`, `metrics` and what else decides what is run.
+        argv: The command line, secrets masked.
+    """
+    folder = eval_set.path.absolute().parent if eval_set.path is not None else Path.cwd()
+    registry = registry_of(agent, workspace=folder, home=settings.home, roots=settings.skill_roots)
+    instructions = Blueprint.of(agent, registry).instructions
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": run,
+        "kind": kind,
+        "set": {
+            "name": eval_set.name,
+            "path": None if eval_set.path is None else str(eval_set.path.absolute()),
+            "sha256": eval_set.sha256,
+            "cases": len(eval_set.cases),
+        },
+        "cases": [{"id": case.id, "sha256": case.sha256} for case in cases],
+        "faults": [fault.as_dict() for fault in eval_set.faults],
+        **plan,
+        "agent": agent.snapshot(),
+        "model": agent.model_name,
+        "judge": judge,
+        "prompt_sha256": sha256(instructions.encode()).hexdigest(),
+        "skills": [{"name": each.name, "sha256": _digest(each)} for each in registry.list_all()],
+        "executor": executor,
+        "isolation": isolation,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "platform": platform.platform(),
+        "commit": _commit(folder),
+        "started": datetime.now(UTC).isoformat(),
+        "argv": list(argv),
+    }
+
+
+def find_differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
+    """Return in which parts two records of runs differ, by name."""
+    found = [name for name in _COMPARED if a.get(name) != b.get(name)]
+    before, after = _skills(a), _skills(b)
+    found += [f"skill {name}" for name in sorted(before | after) if before.get(name) != after.get(name)]
+    return found
+
+
+def _skills(record: Mapping[str, object]) -> dict[str, str]:
+    listed: object = record.get("skills") or []
+    return {each["name"]: each["sha256"] for each in listed}  # pyright: ignore
+
+
+def _digest(skill: object) -> str:
+    """Return the digest of a skill's files as the lock file has it; of its text for one without a folder."""
+    from bough.skills.trust.lock import lock_skill
+
+    folder: Path | None = getattr(skill, "folder", None)
+    if folder is None:
+        return sha256(repr(skill).encode()).hexdigest()
+    return lock_skill(folder.parent, folder.name).digest
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _commit(folder: Path) -> JsonObject | None:
+    """Return the commit that a folder is at and whether it has changes; None outside of git."""
+    git = ["git", "-C", str(folder)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)  # noqa: S603
+        if head.returncode:
+            return None
+        status = subprocess.run(  # noqa: S603
+            [*git, "status", "--porcelain", "--", str(folder)], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return {"sha": head.stdout.strip(), "dirty": bool(status.stdout.strip())}

@@ -1,0 +1,83 @@
+"""A run when it is over: whether it passed, and everything that was found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bough.evals.fault import Fault
+from bough.evals.report.statistics import Interval
+from bough.evals.report.summary import AttemptResult, MetricSummary, RunSummary
+from bough.types import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalRun:
+    """A run of an eval set.
+
+    Attributes:
+        cases: One result for each attempt, in the order of the plan.
+        threshold: The pass rate that is demanded.
+        is_over_budget: Whether attempts were left out because the bound of cost was reached.
+    """
+
+    run: str
+    folder: Path
+    cases: tuple[AttemptResult, ...]
+    summary: RunSummary
+    threshold: float
+    faults: tuple[Fault, ...] = ()
+    is_over_budget: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether the pass rate is at or above the threshold."""
+        return bool(self.cases) and self.summary.pass_rate >= self.threshold - 1e-9
+
+    @property
+    def pass_rate(self) -> float:
+        """The share of attempts that passed, as a mean over cases."""
+        return self.summary.pass_rate
+
+    @property
+    def interval(self) -> Interval:
+        """The 95 % interval of the pass rate."""
+        return self.summary.interval
+
+    @property
+    def metrics(self) -> Sequence[MetricSummary]:
+        """Each metric over all attempts."""
+        return self.summary.metrics
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What agent and judge cost; None where a price is not known."""
+        return self.summary.cost_usd
+
+    def folder_report(self) -> JsonObject:
+        """Return what `report.json` in the run's folder says.
+
+        Raises:
+            NotFound: It is not there.
+        """
+        from bough.evals.run.folder import RunFolder
+
+        return RunFolder(self.folder).read_report() or {}
+
+    def as_dict(self, notes: Sequence[JsonObject]) -> JsonObject:
+        """Return the run as the JSON that `--json` and `report.json` hold.
+
+        Args:
+            notes: The result notes, in the order of `cases`.
+        """
+        return {
+            "run": self.run,
+            "folder": str(self.folder),
+            "summary": self.summary.as_dict(),
+            "metrics": {metric.name: metric.as_dict() for metric in self.metrics},
+            "cases": list(notes),
+            "faults": [fault.as_dict() for fault in self.faults],
+            "threshold": self.threshold,
+            "passed": self.passed,
+        }
