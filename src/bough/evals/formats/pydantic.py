@@ -145,7 +145,7 @@ def _add_evaluator_fault(entry: Entry, field: str, spec: Json, error: BaseExcept
     name = spec if isinstance(spec, str) else next(iter(cast("Mapping[str, Any]", spec)), "") if spec else ""
     inner = cast("ExceptionGroup[Exception]", error).exceptions[0] if isinstance(error, ExceptionGroup) else error
     text = " ".join(str(inner).split())
-    unknown = ("not in" in text and "registry" in text) or "is not registered" in text
+    unknown = "custom_evaluator_types" in text
     entry.fault(
         "evaluator-unknown" if unknown else "evaluator-arguments",
         f"the evaluator {str(name)[:80]!r} cannot be made: {text[:300]}",
