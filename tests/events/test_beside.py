@@ -148,3 +148,26 @@ async def test_statements_of_a_change_do_not_grow_with_the_log(sqlite: SqliteEve
         await sqlite._write(lambda log: log.db.set_trace_callback(None))
         counts.append(len(statements))
     assert counts[0] == counts[1]
+
+
+async def test_a_forked_child_is_told_that_the_store_is_its_parents(place: Any) -> None:
+    """Its threads are the parent's: a call that waited for them would never end."""
+    store = await place.open()
+    record = await store.create()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        answer = b"nothing"
+        try:
+            store._check_open()
+        except Exception as error:
+            answer = type(error).__name__.encode()
+        finally:
+            os.write(writing, answer)
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(reading, 100) == b"Unavailable"
+    os.close(reading)
+    os.close(writing)
+    assert (await store.get(record.id)).head == 0
+    await store.aclose()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -41,11 +42,36 @@ class BatchWork(Protocol[Asked]):
         ...
 
 
+class Loop(Protocol):
+    """What of an event loop it takes to hand an answer to it."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
+        """Call something in the loop's thread."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether it runs nothing any more."""
+        ...
+
+
+class _Direct:
+    """Stands for an event loop where a thread waits for itself."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
+        return callback(*args)
+
+    def is_closed(self) -> bool:
+        return False
+
+
+_DIRECTLY = _Direct()
+
+
 class _Delivery(NamedTuple):
     """Requests that one event loop made in one turn, and who waits for each."""
 
-    loop: asyncio.AbstractEventLoop
-    futures: list[asyncio.Future[Any]]
+    loop: Loop
+    futures: Sequence[asyncio.Future[Any] | Future[Any]]
     requests: list[Any]
 
 
@@ -61,7 +87,7 @@ class Batch(Generic[Request]):
         self._work = work
         self._queue: SimpleQueue[_Delivery | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._gathering: dict[asyncio.AbstractEventLoop, _Delivery] = {}
+        self._gathering: dict[asyncio.AbstractEventLoop, tuple[list[asyncio.Future[Any]], list[Request]]] = {}
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -69,14 +95,21 @@ class Batch(Generic[Request]):
     async def submit(self, request: Request) -> Any:
         """Return what came of the request, or raise its error."""
         loop = asyncio.get_running_loop()
-        delivery = self._gathering.get(loop)
-        if delivery is None:
-            delivery = self._gathering[loop] = _Delivery(loop, [], [])
+        gathered = self._gathering.get(loop)
+        if gathered is None:
+            gathered = self._gathering[loop] = ([], [])
             loop.call_soon(self._send, loop)
         future = loop.create_future()
-        delivery.futures.append(future)
-        delivery.requests.append(request)
+        gathered[0].append(future)
+        gathered[1].append(request)
         return await future
+
+    def submit_blocking(self, request: Request) -> Any:
+        """Return what came of the request, or raise its error. Blocks; for threads without an event loop."""
+        future: Future[Any] = Future()
+        if not self._put(_Delivery(_DIRECTLY, [future], [request])):
+            raise faults.closed(self._url)
+        return future.result()
 
     def flush(self) -> None:
         """Send what the running loop asked for in this turn now, so that a `stop` comes after it."""
@@ -100,9 +133,9 @@ class Batch(Generic[Request]):
         self._thread.join()
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
-        delivery = self._gathering.pop(loop, None)
-        if delivery is not None and not self._put(delivery):
-            _settle(delivery.futures, [Answered(error=faults.closed(self._url)) for _ in delivery.futures])
+        gathered = self._gathering.pop(loop, None)
+        if gathered is not None and not self._put(_Delivery(loop, *gathered)):
+            _settle(gathered[0], [Answered(error=faults.closed(self._url)) for _ in gathered[0]])
 
     def _put(self, delivery: _Delivery) -> bool:
         with self._lock:
@@ -151,9 +184,7 @@ class Batch(Generic[Request]):
             return [Answered(error=error) for _ in requests]
 
 
-def deliver(
-    loop: asyncio.AbstractEventLoop, futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Answered]
-) -> None:
+def deliver(loop: Loop, futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]) -> None:
     """Hand outcomes to those who wait for them in an event loop. Callable from any thread."""
     try:
         loop.call_soon_threadsafe(_settle, futures, outcomes)
@@ -162,7 +193,7 @@ def deliver(
             raise  # in a closed loop nobody waits any more; what was done stays done
 
 
-def _settle(futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Answered]) -> None:
+def _settle(futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]) -> None:
     for future, outcome in zip(futures, outcomes, strict=True):
         if future.done():
             continue  # the caller was cancelled meanwhile

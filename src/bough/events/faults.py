@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from bough.errors import Conflict, InvalidInput, NotFound, StoreError
+from bough.errors import Conflict, InvalidInput, NotFound, StoreError, Unavailable
 
 
 def no_conversation(cid: UUID) -> NotFound:
@@ -107,3 +107,8 @@ def changed_meanwhile(cid: UUID) -> Conflict:
 def closed(url: str) -> StoreError:
     """The store was closed."""
     return StoreError(f"the store {url} is closed", hint="open it again with open_store")
+
+
+def forked(url: str) -> Unavailable:
+    """The store belongs to the process that this one was forked from."""
+    return Unavailable(f"the store {url} was opened before this process was forked", hint="open it again")

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from bough.events.beside import Beside, Follow, Tables
+from bough.events.keeping import Keeping
 from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
 from bough.types import JsonObject
 
@@ -161,6 +162,8 @@ class EventStore(Protocol):
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease for `ttl` seconds, always raising the generation (also for the owner that holds it already).
 
+        The store's clock decides: the server's, or the machine's monotonic one.
+
         Raises:
             Conflict: Another owner holds an unexpired lease; `details["owner"]` names it.
         """
@@ -176,6 +179,14 @@ class EventStore(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Give the lease back; nothing happens if it was lost meanwhile."""
+        ...
+
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+        """Renew a lease three times in `ttl` seconds until `.stop()`, in a thread: whatever the event loop is doing.
+
+        Args:
+            lost: Called once in the running loop, when a renewal is refused or none was answered for `ttl` seconds.
+        """
         ...
 
     async def together(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from bough.errors import BoughError
 from bough.events import faults
 from bough.events.batch import Batch
 from bough.events.draft import Append
+from bough.events.keeping import Keeper
 from bough.events.postgres.appending import BatchedAppend
 from bough.events.postgres.connection import (
     Db,
@@ -31,6 +33,7 @@ from bough.events.postgres.connection import (
 )
 from bough.events.postgres.listen import EVERYTHING, Listener
 from bough.events.postgres.reading import PostgresReading
+from bough.events.postgres.renewal import RenewalConnection
 from bough.events.postgres.writing import PostgresWriting
 from bough.events.queries import queries
 from bough.events.relational.store import RelationalEventStore
@@ -62,7 +65,12 @@ class PostgresEventStore(RelationalEventStore):
         self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds, clock)
         work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, self._pids)
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
+        self._writing = partial(PostgresWriting, sql=self._sql, clock=clock, channel=schema, followers=self._followers)
+        renewal = RenewalConnection(url, schema, self._writing)
+        self._keeper = Keeper(renewal.renew, renewal.close)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
+        self._pid = os.getpid()
+        weakref.finalize(self, self._keeper.stop)
         weakref.finalize(self, self._appends.stop)
         weakref.finalize(self, self._listener.stop)
 
@@ -102,11 +110,15 @@ class PostgresEventStore(RelationalEventStore):
         if self._closed:
             return
         self._closed = True
+        if self._pid != os.getpid():
+            return  # its threads and connections are the parent's
         self._hub.close()
         self._appends.flush()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._keeper.stop()
+        self._keeper.join()
         self._appends.stop()
         self._appends.join()
         self._threads.shutdown()
@@ -117,6 +129,8 @@ class PostgresEventStore(RelationalEventStore):
     def _check_open(self) -> None:
         if self._closed:
             raise faults.closed(self.url)
+        if self._pid != os.getpid():
+            raise faults.forked(self.url)
 
     async def _append(self, append: Append) -> int:
         self._check_open()
@@ -138,7 +152,7 @@ class PostgresEventStore(RelationalEventStore):
         return await self._ask(partial(self._change, change, alone))
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
-        log = PostgresWriting(db, self._sql, self._clock, self._schema, self._followers)
+        log = self._writing(db)
         if alone:
             result = change(log)
         else:

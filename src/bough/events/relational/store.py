@@ -13,6 +13,7 @@ from bough.events.base import BaseEventStore
 from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.check import Census
 from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
+from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
 from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
 from bough.events.relational.reading import RelationalReading
@@ -35,6 +36,18 @@ class RelationalEventStore(BaseEventStore):
         self._dialect = dialect
         self._followers = Followers(dialect)
         self._statements: dict[Beside, dict[str, str]] = {}
+
+    _keeper: Keeper
+    """Renews leases; each store has a way of its own to do that in a thread."""
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise unless the store can be used.
+
+        Raises:
+            StoreError: It is closed.
+            Unavailable: It was opened before this process was forked.
+        """
 
     @abstractmethod
     async def _append(self, append: Append) -> int:
@@ -145,6 +158,11 @@ class RelationalEventStore(BaseEventStore):
     async def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease. See `EventStore.renew`."""
         return await self._write(lambda log: log.renew(lease, ttl))
+
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+        """Renew a lease until it is stopped. See `EventStore.keep`."""
+        self._check_open()
+        return self._keeper.keep(lease, ttl, lost)
 
     async def release(self, lease: Lease) -> None:
         """Give the lease back. See `EventStore.release`."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from bough.events import faults
 from bough.events.batch import Batch
 from bough.events.draft import Append
+from bough.events.keeping import Keeper
 from bough.events.queries import queries
+from bough.events.record import Lease
 from bough.events.relational.store import RelationalEventStore
 from bough.events.sqlite.commit import GroupCommit, Request
 from bough.events.sqlite.connection import open_file
@@ -42,6 +46,9 @@ class SqliteEventStore(RelationalEventStore):
         self._hub.on_first = self._writer.wake
         self._folder: PrivateFolder | None = None
         self._readers = Readers(path, self._sql, clock)
+        self._keeper = Keeper(partial(_renew, self._writer))
+        self._pid = os.getpid()
+        weakref.finalize(self, self._keeper.stop)
         weakref.finalize(self, self._writer.stop)
         weakref.finalize(self, self._readers.stop)
 
@@ -78,7 +85,11 @@ class SqliteEventStore(RelationalEventStore):
         if self._closed:
             return
         self._closed = True
+        if self._pid != os.getpid():
+            return  # its threads are the parent's
         self._hub.close()
+        self._keeper.stop()
+        await asyncio.to_thread(self._keeper.join)
         self._writer.flush()
         self._writer.stop()
         self._readers.stop()
@@ -102,3 +113,9 @@ class SqliteEventStore(RelationalEventStore):
     def _check_open(self) -> None:
         if self._closed:
             raise faults.closed(self.url)
+        if self._pid != os.getpid():
+            raise faults.forked(self.url)
+
+
+def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:
+    writer.submit_blocking(lambda log: log.renew(lease, ttl_seconds))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from time import monotonic
 
 import pytest
 
 from bough.errors import Conflict
 from bough.events.store import EventStore
-from bough.testing.store.said import said
+from bough.testing.store.said import SECONDS, said
 
 
 class LeasesContract:
@@ -64,3 +66,54 @@ class LeasesContract:
         calls = [store.acquire(record.id, f"runner {i}", 60) for i in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(result, Conflict) for result in results) == 7
+
+    async def test_a_kept_lease_is_held_while_the_event_loop_stands_still(self, store: EventStore) -> None:
+        """A tool that blocks the loop for longer than the lease lasts does not lose it."""
+        record = await store.create()
+        lease = await store.acquire(record.id, "one", 1)
+        lost: list[bool] = []
+        keeping = store.keep(lease, 1, lambda: lost.append(True))
+        until = monotonic() + 1.5
+        while monotonic() < until:
+            pass  # what a tool does that never awaits
+        with pytest.raises(Conflict):
+            await store.acquire(record.id, "two", 60)
+        await store.append(record.id, said("still mine"), generation=lease.generation)
+        keeping.stop()
+        assert not lost
+        await store.release(lease)
+
+    async def test_who_keeps_a_lease_hears_once_that_it_is_lost(self, store: EventStore) -> None:
+        """Taken over in the holder's name, as for a dead owner: the keeper is told in its loop, and renews no more."""
+        record = await store.create()
+        lease, other = await store.acquire(record.id, "one", 0.3), await store.create()
+        heard = asyncio.Event()
+        calls: list[str] = []
+
+        def lost() -> None:
+            calls.append(threading.current_thread().name)
+            heard.set()
+
+        kept = store.keep(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
+        keeping = store.keep(lease, 0.3, lost)
+        await store.acquire(record.id, "one", 60)
+        async with asyncio.timeout(SECONDS):
+            await heard.wait()
+        assert keeping.is_over
+        assert not kept.is_over
+        kept.stop()
+        assert calls == [threading.current_thread().name]
+
+    async def test_a_stopped_keeping_renews_no_more(self, store: EventStore) -> None:
+        """The lease ends by itself, and nobody is told that it was lost."""
+        record = await store.create()
+        lease = await store.acquire(record.id, "one", 0.2)
+        keeping = store.keep(lease, 0.2, lambda: pytest.fail("lost"))
+        keeping.stop()
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    await store.acquire(record.id, "two", 60)
+                except Conflict:
+                    continue
+                break
