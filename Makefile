@@ -44,11 +44,12 @@ demo: $(RUNTIME) ## run bough on the example workspace, offline
 test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(if $(SLOW),,-m "not slow") $(TESTS)
 
-check: $(READY) ## lint, floors, types
+check: $(READY) ## lint, floors, types, habits
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+	$(BIN)/python -m pytest -q -p no:cacheprovider -k "not exception" tests/test_style.py
 
 format: $(READY) ## bring the code into shape
 	$(BIN)/ruff check --fix $(CODE)

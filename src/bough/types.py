@@ -28,14 +28,6 @@ class Clock(Protocol):
         ...
 
 
-class IdFactory(Protocol):
-    """Where ids come from: a fresh, time-ordered UUID (version 7) a call."""
-
-    def __call__(self) -> UUID:
-        """Return a new id, greater than every id it returned before."""
-        ...
-
-
 class SystemClock:
     """The machine's own clock."""
 
