@@ -21,12 +21,12 @@ from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
-from bough.conversation.log.journal import Journal, Update
+from bough.conversation.log.journal import Update
 from bough.conversation.log.state import State
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, said
 from bough.conversation.open import Beginning, page_of, reopened
-from bough.conversation.parts import Surroundings
+from bough.conversation.parts import Parts
 from bough.conversation.result import RunResult
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run import ask
@@ -55,22 +55,14 @@ class AsyncConversation:
     Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        record: ConversationRecord,
-        blueprint: Blueprint,
-        *,
-        surroundings: Surroundings,
-        rules: Rules,
-    ) -> None:
-        self._journal = journal
-        self._rules = rules
-        self._record = record
-        self._blueprint = blueprint
-        self._surroundings = surroundings.retain()
+    def __init__(self, parts: Parts) -> None:
+        self._journal = parts.journal
+        self._rules = parts.rules
+        self._record = parts.record
+        self._blueprint = parts.blueprint
+        self._surroundings = parts.surroundings.retain()
         self._closed = False
-        self._triggers = TriggerIndex(blueprint.registry.list_all())
+        self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
         self._run: asyncio.Task[RunResult] | None = None
         self._interrupting = False
         self._temporary: ForkedWorkspace | None = None
@@ -107,8 +99,7 @@ class AsyncConversation:
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
-        opened = await new.started(store, executor, settings, rules)
-        return opened.handed_to(cls)
+        return cls(await new.started(store, executor, settings, rules))
 
     @classmethod
     async def open(
@@ -136,8 +127,7 @@ class AsyncConversation:
             InvalidInput: The recorded agent cannot be rebuilt from its record alone.
         """
         settings = settings or Settings.load()
-        opened = await reopened(id, store, agent, executor, settings, Rules.given(settings, **given))
-        return opened.handed_to(cls)
+        return cls(await reopened(id, store, agent, executor, settings, Rules.given(settings, **given)))
 
     @classmethod
     async def list(
@@ -405,15 +395,15 @@ class AsyncConversation:
             actor=actor,
             ephemeral=ephemeral,
         )
-        source = Source(
+        parts = Parts(
             journal=self._journal,
             record=self._record,
             blueprint=self._blueprint,
             rules=self._rules,
             surroundings=self._surroundings,
         )
-        made = await source.branch(request)
-        new = type(self)(made.journal, made.record, made.blueprint, surroundings=self._surroundings, rules=made.rules)
+        made = await Source(parts=parts).branch(request)
+        new = type(self)(made.parts)
         new._temporary = made.workspace if ephemeral else None
         return new
 

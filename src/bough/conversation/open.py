@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 from uuid import UUID
 
 from bough.agents.build import Blueprint
@@ -24,7 +22,7 @@ from bough.conversation.agent import (
 )
 from bough.conversation.log.journal import Journal
 from bough.conversation.message import said
-from bough.conversation.parts import Surroundings
+from bough.conversation.parts import Parts, Surroundings
 from bough.conversation.rules import Rules
 from bough.conversation.skills import standing_events
 from bough.events import open_store
@@ -33,23 +31,6 @@ from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.types import new_id
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """What a conversation in use is made of."""
-
-    journal: Journal
-    record: ConversationRecord
-    blueprint: Blueprint
-    surroundings: Surroundings
-    rules: Rules
-
-    def handed_to(self, make: Callable[..., T]) -> T:
-        """Return what `make` makes of it."""
-        return make(self.journal, self.record, self.blueprint, surroundings=self.surroundings, rules=self.rules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +61,7 @@ class Beginning:
 
     async def started(
         self, store: EventStore | str | None, executor: CodeExecutor | None, settings: Settings, rules: Rules
-    ) -> Opened:
+    ) -> Parts:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
         prepared = self.prepare(settings, rules)
         spec = prepared.blueprint.spec
@@ -91,7 +72,7 @@ class Beginning:
             journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
         blueprint = prepared.blueprint
-        return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+        return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
 
     def prepare(self, settings: Settings, rules: Rules) -> Prepared:
         """Return the conversation as it will be written. Nothing is written, no hook is asked.
@@ -132,7 +113,7 @@ async def reopened(
     executor: CodeExecutor | None,
     settings: Settings,
     asked: Rules,
-) -> Opened:
+) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
     surroundings = await Surroundings.of(settings, store, executor, settings.executor)
     async with surroundings.kept_on_success():
@@ -148,7 +129,7 @@ async def reopened(
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
-    return Opened(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+    return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
 
 
 async def page_of(

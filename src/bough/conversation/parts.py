@@ -1,12 +1,17 @@
-"""What a conversation and its forks share: settings, store, executor; closed with the last of them."""
+"""What an open conversation is made of, and what of it is shared with its forks and closed with the last of them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
+from bough.agents.build import Blueprint
 from bough.config import Settings
+from bough.conversation.log.journal import Journal
+from bough.conversation.rules import Rules
 from bough.events import open_store
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.execution.named import executor_named, recorded_executor
@@ -73,3 +78,18 @@ class Surroundings:
             await self.release()
             raise
         self._users -= 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What an open conversation is made of: handed from what opens or forks it to what uses it.
+
+    Attributes:
+        rules: Those in memory; the log has its own.
+    """
+
+    journal: Journal
+    record: ConversationRecord
+    blueprint: Blueprint
+    rules: Rules
+    surroundings: Surroundings

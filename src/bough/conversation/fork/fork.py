@@ -19,7 +19,7 @@ from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, forked_workspace
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.parts import Surroundings
+from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, NotFound
@@ -99,12 +99,9 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Branch:
-    """A fork that has been made."""
+    """A fork that has been made, and the files that were made for it."""
 
-    journal: Journal
-    record: ConversationRecord
-    blueprint: Blueprint
-    rules: Rules
+    parts: Parts
     workspace: ForkedWorkspace
 
 
@@ -112,11 +109,7 @@ class Branch:
 class Source:
     """The conversation that is forked; nothing here changes it."""
 
-    journal: Journal
-    record: ConversationRecord
-    blueprint: Blueprint
-    rules: Rules
-    surroundings: Surroundings
+    parts: Parts
 
     async def branch(self, request: ForkRequest) -> Branch:
         """Make the fork, or return the one that the same request with the same id made before.
@@ -126,8 +119,8 @@ class Source:
         if request.id is not None and (there := await self._existing(request)) is not None:
             return await self._reopened(there, request)
         plan = await self._planned(request)
-        folder = self.surroundings.settings.home / "workspaces" / str(plan.id)
-        workspace = await forked_workspace(plan.workspace, self.journal.state.workspace, folder)
+        folder = self.parts.surroundings.settings.home / "workspaces" / str(plan.id)
+        workspace = await forked_workspace(plan.workspace, self.parts.journal.state.workspace, folder)
         try:
             record = await self._write(plan, workspace)
         except BaseException:
@@ -136,7 +129,8 @@ class Source:
                 return await self._reopened(there, request)
             raise
         journal = await plan.journal.forked(record.id)
-        return Branch(journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules, workspace=workspace)
+        parts = replace(self.parts, journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules)
+        return Branch(parts=parts, workspace=workspace)
 
     async def _existing(self, request: ForkRequest) -> ConversationRecord | None:
         """Return the fork that this very request made before.
@@ -146,35 +140,41 @@ class Source:
         """
         assert request.id is not None  # noqa: S101 - asked with an id only
         try:
-            there = await self.journal.store.get(request.id)
+            there = await self.parts.journal.store.get(request.id)
         except NotFound:
             return None
-        if there.forked_from != self.journal.cid or there.lineage != request.lineage():
+        if there.forked_from != self.parts.journal.cid or there.lineage != request.lineage():
             raise Conflict(
                 f"{request.id} is another conversation", hint="fork with another id, or with the same arguments"
             )
         return there
 
     async def _reopened(self, record: ConversationRecord, request: ForkRequest) -> Branch:
-        journal = Journal(self.journal.store, record.id, secrets=self.journal.secrets)
+        journal = Journal(self.parts.journal.store, record.id, secrets=self.parts.journal.secrets)
         await journal.catch_up()
-        made = self.surroundings.settings.home / "workspaces" / str(record.id)
+        made = self.parts.surroundings.settings.home / "workspaces" / str(record.id)
         own = journal.state.workspace_policy in ("copy", "worktree")
         workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
         blueprint = self._blueprint(request)
         rules = Rules.resumed(journal.state.policies, self._rules(request, journal.state))
-        return Branch(journal=journal, record=record, blueprint=blueprint, rules=rules, workspace=workspace)
+        parts = replace(self.parts, journal=journal, record=record, blueprint=blueprint, rules=rules)
+        return Branch(parts=parts, workspace=workspace)
 
     async def _planned(self, request: ForkRequest) -> _ForkPlan:
-        head = (await self.journal.store.get(self.journal.cid)).head
+        head = (await self.parts.journal.store.get(self.parts.journal.cid)).head
         cut = await find_cut(
-            self.journal.store, self.journal.cid, request.at, head=head, pending=request.pending, snap=request.snap
+            self.parts.journal.store,
+            self.parts.journal.cid,
+            request.at,
+            head=head,
+            pending=request.pending,
+            snap=request.snap,
         )
-        journal = await self.journal.cut(cut.at)
+        journal = await self.parts.journal.cut(cut.at)
         blueprint = self._blueprint(request)
         blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
         self._check_readonly(request)
-        readonly = self.journal.state.workspace_policy == "readonly" and request.workspace == "shared"
+        readonly = self.parts.journal.state.workspace_policy == "readonly" and request.workspace == "shared"
         return _ForkPlan(
             id=request.id or new_id(),
             request=request,
@@ -189,12 +189,14 @@ class Source:
     def _blueprint(self, request: ForkRequest) -> Blueprint:
         changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
         if not changed and request.agent is None:
-            return Blueprint.of(self.blueprint.spec, self.blueprint.registry)  # its servers are the fork's own
-        spec = (request.agent or self.blueprint.spec).model_copy(update=changed)
-        return blueprint_of(spec, self.journal.state.workspace, self.surroundings.settings)
+            return Blueprint.of(
+                self.parts.blueprint.spec, self.parts.blueprint.registry
+            )  # its servers are the fork's own
+        spec = (request.agent or self.parts.blueprint.spec).model_copy(update=changed)
+        return blueprint_of(spec, self.parts.journal.state.workspace, self.parts.surroundings.settings)
 
     def _check_readonly(self, request: ForkRequest) -> None:
-        if request.workspace == "readonly" and self.surroundings.executor.isolation == Isolation.NONE:
+        if request.workspace == "readonly" and self.parts.surroundings.executor.isolation == Isolation.NONE:
             raise InvalidInput(
                 "scripts that run without a sandbox cannot be kept from writing",
                 hint="run them in the sandbox, or fork with workspace=copy",
@@ -202,7 +204,7 @@ class Source:
 
     def _rules(self, request: ForkRequest, at: State) -> Rules:
         """Return the rules of the cut and of the present, narrowed by what the fork asks for besides."""
-        rules = Rules.resumed(at.policies, self.rules)
+        rules = Rules.resumed(at.policies, self.parts.rules)
         asked = request.overrides
         if "confirmation_policy" in asked and not allows_policy(rules.policy, asked["confirmation_policy"]):
             raise _wider("confirmation policy")
@@ -219,19 +221,19 @@ class Source:
         return replace(rules.narrowed(stricter), secrets=secrets)
 
     async def _write(self, plan: _ForkPlan, workspace: ForkedWorkspace) -> ConversationRecord:
-        request, state = plan.request, self.journal.state
+        request, state = plan.request, self.parts.journal.state
         title = request.title if request.title is not None else state.title
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
         spec = plan.blueprint.spec
         config = {"agent": spec.name, "model": spec.model_name, "workspace": str(workspace.path)}
-        return await self.journal.store.fork(
-            self.journal.cid,
+        return await self.parts.journal.store.fork(
+            self.parts.journal.cid,
             at=plan.cut.at,
             id=plan.id,
-            events=plan.events(self.journal.cid, self._changes(plan, workspace, title, tags)),
+            events=plan.events(self.parts.journal.cid, self._changes(plan, workspace, title, tags)),
             title=title,
             tags=tags,
-            config=self.record.config | config | ({"ephemeral": True} if request.ephemeral else {}),
+            config=self.parts.record.config | config | ({"ephemeral": True} if request.ephemeral else {}),
             lineage=request.lineage(),
         )
 
@@ -239,7 +241,7 @@ class Source:
         self, plan: _ForkPlan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]
     ) -> JsonObject:
         """Return what the fork's log says of itself where the shared events say something else, or nothing."""
-        policies = {"executor": self.surroundings.executor.name, **plan.rules.to_json()}
+        policies = {"executor": self.parts.surroundings.executor.name, **plan.rules.to_json()}
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
         state, spec = plan.journal.state, plan.blueprint.spec
         if spec.snapshot() != state.agent:
