@@ -182,7 +182,7 @@ def unused_names() -> set[str]:
     return {
         item.name
         for item in found.get_unused_code(min_confidence=60)
-        if item.typ not in ("attribute", "variable") and item.filename.is_relative_to(PACKAGE)
+        if item.typ not in ("attribute", "import", "variable") and item.filename.is_relative_to(PACKAGE)
     }
 
 
