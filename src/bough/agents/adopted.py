@@ -13,13 +13,14 @@ from pydantic_ai.agent import AbstractAgent, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability, ReinjectSystemPrompt
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.agents.context import ToolContext
 from bough.agents.path_skills import PathSkillIndex, PathSkills
 
 
-class AdoptedAgent(WrapperAgent[Any, str]):
+class AdoptedAgent(WrapperAgent[Any, Any]):
     """Runs the wrapped agent as it is; `iter` adds what the conversation has for it.
 
     Its tools get `own_deps`, bough's the context that `iter` is given as `deps`. Instructions, toolsets, capabilities,
@@ -28,13 +29,14 @@ class AdoptedAgent(WrapperAgent[Any, str]):
 
     def __init__(
         self,
-        wrapped: AbstractAgent[Any, str],
+        wrapped: AbstractAgent[Any, Any],
         *,
         own_deps: Any,
         model: Model,
         instructions: str,
         toolsets: Sequence[AbstractToolset[Any]],
         paths: PathSkillIndex,
+        settings: ModelSettings | None = None,
     ) -> None:
         super().__init__(wrapped)
         self._own_deps = own_deps
@@ -42,6 +44,7 @@ class AdoptedAgent(WrapperAgent[Any, str]):
         self._added_instructions = instructions
         self._added_toolsets = toolsets
         self._paths = paths
+        self._added_settings = settings
 
     @asynccontextmanager
     async def iter(  # pyright: ignore[reportIncompatibleMethodOverride] - only what the loop gives
@@ -53,6 +56,7 @@ class AdoptedAgent(WrapperAgent[Any, str]):
             model=self._model,
             instructions=self._added_instructions or None,
             toolsets=[_InContext(toolset, deps) for toolset in self._added_toolsets],
+            model_settings=self._added_settings,
             capabilities=[ReinjectSystemPrompt(), PathSkills(self._paths, deps), *capabilities],
             **options,
         ) as run:

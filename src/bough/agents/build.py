@@ -10,6 +10,8 @@ from typing import Any, cast
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bough.agents.activation import Standing
@@ -88,8 +90,8 @@ class Blueprint:
         Raises:
             InvalidInput: It lacks one.
         """
-        own = {getattr(tool, "name", None) or tool.__name__ for tool in self.spec.tools}
-        toolsets: list[AbstractToolset[Any]] = [*self._toolsets()]
+        own = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
+        toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
@@ -115,28 +117,38 @@ class Blueprint:
         """Stop the MCP servers of its skills."""
         await self.servers.aclose()
 
-    def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, str]:
+    def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, Any]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
         instructions = self.instructions if instructions is None else instructions
-        toolsets = [*self._toolsets(), *([] if self.toolset is None else [self.servers])]
-        if self.spec.agent is not None:
+        spec = self.spec
+        # One order at every step: a provider's cached prefix begins with the tools. What may join later comes last.
+        toolsets = [
+            *self._toolsets(),
+            *([FunctionToolset(spec.tools)] if spec.tools else []),
+            *spec.toolsets,
+            *([] if self.toolset is None else [self.servers]),
+        ]
+        settings = cast("ModelSettings | None", dict(spec.settings) or None)
+        if spec.agent is not None:
             return AdoptedAgent(
-                self.spec.agent,
-                own_deps=self.spec.deps,
+                spec.agent,
+                own_deps=spec.deps,
                 model=model,
                 instructions=instructions,
-                toolsets=[*toolsets, *([FunctionToolset(self.spec.tools)] if self.spec.tools else [])],
+                toolsets=toolsets,
                 paths=self.paths,
+                settings=settings,
             )
         return Agent(
             model,
             deps_type=ToolContext,
-            name=self.spec.name,
+            name=spec.name,
             instructions=instructions,
-            tools=self.spec.tools,
             toolsets=toolsets,
+            output_type=spec.output_type,
+            model_settings=settings,
             capabilities=[PathSkills(self.paths)] if self.paths.names else [],
-            retries=_RETRIES,
+            retries={"tools": _RETRIES, "output": _RETRIES if spec.output_type is str else spec.output_retries},
         )
 
 

@@ -6,22 +6,33 @@ Source: seed 004, `AgentSpec`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
 
+import pydantic_core
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     SkipValidation,
     field_serializer,
+    field_validator,
     model_validator,
 )
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
+from pydantic_ai.output import OutputSpec
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import AbstractToolset
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypeVar
 
+from bough.agents.output_type import describe_output_type
+from bough.agents.retry import RetryPolicy
 from bough.agents.workspace_tools import WorkspaceAccess
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
@@ -57,8 +68,36 @@ def _allow_list(value: Any) -> AllowList | None:
     return value if value is None or isinstance(value, AllowList) else allow_list_from_json(value)
 
 
-class AgentSpec(BaseModel):
-    """A declarative agent.
+_UNRECORDED_SETTINGS = frozenset({"extra_headers", "extra_body"})
+
+T = TypeVar("T", default=Any)
+_V = TypeVar("_V")
+
+
+class _AsItIs:
+    """Takes a field's value unchecked: pydantic has no schema for what it is."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+
+_AS_IT_IS = _AsItIs()
+
+
+def _check_tool(tool: object) -> None:
+    if isinstance(tool, Tool):
+        return
+    if not callable(tool):
+        raise InvalidInput(f"{tool!r} is not a tool", hint="give functions, or PydanticAI's Tool(function)")
+    if not hasattr(tool, "__qualname__") or not hasattr(tool, "__name__"):
+        raise InvalidInput(
+            f"a {type(tool).__name__} has no name that a model could call it by",
+            hint='give it one: Tool(f, name="…"), or a function',
+        )
+
+
+class AgentSpec(BaseModel, Generic[T]):
+    """A declarative agent; `T` is what it answers with.
 
     Attributes:
         name: How people and other agents call it.
@@ -67,7 +106,17 @@ class AgentSpec(BaseModel):
         base_url: Address of an OpenAI-format server for `openai:` models.
         system_prompt: What it is told first. Its own text stays as it is, braces included.
         system_prompt_path: A file to read it from; not together with `system_prompt`.
-        tools: Functions as PydanticAI takes them.
+        api_key: The key of its model's provider, or a function that returns it; never recorded. None takes the
+            provider's environment variable.
+        tools: Functions, and PydanticAI's `Tool`s; `Tool(f, metadata={"idempotent": True})` may simply run again after
+            a crash.
+        toolsets: PydanticAI's toolsets.
+        settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
+        fallback: Model strings that are tried in this order when the model goes on failing.
+        retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
+        output_type: What it answers with: text, a type, a union, or PydanticAI's `NativeOutput`, `ToolOutput`,
+            `PromptedOutput`, `TextOutput` and output functions.
+        output_retries: How many answers may not fit `output_type` before the run ends in an error.
         skills: Exactly these; None names none, `[]` means none.
         skill_roots: Folders to discover skills in.
         discover_skills: Look in the usual places too (project, user, installed); False never reads a folder
@@ -76,7 +125,7 @@ class AgentSpec(BaseModel):
         workspace_access: Tools of its own for the workspace: `none`, `read`, `write`, or `run` commands in the sandbox.
         catalog_tokens: How much of the prompt the skill catalogue may take, in tokens.
         agent: A PydanticAI agent to run as it is, with its instructions, tools and settings; prompt, skills and tools
-            that the spec gives are added, its `model` goes first. It answers with text.
+            that the spec gives are added, its `model` goes first, and it answers with its own `output_type`.
         deps: What the tools of `agent` get as their deps; never recorded.
         sub_agents: Agents it may delegate to; running it then needs a broker. Their names are unique.
         limits: Bounds of its runs, kept with whatever bounds the caller gives.
@@ -95,16 +144,23 @@ class AgentSpec(BaseModel):
     base_url: str | None = None
     system_prompt: str = DEFAULT_PROMPT
     system_prompt_path: Path | None = None
-    tools: tuple[Callable[..., Any], ...] = ()
-    skills: tuple[Skill, ...] | None = None
-    skill_roots: tuple[Path, ...] = ()
+    api_key: Annotated[str | Callable[[], str] | None, _AS_IT_IS] = Field(default=None, exclude=True, repr=False)
+    tools: Annotated[Sequence[Callable[..., Any] | Tool[Any]], _AS_IT_IS] = ()
+    toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
+    settings: Annotated[Mapping[str, Any], _AS_IT_IS] = Field(default_factory=dict[str, Any])
+    fallback: Sequence[str] = ()
+    retry: Annotated[RetryPolicy | None, _AS_IT_IS] = None
+    output_type: Annotated[OutputSpec[T], _AS_IT_IS] = Field(default=cast(Any, str))
+    output_retries: int = Field(default=3, ge=0)
+    skills: Sequence[Skill] | None = None
+    skill_roots: Sequence[Path] = ()
     discover_skills: bool = False
     executor: SkipValidation[CodeExecutor | None] = None
     workspace_access: WorkspaceAccess = "none"
     catalog_tokens: int = 2000
-    agent: SkipValidation[AbstractAgent[Any, str] | None] = None
+    agent: SkipValidation[AbstractAgent[Any, Any] | None] = None
     deps: Any = Field(default=None, exclude=True, repr=False)
-    sub_agents: tuple[AgentSpec, ...] = ()
+    sub_agents: Sequence[AgentSpec] = ()
     limits: Annotated[SkipValidation[Limits | None], BeforeValidator(_limits)] = None
     confirmation_policy: Annotated[SkipValidation[Policy | None], BeforeValidator(_policy)] = None
     allow_list: Annotated[SkipValidation[AllowList | None], BeforeValidator(_allow_list)] = None
@@ -113,27 +169,25 @@ class AgentSpec(BaseModel):
     ask: bool = False
 
     @classmethod
-    def of(cls, agent: AbstractAgent[Any, str], *, deps: Any = None) -> AgentSpec:
-        """Return the spec of a PydanticAI agent that is run as it is.
-
-        Raises:
-            InvalidInput: It has no model, or answers with something else than text.
-        """
-        if agent.output_type is not str:
-            raise InvalidInput(
-                f"the agent {agent.name or 'given'!r} answers with {agent.output_type}, a conversation with text",
-                hint="make it with output_type=str; let a tool take what has a structure",
-            )
+    def of(cls, agent: AbstractAgent[Any, _V], *, deps: Any = None) -> AgentSpec[_V]:
+        """Return the spec of a PydanticAI agent that is run as it is."""
         name = agent.name if agent.name and re.match(_NAME, agent.name) else "agent"
-        return cls(name=name[:64], agent=agent, deps=deps)
+        return AgentSpec(name=name[:64], agent=agent, deps=deps)
 
     @model_validator(mode="before")
     @classmethod
     def _with_model_of_agent(cls, given: dict[str, Any]) -> dict[str, Any]:
         agent: object = given.get("agent")
-        if isinstance(agent, AbstractAgent) and given.get("model") is None:
-            return {**given, "model": agent.model}
+        if isinstance(agent, AbstractAgent):
+            own = cast("AbstractAgent[Any, Any]", agent)
+            given = {**given, "output_type": own.output_type}
+            return given if given.get("model") is not None else {**given, "model": own.model}
         return given
+
+    @field_validator("tools", "toolsets", "fallback", "skills", "skill_roots", "sub_agents", mode="before")
+    @classmethod
+    def _as_tuple(cls, given: Any) -> Any:
+        return tuple(cast("list[Any]", given)) if isinstance(given, list) else given
 
     @model_validator(mode="after")
     def _fits(self) -> AgentSpec:
@@ -141,6 +195,8 @@ class AgentSpec(BaseModel):
             raise ValueError("an executor has an `execute` method")
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
             raise ValueError("give system_prompt or system_prompt_path, not both")
+        for tool in self.tools:
+            _check_tool(tool)
         self.check_sub_agents()
         return self
 
@@ -149,11 +205,30 @@ class AgentSpec(BaseModel):
         return f"{MODEL_OBJECT}{model.model_name}" if isinstance(model, Model) else model
 
     @field_serializer("tools")
-    def _tool_names(self, tools: tuple[Callable[..., Any], ...]) -> list[str]:
-        return [f"{tool.__module__}:{tool.__qualname__}" for tool in tools]
+    def _tool_names(self, tools: Sequence[Callable[..., Any] | Tool[Any]]) -> list[str]:
+        functions = [cast("Any", tool.function if isinstance(tool, Tool) else tool) for tool in tools]
+        return [f"{function.__module__}:{getattr(function, '__qualname__', '?')}" for function in functions]
+
+    @field_serializer("toolsets")
+    def _toolset_names(self, toolsets: Sequence[AbstractToolset[Any]]) -> list[str]:
+        return [toolset.id or type(toolset).__name__ for toolset in toolsets]
+
+    @field_serializer("settings")
+    def _settings_json(self, settings: Mapping[str, Any]) -> JsonObject:
+        """Return them as JSON; headers and bodies of one's own may carry keys."""
+        data = {name: value for name, value in settings.items() if name not in _UNRECORDED_SETTINGS}
+        return pydantic_core.from_json(pydantic_core.to_json(data, serialize_unknown=True))
+
+    @field_serializer("retry")
+    def _retry_json(self, retry: RetryPolicy | None) -> JsonObject | None:
+        return None if retry is None else asdict(retry)
+
+    @field_serializer("output_type")
+    def _output_type_json(self, output_type: Any) -> JsonObject | None:
+        return None if output_type is str else describe_output_type(output_type)
 
     @field_serializer("skills")
-    def _skill_names(self, skills: tuple[Skill, ...] | None) -> list[str] | None:
+    def _skill_names(self, skills: Sequence[Skill] | None) -> list[str] | None:
         return None if skills is None else [skill.name for skill in skills]
 
     @field_serializer("executor")
@@ -169,7 +244,7 @@ class AgentSpec(BaseModel):
         return None if rule is None else rule.to_json()
 
     @field_serializer("sub_agents")
-    def _sub_agent_names(self, sub_agents: tuple[AgentSpec, ...]) -> list[str]:
+    def _sub_agent_names(self, sub_agents: Sequence[AgentSpec]) -> list[str]:
         return [agent.name for agent in sub_agents]
 
     @property

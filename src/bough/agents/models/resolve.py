@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -69,14 +69,23 @@ _KEYED: Mapping[str, _KeyedProvider] = {
 """Tried in this order when no model is named."""
 
 
-def resolve_model(name: str | None, *, base_url: str | None = None, env: Mapping[str, str]) -> ResolvedModel:
+def resolve_model(
+    name: str | None,
+    *,
+    base_url: str | None = None,
+    env: Mapping[str, str],
+    api_key: str | Callable[[], str] | None = None,
+) -> ResolvedModel:
     """Return the model that `name` means. Nothing is sent anywhere; importing a provider takes up to a second.
+
+    Its provider's client repeats nothing by itself: repeats are the run's, where each is recorded.
 
     Args:
         name: `offline`, `provider:model`, or None: the default of the first provider whose key is set and whose
             package is installed, `offline` otherwise.
         base_url: Address of an OpenAI-format server, used for `openai:`, `openai-chat:` and `openai-responses:`.
         env: Where keys are read from. Providers not listed here read the process's own environment.
+        api_key: The provider's key, or a function that returns it; None reads it from `env`.
 
     Raises:
         InvalidInput: The string names no known provider or no model, or the base URL is none.
@@ -91,9 +100,11 @@ def resolve_model(name: str | None, *, base_url: str | None = None, env: Mapping
     provider, _, model = name.partition(":")
     if not provider or not model.strip():
         raise _unknown_model(name)
+    key = api_key() if callable(api_key) else api_key
     if base_url is not None and provider in _OPENAI:
-        return ResolvedModel(model=_local(provider, model, base_url, env), name=name, reason=f"served at {base_url}")
-    return ResolvedModel(model=_hosted(name, provider, env), name=name, reason="named")
+        local = _without_own_retries(_local(provider, model, base_url, env, key))
+        return ResolvedModel(model=local, name=name, reason=f"served at {base_url}")
+    return ResolvedModel(model=_hosted(name, provider, env, key), name=name, reason="named")
 
 
 def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
@@ -118,16 +129,23 @@ def _offline(reason: str) -> ResolvedModel:
     return ResolvedModel(model=OfflineModel(), name=OFFLINE, reason=reason)
 
 
-def _local(kind: str, model: str, base_url: str, env: Mapping[str, str]) -> Model[Any]:
+def _without_own_retries(model: Model[Any]) -> Model[Any]:
+    client: Any = getattr(model, "client", None)
+    if hasattr(client, "max_retries"):
+        client.max_retries = 0
+    return model
+
+
+def _local(kind: str, model: str, base_url: str, env: Mapping[str, str], given: str | None) -> Model[Any]:
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
     key = _KEYED["openai"].key(env)
-    provider = OpenAIProvider(base_url=base_url, api_key=key[1] if key else _PLACEHOLDER_KEY)
+    provider = OpenAIProvider(base_url=base_url, api_key=given or (key[1] if key else _PLACEHOLDER_KEY))
     return (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
 
 
-def _hosted(name: str, kind: str, env: Mapping[str, str]) -> Model[Any]:
+def _hosted(name: str, kind: str, env: Mapping[str, str], given: str | None = None) -> Model[Any]:
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
@@ -139,18 +157,21 @@ def _hosted(name: str, kind: str, env: Mapping[str, str]) -> Model[Any]:
     except ImportError as error:
         raise _missing_package(kind, error) from error
     try:
-        return infer_model(name, lambda provider: _provider(provider, env))
+        return _without_own_retries(infer_model(name, lambda provider: _provider(provider, env, given)))
     except ImportError as error:
         raise _missing_package(kind, error) from error
     except UserError as error:
         raise _refused(name, kind, str(error)) from error
 
 
-def _provider(kind: str, env: Mapping[str, str]) -> Provider[Any]:
-    """Return the provider with its key from `env`, or as PydanticAI makes it where its key is not ours to know."""
+def _provider(kind: str, env: Mapping[str, str], given: str | None) -> Provider[Any]:
+    """Return the provider with its key, given or from `env`; as PydanticAI makes it where its key is not known here."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
     keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
+    if given is not None:
+        make: Any = infer_provider_class(kind)
+        return make(api_key=given)
     if keyed is None:
         return infer_provider(kind)
     provider: Any = infer_provider_class(kind)
