@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bough.agents.retry import RetryPolicy
     from bough.agents.skill_tools import SkillToolset
     from bough.agents.spec import AgentSpec
     from bough.config import Settings
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
         LimitReached,
         MessageStored,
         ModelResponded,
+        OutputGiven,
         PauseRequested,
+        RequestRetried,
         ScriptRan,
         SkillActivated,
         SkillSkipped,
@@ -118,9 +121,12 @@ _HOMES = {
     "NeverConfirm": "bough.guard",
     "NotFound": "bough.errors",
     "NotSupported": "bough.errors",
+    "OutputGiven": "bough.events.model",
     "PathTrigger": "bough.skills",
     "PauseRequested": "bough.events.model",
     "PermissionDenied": "bough.errors",
+    "RequestRetried": "bough.events.model",
+    "RetryPolicy": "bough.agents.retry",
     "RunResult": "bough.conversation",
     "SandboxUnavailable": "bough.errors",
     "ScriptRan": "bough.events.model",
@@ -189,9 +195,12 @@ __all__ = [
     "NeverConfirm",
     "NotFound",
     "NotSupported",
+    "OutputGiven",
     "PathTrigger",
     "PauseRequested",
     "PermissionDenied",
+    "RequestRetried",
+    "RetryPolicy",
     "RunResult",
     "SandboxUnavailable",
     "ScriptRan",
