@@ -48,12 +48,17 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
 
     @asynccontextmanager
     async def iter(  # pyright: ignore[reportIncompatibleMethodOverride] - only what the loop gives
-        self, *, deps: ToolContext, capabilities: Sequence[AbstractCapability[Any]] = (), **options: Any
+        self,
+        *,
+        deps: ToolContext,
+        model: Model | None = None,
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+        **options: Any,
     ) -> AsyncGenerator[AgentRun[Any, Any]]:
         """Run the wrapped agent on a history. See `AbstractAgent.iter`."""
         async with self.wrapped.iter(
             deps=self._own_deps,
-            model=self._model,
+            model=model or self._model,
             instructions=self._added_instructions or None,
             toolsets=[_InContext(toolset, deps) for toolset in self._added_toolsets],
             model_settings=self._added_settings,

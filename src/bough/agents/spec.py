@@ -56,6 +56,10 @@ _NAME = r"^[\w.-]+$"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
 
 
+def _retry(value: Any) -> RetryPolicy | None:
+    return RetryPolicy(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+
+
 def _limits(value: Any) -> Limits | None:
     return value if value is None or isinstance(value, Limits) else limits_from_json(value)
 
@@ -149,7 +153,7 @@ class AgentSpec(BaseModel, Generic[T]):
     toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
     settings: Annotated[Mapping[str, Any], _AS_IT_IS] = Field(default_factory=dict[str, Any])
     fallback: Sequence[str] = ()
-    retry: Annotated[RetryPolicy | None, _AS_IT_IS] = None
+    retry: Annotated[RetryPolicy | None, _AS_IT_IS, BeforeValidator(_retry)] = None
     output_type: Annotated[OutputSpec[T], _AS_IT_IS] = Field(default=cast(Any, str))
     output_retries: int = Field(default=3, ge=0)
     skills: Sequence[Skill] | None = None
@@ -206,7 +210,7 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @field_serializer("tools")
     def _tool_names(self, tools: Sequence[Callable[..., Any] | Tool[Any]]) -> list[str]:
-        functions = [cast("Any", tool.function if isinstance(tool, Tool) else tool) for tool in tools]
+        functions = [cast("Any", tool).function if isinstance(tool, Tool) else tool for tool in tools]
         return [f"{function.__module__}:{getattr(function, '__qualname__', '?')}" for function in functions]
 
     @field_serializer("toolsets")

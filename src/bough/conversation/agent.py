@@ -36,7 +36,7 @@ def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
     return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
-AgentLike: TypeAlias = AgentSpec | AbstractAgent[Any, str] | str
+AgentLike: TypeAlias = AgentSpec[Any] | AbstractAgent[Any, Any] | str
 """What a conversation takes as its agent: a spec; a PydanticAI agent; a model string for the default agent."""
 
 
@@ -73,7 +73,12 @@ def resolved_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
     """Return the agent's model and its name."""
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
-    resolved = resolve_model(spec.model or settings.model, base_url=spec.base_url or settings.base_url, env=os.environ)
+    resolved = resolve_model(
+        spec.model or settings.model,
+        base_url=spec.base_url or settings.base_url,
+        env=os.environ,
+        api_key=spec.api_key,
+    )
     return resolved.model, resolved.name
 
 
@@ -100,7 +105,7 @@ def recorded_spec(state: State) -> AgentSpec:
     recorded = {key: value for key, value in state.agent.items() if value is not None}
     if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
-    for key in ("tools", "skills", "executor", "agent"):
+    for key in ("tools", "toolsets", "skills", "executor", "agent", "sub_agents", "output_type"):
         if recorded.pop(key, None):
             raise InvalidInput(
                 f"the agent of this conversation has {key} of its own, which its record only names",

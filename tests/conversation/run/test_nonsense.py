@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
+from bough.agents.retry import RetryPolicy
 from bough.conversation import AsyncConversation, Delta
 from bough.conversation.log.tool_result import MAX_RESULT_BYTES
 from bough.conversation.log.view import response_of
@@ -119,7 +120,7 @@ async def test_calls_that_fit_no_tool_are_told_and_may_be_mended(start: Any, scr
 
 @pytest.mark.parametrize("error", [ConnectionResetError("gone"), RuntimeError("peer closed"), ModelError("no")])
 async def test_a_stream_that_breaks_off_is_no_response(start: Any, scripted: Any, error: Exception) -> None:
-    spec = scripted(["The answer is for", error], "The answer is 4.")
+    spec = scripted(["The answer is for", error], "The answer is 4.", retry=RetryPolicy(attempts=1))
     conversation = await start(spec)
     await conversation.send_message("2 + 2?")
     updates: list[Any] = []

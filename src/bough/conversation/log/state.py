@@ -15,6 +15,7 @@ from bough.events.model import (
     ForkedFrom,
     LimitReached,
     ModelResponded,
+    OutputGiven,
     PauseRequested,
     SkillActivated,
     StateChanged,
@@ -27,7 +28,7 @@ from bough.events.model import (
     UserMessage,
 )
 from bough.events.record import Status
-from bough.types import JsonObject
+from bough.types import Json, JsonObject
 
 ToolOutcome = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
 """How a tool call ended."""
@@ -88,6 +89,7 @@ class State:
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
+        data: The value of the output type that the latest run gave, as JSON; None where it gave none.
     """
 
     base: int = 0
@@ -112,7 +114,9 @@ class State:
     task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
+    data: Json = None
     _last_message: int = -1
+    _seen: int = 0
 
     @property
     def open_calls(self) -> list[ToolCall]:
@@ -163,6 +167,9 @@ class State:
                     self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:
                     self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
+            case OutputGiven():
+                self.data = event.data
+                self.unanswered = self._last_message >= self._seen  # outcomes of the calls that gave it need no answer
             case Condensed() if event.usage is not None:
                 self.own = add_usage(self.own, event.usage)
             case _:
@@ -172,7 +179,8 @@ class State:
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
         self.pausing = self.pausing and "status" not in changes
-        self.limit = None if changes.get("status") == "running" else self.limit
+        if changes.get("status") == "running":
+            self.limit, self.data = None, None
         self.waiting = changes.get("waiting", {} if "status" in changes else self.waiting)
         for id in changes.get("approved", ()):
             if call := self.calls.get(id):
@@ -197,7 +205,8 @@ class State:
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
-        self.unanswered = self._last_message >= (seq if event.seen is None else event.seen)
+        self._seen = seq if event.seen is None else event.seen
+        self.unanswered = self._last_message >= self._seen
         self.own = add_usage(self.own, event.usage)
         self.request_tokens = event.usage.input_tokens
 

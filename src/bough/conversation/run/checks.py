@@ -80,6 +80,8 @@ class Supervisor:
         waiting: dict[str, JsonObject] = {}
         events: list[Event] = []
         for call in state.open_calls:
+            if call.tool in self._recorder.output_tools:
+                continue  # it gives the answer, and does nothing else
             reviewed, asked = await self._decide(call)
             events += reviewed
             if asked is not None:

@@ -35,6 +35,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
+from bough.agents.delegation import RunStopped
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Delta, Journal
 from bough.conversation.log.state import ToolOutcome
@@ -49,6 +50,7 @@ from bough.events.model import (
     ToolCalled,
     ToolFailed,
     ToolInterrupted,
+    ToolRejected,
     ToolReturned,
     UserMessage,
 )
@@ -72,6 +74,7 @@ class Recorder(AbstractCapability[ToolContext]):
         reviewed: `Journal.controls` at the review of each call, by id: where it has moved, the review is out of date.
         deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
         seen: How many events the next request shows, apart from results, which always reach the model.
+        output_tools: Names of the tools by which the model gives its answer; calling one has no effect outside.
     """
 
     def __init__(
@@ -104,6 +107,14 @@ class Recorder(AbstractCapability[ToolContext]):
         self.deferred: set[str] = set()
         self.review_again: ReviewAgain | None = None
         self.seen = 0
+        self.output_tools: frozenset[str] = frozenset()
+
+    async def prepare_output_tools(
+        self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        """Note which tools only give the answer."""
+        self.output_tools = frozenset(definition.name for definition in tool_defs)
+        return tool_defs
 
     async def wrap_model_request(
         self,
@@ -195,6 +206,8 @@ class Recorder(AbstractCapability[ToolContext]):
             with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
                 await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
             raise
+        except RunStopped as stopped:  # the call stays open, and is run again by whoever goes on
+            raise stopped.error from stopped
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
             return _failure(call, error, started)
         return ToolReturned(
@@ -233,18 +246,19 @@ class Recorder(AbstractCapability[ToolContext]):
             yield event
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
-        """Record outcomes of calls that never reached their tool: unknown names, arguments that do not fit."""
+        """Record outcomes of calls that reached no tool: unknown names, arguments that do not fit, answers given."""
         for part in parts:
             call = self._journal.state.calls.get(part.tool_call_id)
-            if call is not None and call.outcome is None and call.id not in self.deferred:
-                self._journal.stage(
-                    ToolFailed(
-                        tool_call_id=part.tool_call_id,
-                        tool=part.tool_name,
-                        error=part.model_response_str(wrap_if_error=False),
-                        retry=part.outcome == "retried",
-                    )
-                )
+            if call is None or call.outcome is not None or call.id in self.deferred:
+                continue
+            text, named = part.model_response_str(wrap_if_error=False), (part.tool_call_id, part.tool_name)
+            if part.outcome == "success" and part.tool_name in self.output_tools:
+                self._journal.stage(ToolReturned(tool_call_id=named[0], tool=named[1], result=text))
+            elif part.outcome == "success":
+                self._journal.stage(ToolRejected(tool_call_id=named[0], tool=named[1], by="run", reason=text))
+            else:
+                retry = part.outcome == "retried"
+                self._journal.stage(ToolFailed(tool_call_id=named[0], tool=named[1], error=text, retry=retry))
 
 
 def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from pydantic import ValidationError
 from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
@@ -17,6 +18,8 @@ from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
 from bough.agents.delegation import Delegation
 from bough.agents.models.streaming import can_stream
+from bough.agents.output_type import read_output
+from bough.agents.retry import RetryPolicy
 from bough.conversation.agent import require_prices, resolved_model
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.log.ending import Ending
@@ -27,6 +30,7 @@ from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import logged_run
 from bough.conversation.run.step import Loop
 from bough.conversation.run.stop import StopNote, StopReason
@@ -64,6 +68,7 @@ class Runner:
         self._root = root
         self._delegation = delegation
         self._steps = 0
+        self._data: Any = None
         self._lease: Lease | None = None
         self._ending: Ending | None = None
         self._note = StopNote()
@@ -183,15 +188,40 @@ class Runner:
         )
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(journal, recorder, rules=in_force, condenser=condenser, clock=SystemClock())
-        loop = Loop(agent, journal, self._context(), recorder, supervisor, self._finish)
-        journal.watchers.append(supervisor.watch)
+        spec = self._blueprint.spec
+        retries = Retries(
+            journal,
+            model,
+            policy=spec.retry or RetryPolicy(),
+            fallback=tuple(spec.fallback),
+            resolve=self._fallback_model,
+        )
+        loop = Loop(
+            agent,
+            journal,
+            self._context(),
+            recorder,
+            supervisor,
+            self._finish,
+            retries=retries,
+            output_type=spec.output_type,
+        )
+        journal.watchers.extend((supervisor.watch, retries.watch))
         try:
             with Agent.using_thread_executor(threads()):  # a tool that blocks for ever keeps no program from ending
                 async with agent:
                     return await loop.run()
         finally:
-            self._steps = loop.steps
+            self._steps, self._data = loop.steps, loop.data
             journal.watchers.remove(supervisor.watch)
+            journal.watchers.remove(retries.watch)
+
+    def _fallback_model(self, name: str) -> Model:
+        """Return the model that a fallback names, where its prices are known as a bound of cost needs them."""
+        spec = self._blueprint.spec.model_copy(update={"model": name})
+        model = resolved_model(spec, self._surroundings.settings)[0]
+        require_prices(model, self._rules.limits)
+        return model
 
     async def condense(self) -> bool:
         """Condense what the model sees now, by the conversation's condenser or else by its model."""
@@ -296,7 +326,17 @@ class Runner:
             stop=state.head,
             usage=state.own,
             limit=state.limit,
+            data=self._output(state.data),
         )
+
+    def _output(self, given: Any) -> Any:
+        """Return the value this run gave; of a run that had ended before, the recorded one as its type reads it."""
+        if self._data is not None or given is None:
+            return self._data
+        try:
+            return read_output(self._blueprint.spec.output_type, given)
+        except ValidationError:
+            return given
 
 
 def _with_model(condenser: Condenser, model: Any) -> Condenser:

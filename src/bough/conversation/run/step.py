@@ -20,11 +20,14 @@ from pydantic_graph import End
 
 from bough.agents.context import ToolContext
 from bough.agents.models.failure import model_error
+from bough.agents.output_type import describe_output_type
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.tool_result import recorded
 from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.retry import Retries
 from bough.conversation.run.tracing import instrumentation
 from bough.errors import BoughError, ModelError
-from bough.events.model import ToolInterrupted, UserMessage
+from bough.events.model import OutputGiven, ToolInterrupted, UserMessage
 from bough.events.record import Status
 
 MAX_EMPTY_RESPONSES = 3
@@ -58,22 +61,30 @@ class Loop:
 
     Attributes:
         steps: Model requests so far.
+        data: The latest value of the output type that this run gave; None before one.
     """
 
     def __init__(
         self,
-        agent: AbstractAgent[ToolContext, str],
+        agent: AbstractAgent[ToolContext, Any],
         journal: Journal,
         deps: ToolContext,
         recorder: Recorder,
         checks: Checks,
         finish: Callable[[], Awaitable[bool]],
+        *,
+        retries: Retries,
+        output_type: Any = str,
     ) -> None:
         """Drive a run of `agent`.
 
         Args:
             finish: Writes down that the run is finished, unless there is work again; says whether it did.
+            retries: Says what becomes of requests that failed, and which model is asked.
+            output_type: What the agent answers with.
         """
+        self._retries = retries
+        self._output_type = output_type
         self._agent = agent
         self._journal = journal
         self._deps = deps
@@ -82,6 +93,7 @@ class Loop:
         self._finish = finish
         self._empty = 0
         self.steps = 0
+        self.data: Any = None
 
     async def run(self) -> Status:
         """Run until nothing is left to do or a check says stop, and return the status to leave with.
@@ -95,7 +107,7 @@ class Loop:
             while self._journal.state.has_work:
                 if not self._journal.state.open_calls and (stop := await self._checks.before_request()):
                     return stop
-                if stop := await self._stretch():
+                if stop := await self._stretch_or_recover():
                     return stop
             await self._checks.at_end()
             if await self._finish():
@@ -109,6 +121,12 @@ class Loop:
                 *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
             )
 
+    async def _stretch_or_recover(self) -> Stop:
+        try:
+            return await self._stretch()
+        except ModelError as error:
+            return None if await self._retries.recover(error) else "paused"
+
     async def _stretch(self) -> Stop:
         """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
         await self._show()
@@ -117,6 +135,7 @@ class Loop:
             async with self._agent.iter(
                 message_history=self._journal.view.messages(),
                 deps=self._deps,
+                model=self._retries.model,
                 capabilities=[self._recorder, *instrumentation()],
                 conversation_id=str(self._journal.cid),
                 usage_limits=UsageLimits(request_limit=None),
@@ -126,7 +145,7 @@ class Loop:
         except (AgentRunError, UserError) as error:
             raise model_error(error) from error
 
-    async def _drive(self, run: AgentRun[ToolContext, str]) -> Stop:
+    async def _drive(self, run: AgentRun[ToolContext, Any]) -> Stop:
         node: Any = run.next_node
         acted = False
         while not isinstance(node, End):
@@ -145,7 +164,20 @@ class Loop:
                     node.request = self._next_request()
                 self.steps += 1
             node = await _next(run, node)
+        if self._output_type is not str:
+            self._give_output(run)
         return None
+
+    def _give_output(self, run: AgentRun[ToolContext, Any]) -> None:
+        """Write down the run's value, and how the calls ended that gave it."""
+        if run.result is None:
+            return
+        last = run.all_messages()[-1]
+        if isinstance(last, ModelRequest):
+            self._recorder.record_unseen([part for part in last.parts if isinstance(part, ToolReturnPart)])
+        self.data = run.result.output
+        name = describe_output_type(self._output_type)["name"]
+        self._journal.stage(OutputGiven(data=recorded(self.data), output_type=name))
 
     async def _show(self) -> None:
         """Settle what the next request shows; results may still be on their way, since they are shown in any place."""
@@ -157,7 +189,7 @@ class Loop:
         self._recorder.record_unseen([part for part in request.parts if isinstance(part, ToolReturnPart)])
         feedback = "\n".join(str(part.content) for part in request.parts if isinstance(part, RetryFeedbackPart))
         self._empty = self._empty + 1 if feedback else 0
-        if self._empty >= MAX_EMPTY_RESPONSES:
+        if self._empty >= MAX_EMPTY_RESPONSES and self._output_type is str:  # else `output_retries` is the bound
             raise ModelError(
                 f"the model gave no usable answer {self._empty} times in a row: {feedback}", hint="try another model"
             )
@@ -170,7 +202,7 @@ class Loop:
         return request
 
 
-async def _next(run: AgentRun[ToolContext, str], node: Any) -> Any:
+async def _next(run: AgentRun[ToolContext, Any], node: Any) -> Any:
     """Take a step. Whatever else goes wrong while a model is asked (a lost connection, say) is the model's failure."""
     try:
         return await run.next(node)
