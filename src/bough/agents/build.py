@@ -19,6 +19,7 @@ from bough.agents.adopted import AdoptedAgent
 from bough.agents.context import ToolContext
 from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.path_skills import PathSkillIndex, PathSkills
+from bough.agents.result_tools import READ_RESULT, result_toolset
 from bough.agents.skill_tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
@@ -111,7 +112,16 @@ class Blueprint:
         skills = [] if self.toolset is None else [self.toolset.toolset()]
         names = [agent.name for agent in self.spec.sub_agents]
         delegation = [delegation_toolset(names)] if names else []
-        return [*workspace, *skills, *delegation, *([ask_toolset()] if self.spec.ask else [])]
+        own = [*workspace, *skills, *delegation, *([ask_toolset()] if self.spec.ask else [])]
+        return [*own, result_toolset()] if self._reads_results(own) else own
+
+    def _reads_results(self, own: Sequence[FunctionToolset[Any]]) -> bool:
+        """Whether the agent has tools, and none of that name: one that joined later would break the cached prefix."""
+        toolsets = [*own, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
+        named = {name for each in toolsets if isinstance(each, FunctionToolset) for name in each.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        named |= {getattr(tool, "name", None) or tool.__name__ for tool in self.spec.tools}
+        other = any(not isinstance(each, FunctionToolset) for each in toolsets)
+        return READ_RESULT not in named and (bool(named) or other)
 
     async def aclose(self) -> None:
         """Stop the MCP servers of its skills."""

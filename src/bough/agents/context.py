@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.agents.delegation import Delegation
+from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease
 from bough.execution.base import CodeExecutor
@@ -16,6 +17,11 @@ from bough.execution.base import CodeExecutor
 
 async def _drop(_: Event) -> None:
     """Record nothing: a tool that runs outside a conversation has no log."""
+
+
+async def _no_result(result: str) -> str:
+    """Find nothing: a tool that runs outside a conversation has no results to read."""
+    raise NotFound(f"there is no result {result!r}", hint="results are kept by conversations")
 
 
 def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
@@ -38,6 +44,8 @@ class ToolContext:
         conversation: Which conversation runs; None outside one.
         lease: The lease it runs under.
         rules: Returns the rules in force now, by the names that `AsyncConversation.create` takes them by.
+        read_result: Returns the whole text of a result of this conversation, by its event's id in hexadecimal.
+        result_chars: How much of a result the model is shown.
         delegation: Runs tasks of sub-agents; None where nobody does.
     """
 
@@ -51,6 +59,8 @@ class ToolContext:
     conversation: UUID | None = None
     lease: Lease | None = None
     rules: Callable[[], Mapping[str, Any]] = dict[str, Any]
+    read_result: Callable[[str], Awaitable[str]] = _no_result
+    result_chars: int = 32_000
     delegation: Delegation | None = None
 
 

@@ -128,6 +128,8 @@ class AgentSpec(BaseModel, Generic[T]):
         executor: Runs scripts; None takes the conversation's.
         workspace_access: Tools of its own for the workspace: `none`, `read`, `write`, or `run` commands in the sandbox.
         catalog_tokens: How much of the prompt the skill catalogue may take, in tokens.
+        result_tokens: How much of one result of a tool the model is shown, in tokens of four characters, and never
+            more than an eighth of its window; it reads on by `read_result`.
         agent: A PydanticAI agent to run as it is, with its instructions, tools and settings; prompt, skills and tools
             that the spec gives are added, its `model` goes first, and it answers with its own `output_type`.
         deps: What the tools of `agent` get as their deps; never recorded.
@@ -162,6 +164,7 @@ class AgentSpec(BaseModel, Generic[T]):
     executor: SkipValidation[CodeExecutor | None] = None
     workspace_access: WorkspaceAccess = "none"
     catalog_tokens: int = 2000
+    result_tokens: int = Field(default=8000, ge=100)
     agent: SkipValidation[AbstractAgent[Any, Any] | None] = None
     deps: Any = Field(default=None, exclude=True, repr=False)
     sub_agents: Sequence[AgentSpec] = ()

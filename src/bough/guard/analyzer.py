@@ -32,7 +32,7 @@ class SecurityAnalyzer(Protocol):
 
 
 _KNOWN: Mapping[str, Risk] = {
-    **dict.fromkeys(("list_skills", "load_skill", "load_skill_resource", "search_skills"), Risk.LOW),
+    **dict.fromkeys(("list_skills", "load_skill", "load_skill_resource", "search_skills", "read_result"), Risk.LOW),
     **dict.fromkeys(("read_file", "read", "list_files", "ls", "search_files", "glob", "grep", "view"), Risk.LOW),
     **dict.fromkeys(("think", "finish", "final_result", "task_tracker"), Risk.LOW),
     **dict.fromkeys(("write_file", "write", "edit_file", "edit", "create_file", "make_folder"), Risk.MEDIUM),

@@ -225,7 +225,7 @@ async def test_a_result_of_50_mb_keeps_its_ends(start: Any, scripted: Any) -> No
 
     outcome, part = await told(start, scripted, act)
     assert len(outcome.result) < MAX_RESULT_BYTES + 100
-    assert part.content == outcome.result
+    assert "characters left out" in outcome.result
     assert part.content.startswith("BEGINx")
     assert part.content.endswith("xEND")
     assert "characters left out" in part.content

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, cast
+from uuid import UUID
 
 import pydantic_core
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ToolReturn, ToolReturnContent
 
+from bough.errors import InvalidInput
+from bough.events.model import ToolFailed, ToolReturned
 from bough.types import Json
 
 MAX_RESULT_BYTES = 1 << 20
@@ -17,25 +21,104 @@ MAX_RESULT_BYTES = 1 << 20
 MAX_BINARY_BYTES = 16 << 20
 """Images and other files in a result may be this long together, base64; longer ones are left out."""
 
+MAX_ENCODED_BYTES = 64 << 20
+"""What is larger than that, or has more than `MAX_PARTS` parts, is refused before it is encoded."""
+
+MAX_PARTS = 4_000_000
+
+_CUT_LINE_CHARS = 160
+"""Room for the line that stands for what is left out, at most."""
+
+_UNCUT_TOOLS = frozenset({"load_skill"})
+"""Instructions of a skill have a bound of their own, and are worth nothing in halves."""
+
+_FILE_MARK = b'"kind":"binary"'
+
 _CONTENT: TypeAdapter[Any] = TypeAdapter(
     ToolReturnContent, config=ConfigDict(ser_json_inf_nan="strings", ser_json_bytes="utf8")
 )
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = (str, int, float, bool, type(None))
 
 
 def recorded(value: Any) -> Json:
     """Return a tool's result as JSON: files base64, NaN and infinities as text, what has no JSON form by its `repr`.
 
     Invalid text (lone surrogates) is replaced by U+FFFD. Content that a `ToolReturn` carries beside its value goes
-    with the value; its metadata, which a model never sees, is not kept.
+    with the value; its metadata, which a model never sees, is not kept. O(size of what is kept) for a text of any
+    length.
+
+    Raises:
+        InvalidInput: It is or holds an iterator, or is too large to be encoded.
     """
-    data = _json(_unwrapped(value))
+    value = _unwrapped(value)
+    if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
+        return clean(shortened(value, MAX_RESULT_BYTES))
+    if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
+        return _too_long(len(value))
+    _check_size(value)
+    data = _json(value)
     if len(data) <= MAX_RESULT_BYTES:
         return pydantic_core.from_json(data)
-    if b'"kind":"binary"' in data:
+    if _FILE_MARK in data:
         return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _too_long(len(data))
     whole = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
     return shortened(whole, MAX_RESULT_BYTES)
+
+
+def is_small(value: Any) -> bool:
+    """Whether encoding `value` takes no time to speak of, so that it needs no thread. O(1)."""
+    match value:
+        case None | bool() | int() | float():
+            return True
+        case str() | bytes():
+            return len(value) < 1 << 16  # pyright: ignore[reportUnknownArgumentType]
+        case dict() | list() | tuple():
+            parts = cast("list[Any]", list(value.values() if isinstance(value, dict) else value)[:33])  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+            return len(parts) < 33 and all(isinstance(each, _PLAIN) and is_small(each) for each in parts)
+        case _:
+            return False
+
+
+def text_of(result: Json) -> str:
+    """Return a result as the text a model reads: text as it is, anything else as JSON."""
+    return result if isinstance(result, str) else pydantic_core.to_json(result).decode()
+
+
+def bound_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolReturned | ToolFailed:
+    """Return the outcome with how much of it the model is shown, decided here once and for ever; files are not cut.
+
+    Args:
+        max_chars: What the model reads of it at most, the line about the rest included.
+    """
+    if outcome.tool in _UNCUT_TOOLS or outcome.shown is not None:
+        return outcome
+    if isinstance(outcome, ToolReturned) and isinstance(outcome.result, _PLAIN) and not isinstance(outcome.result, str):
+        return outcome
+    text = outcome.error if isinstance(outcome, ToolFailed) else text_of(outcome.result)
+    holds_files = (
+        isinstance(outcome, ToolReturned) and not isinstance(outcome.result, str) and _FILE_MARK.decode() in text
+    )
+    if len(text) <= max_chars or holds_files:
+        return outcome
+    return outcome.model_copy(update={"shown": max(0, max_chars - _CUT_LINE_CHARS)})
+
+
+def cut_text(text: str, shown: int | None, event: UUID) -> str:
+    """Return what the model is shown of a text: all of it, or its two ends with how to read what is between them."""
+    if shown is None or len(text) <= shown:
+        return text
+    tail = shown // 2
+    head = shown - tail
+    left = f"{len(text) - shown:,} of {len(text):,} characters left out"
+    line = f'[… {left}; read_result("{event.hex}", offset={head}, pattern=…)]'
+    return f"{text[:head]}\n{line}\n{text[len(text) - tail :]}"
+
+
+def shown_result(outcome: ToolReturned) -> Any:
+    """Return the content of a result as the model is shown it."""
+    if outcome.shown is None:
+        return restored(outcome.result)
+    return cut_text(text_of(outcome.result), outcome.shown, outcome.id)
 
 
 def restored(result: Json) -> Any:
@@ -67,6 +150,37 @@ def _unwrapped(value: Any) -> Any:
     if not value.content:
         return returned
     return [returned, *([value.content] if isinstance(value.content, str) else value.content)]
+
+
+def _check_size(value: Any) -> None:
+    """Refuse what has no end, or too much of everything. O(parts), of which it looks at `MAX_PARTS` at most."""
+    size = parts = 0
+    seen: set[int] = set()
+    rest: list[Any] = [value]
+    while rest:
+        part = rest.pop()
+        parts += 1
+        match part:
+            case str() | bytes() | bytearray():
+                size += len(part)  # pyright: ignore[reportUnknownArgumentType]
+            case Iterator() | AsyncIterator():
+                kind = type(cast("object", part)).__name__
+                raise InvalidInput(
+                    f"a tool returned an iterator ({kind}), which may have no end",
+                    hint="return a list: list(…), or its first items",
+                )
+            case Mapping() | list() | tuple() | set() | frozenset() if id(part) not in seen:  # pyright: ignore[reportUnknownArgumentType]
+                seen.add(id(part))  # pyright: ignore[reportUnknownArgumentType]
+                if len(part) <= MAX_PARTS:  # pyright: ignore[reportUnknownArgumentType]
+                    rest.extend(part.values() if isinstance(part, Mapping) else part)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+                parts += len(part) if len(part) > MAX_PARTS else 0  # pyright: ignore[reportUnknownArgumentType]
+            case _:
+                pass
+        if size > MAX_ENCODED_BYTES or parts > MAX_PARTS:
+            raise InvalidInput(
+                f"a tool returned more than {MAX_ENCODED_BYTES >> 20} MiB or {MAX_PARTS:,} parts",
+                hint="return less of it, or write it into a file of the workspace and return the file's name",
+            )
 
 
 def _json(value: Any) -> bytes:

@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 )
 
 from bough.conversation.log.state import ToolOutcome
-from bough.conversation.log.tool_result import restored
+from bough.conversation.log.tool_result import cut_text, shown_result
 from bough.errors import CorruptLog, InvalidInput
 from bough.events.model import (
     Condensed,
@@ -220,9 +220,10 @@ def outcome_part(event: ToolOutcome) -> ToolReturnPart:
     """Return what the model is told about how its call ended."""
     match event:
         case ToolReturned():
-            return _part(event.tool, event.tool_call_id, restored(event.result), "success", event.ts)
+            return _part(event.tool, event.tool_call_id, shown_result(event), "success", event.ts)
         case ToolFailed():
-            return _part(event.tool, event.tool_call_id, event.error, "retried" if event.retry else "failed", event.ts)
+            error = cut_text(event.error, event.shown, event.id)
+            return _part(event.tool, event.tool_call_id, error, "retried" if event.retry else "failed", event.ts)
         case ToolRejected():
             text = f"The call was rejected: {event.reason}" if event.reason else "The call was rejected."
             return _part(event.tool, event.tool_call_id, text, "denied", event.ts)

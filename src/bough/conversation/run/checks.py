@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from bough.agents.result_tools import READ_RESULT
 from bough.agents.skill_tools import SKILL_TOOLS
 from bough.conversation.log.condenser import Condenser, Size
 from bough.conversation.log.journal import Journal
@@ -157,7 +158,7 @@ class Supervisor:
         guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
             return guard
-        return replace(guard, allow_list=guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS)))
+        return replace(guard, allow_list=guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT)))
 
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)

@@ -39,7 +39,15 @@ from bough.agents.delegation import RunStopped
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Delta, Journal
 from bough.conversation.log.state import ToolOutcome
-from bough.conversation.log.tool_result import MAX_RESULT_BYTES, clean, recorded, restored, shortened
+from bough.conversation.log.tool_result import (
+    MAX_RESULT_BYTES,
+    bound_shown,
+    clean,
+    is_small,
+    recorded,
+    shortened,
+    shown_result,
+)
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.response import usage_of, with_distinct_calls
 from bough.conversation.run.stop import StopNote
@@ -82,6 +90,7 @@ class Recorder(AbstractCapability[ToolContext]):
         journal: Journal,
         guard: Callable[[], Guard],
         *,
+        result_chars: int,
         cache_key: str = "",
         streams: bool = True,
         note: StopNote | None = None,
@@ -90,12 +99,14 @@ class Recorder(AbstractCapability[ToolContext]):
 
         Args:
             guard: Gives the guard by the rules in force now.
+            result_chars: How much of a result the model is shown.
             cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
             streams: The model can stream, so that its text can be published as it comes.
             note: Says why the run is being stopped, where it is.
         """
         self._journal = journal
         self._guard = guard
+        self._result_chars = result_chars
         # Every step begins with all that came before it; a setting of the agent's own goes before these.
         self._settings: dict[str, Any] = {"cache": True}
         if cache_key:
@@ -159,7 +170,7 @@ class Recorder(AbstractCapability[ToolContext]):
             self.deferred.add(call.tool_call_id)
             return None  # nobody sees it: the run stops before the next request
         started = time.monotonic()
-        outcome = await self._outcome(call, args, handler)
+        outcome = self._bound(await self._outcome(call, args, handler))
         self._journal.stage(outcome)
         if self._journal.state.open_calls or time.monotonic() - started > LONG_SECONDS:
             await self._journal.settled()
@@ -197,7 +208,8 @@ class Recorder(AbstractCapability[ToolContext]):
         """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
         started = time.monotonic()
         try:
-            result = recorded(await handler(args))
+            given = await handler(args)
+            result = recorded(given) if is_small(given) else await asyncio.to_thread(recorded, given)
         except asyncio.CancelledError as error:
             if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
@@ -227,7 +239,7 @@ class Recorder(AbstractCapability[ToolContext]):
             arguments=_arguments(args),
             workspace=self._journal.state.workspace,
         )
-        verdict = await self._guard().after(request, outcome_part(outcome).content)
+        verdict = await self._guard().after(request, _whole_content(outcome))
         said = "\n".join(filter(None, (verdict.reason if verdict.decision == "deny" else "", verdict.context)))
         return [*verdict.events, *([UserMessage.text(said, sender="hook")] if said else [])]
 
@@ -245,6 +257,9 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stream(delta)
             yield event
 
+    def _bound(self, outcome: ToolOutcome) -> ToolOutcome:
+        return bound_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
+
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
         """Record outcomes of calls that reached no tool: unknown names, arguments that do not fit, answers given."""
         for part in parts:
@@ -258,7 +273,9 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stage(ToolRejected(tool_call_id=named[0], tool=named[1], by="run", reason=text))
             else:
                 retry = part.outcome == "retried"
-                self._journal.stage(ToolFailed(tool_call_id=named[0], tool=named[1], error=text, retry=retry))
+                error = shortened(clean(text), MAX_RESULT_BYTES)
+                failed = ToolFailed(tool_call_id=named[0], tool=named[1], error=error, retry=retry)
+                self._journal.stage(self._bound(failed))
 
 
 def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
@@ -288,10 +305,17 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
 def _answer(outcome: ToolOutcome) -> Any:
     """Return the result as the log has it, or raise what tells the model of a failure."""
     if isinstance(outcome, ToolReturned):
-        return restored(outcome.result)
+        return shown_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
-        raise ModelRetry(outcome.error)
+        raise ModelRetry(str(outcome_part(outcome).content))
     raise ModelToldFailure(str(outcome_part(outcome).content))
+
+
+def _whole_content(outcome: ToolOutcome) -> Any:
+    """Return an outcome as hooks are told it: uncut."""
+    if isinstance(outcome, ToolReturned | ToolFailed):
+        outcome = outcome.model_copy(update={"shown": None})
+    return outcome_part(outcome).content
 
 
 def _arguments(args: dict[str, Any]) -> JsonObject:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.results import find_result
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import logged_run
 from bough.conversation.run.step import Loop
@@ -179,9 +181,11 @@ class Runner:
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
         in_force = RulesInForce(journal.state, rules)
+        result_chars = _result_chars(self._blueprint.spec.result_tokens, model)
         recorder = Recorder(
             journal,
             lambda: supervisor.guard(),
+            result_chars=result_chars,
             cache_key=str(self._root),
             streams=can_stream(model),
             note=self._note,
@@ -199,7 +203,7 @@ class Runner:
         loop = Loop(
             agent,
             journal,
-            self._context(),
+            self._context(result_chars),
             recorder,
             supervisor,
             self._finish,
@@ -244,8 +248,10 @@ class Runner:
     def _readonly(self) -> bool:
         return self._journal.state.workspace_policy == "readonly"
 
-    def _context(self) -> ToolContext:
+    def _context(self, result_chars: int) -> ToolContext:
         return ToolContext(
+            read_result=partial(find_result, self._surroundings.store, self._journal.cid),
+            result_chars=result_chars,
             workspace=self._journal.state.workspace,
             readonly=self._readonly,
             executor=self._surroundings.executor,
@@ -337,6 +343,12 @@ class Runner:
             return read_output(self._blueprint.spec.output_type, given)
         except ValidationError:
             return given
+
+
+def _result_chars(result_tokens: int, model: Any) -> int:
+    """Return how many characters of a result the model is shown: never more than an eighth of its window."""
+    window = model.profile.get("context_window")
+    return 4 * (result_tokens if window is None else min(result_tokens, window // 8))
 
 
 def _with_model(condenser: Condenser, model: Any) -> Condenser:
