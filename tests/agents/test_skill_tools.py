@@ -14,6 +14,7 @@ from pydantic_ai.messages import ToolReturnPart
 from bough.agents.activation import CHANGED, standing
 from bough.agents.context import ToolContext
 from bough.agents.skill_tools import SKILL_TOOLS, SkillToolset
+from bough.errors import InvalidInput
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
 from bough.skills import InputMetadata, Skill, SkillRegistry, TaskTrigger
 from bough.testing import ScriptedModel, tool_call
@@ -298,3 +299,9 @@ def test_inputs_are_offered_only_where_a_skill_takes_some(kit: Path) -> None:
     registry.add(task)
     taking = SkillToolset(registry).toolset().tools["load_skill"]
     assert list(taking.function_schema.json_schema["properties"]) == ["skill_name", "inputs"]
+
+
+def test_two_skills_of_one_name_given_by_hand_are_an_error(tmp_path: Path) -> None:
+    first, second = (Skill(name="plan", description=text, content=text) for text in ("one", "two"))
+    with pytest.raises(InvalidInput, match="two skills are called 'plan'"):
+        SkillToolset([first, second])

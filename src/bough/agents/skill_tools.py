@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
 from bough.agents.activation import activated, standing, update_of
 from bough.agents.context import ToolContext, context_of
-from bough.errors import BoughError, NotFound
+from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.model import ScriptRan
 from bough.execution.base import CodeExecutionResult, CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
@@ -311,9 +311,17 @@ def _declared(skill: Skill) -> list[str]:
 
 
 def registered(skills: Iterable[Skill]) -> SkillRegistry:
-    """Return a registry of exactly these skills."""
+    """Return a registry of exactly these skills.
+
+    Raises:
+        InvalidInput: Two of them have one name. Of skills that are found, the first wins.
+    """
     registry = SkillRegistry()
+    names: set[str] = set()
     for skill in skills:
+        if skill.name in names:
+            raise InvalidInput(f"two skills are called {skill.name!r}", hint="give one of them another name")
+        names.add(skill.name)
         registry.add(skill)
     return registry
 

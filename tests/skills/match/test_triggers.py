@@ -33,6 +33,11 @@ def task(name: str, *triggers: str, inputs: tuple[InputMetadata, ...] = ()) -> S
         ("STRASSE", "die straße dort", "straße"),
         ("ÉTUDE", "une e\u0301tude", "\u00e9tude"),
         ("machine learning", "Machine Learning!", "Machine Learning"),
+        ("machine learning", "a  machine\n   learning  model", "machine\n   learning"),
+        ("machine \t learning", "machine\u00a0learning", "machine\u00a0learning"),
+        ("große straße", "die  GROSSE\r\nSTRASSE hier", "GROSSE\r\nSTRASSE"),
+        ("machine learning", "machinelearning", None),
+        ("machine learning", "a machine, learning", None),
         ("c++", "in C++ please", "C++"),
         ("c++", "abc++", None),
         (".net", "asp.net", ".net"),
@@ -142,3 +147,9 @@ def test_slash_and_name_activates_any_skill_at_the_start_only() -> None:
 
 def test_an_index_without_skills_matches_nothing() -> None:
     assert TriggerIndex([]).match("anything") == []
+
+
+def test_several_skills_of_one_phrase_all_have_its_place() -> None:
+    index = TriggerIndex([knowledge("one", "deep  water"), knowledge("two", "deep water")])
+    found = index.match("first   some, then deep\n\nwater")
+    assert [(match.skill, match.keyword) for match in found] == [("one", "deep\n\nwater"), ("two", "deep\n\nwater")]

@@ -280,6 +280,9 @@ def test_the_type_follows_from_the_file(tmp_path: Path, header: str, trigger: ob
         ),
         ("inputs:\n  - name: a\n    required: false\n", (InputMetadata("a", "", False, None),)),
         ("inputs:\n  - name: a\n    default: x\n", (InputMetadata("a", "", False, "x"),)),
+        ("inputs:\n  - name: a\n    default: none\n", (InputMetadata("a", "", False, "none"),)),
+        ("inputs:\n  - name: a\n    default: None\n", (InputMetadata("a", "", False, "None"),)),
+        ("inputs:\n  - name: a\n    default: null\n", (InputMetadata("a", "", True, None),)),
         ("inputs:\n  - name: a\n    required: yes\n    default: 3\n", (InputMetadata("a", "", False, "3"),)),
         (
             "inputs:\n  a: An A.\n  b:\n    required: false\n",

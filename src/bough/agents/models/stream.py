@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from anyio.lowlevel import checkpoint
 from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
@@ -79,14 +78,6 @@ class PiecewiseResponse(StreamedResponse):
                 yield from (event for event in (start, *rest) if event is not None)
             case _:
                 yield manager.handle_part(vendor_part_id=index, part=part)  # pyright: ignore[reportArgumentType]
-
-    def _call_events(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
-        deltas: list[dict[str, Any]] = [{"tool_name": part.tool_name, "tool_call_id": part.tool_call_id}]
-        deltas += [{"args": piece} for piece in cut(part.args_as_json_str(), _ARGS_PIECES)]
-        for delta in deltas:
-            event = self._parts_manager.handle_tool_call_delta(vendor_part_id=index, **delta)
-            if event is not None:
-                yield event
 
     async def close_stream(self) -> None:
         """There is no connection to close."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
@@ -20,6 +22,7 @@ from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
 _SLASH = re.compile(r"\s*/(\S+)(?:\s+|$)")
+_RUN = re.compile(r"\s{2,}|[^\S ]")
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _NO_SPACES = re.compile(  # scripts written without blanks between words
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -84,7 +87,7 @@ class TriggerIndex:
         for word in trigger_words(skill.trigger):
             if word.startswith("re:"):
                 self._patterns.append((skill.name, word[3:].strip()))
-            elif folded := fold(word.strip()):
+            elif folded := " ".join(fold(word).split()):
                 words.setdefault(folded, []).append(skill.name)
 
     def match(self, text: str, active: Collection[str] = ()) -> list[TriggerMatch]:
@@ -133,12 +136,15 @@ class TriggerIndex:
         """The first hit of every skill that is not active yet."""
         folded = fold(text)
         is_plain = text.isascii()
+        folded, offsets = squeeze_blanks(folded)
         found: dict[str, _Hit] = {}
         for which, start, end in find(folded, overlapping=True):
             if is_whole_word(folded, start, end):
                 for name in self._names[which]:
                     if name not in found and name not in active:
-                        first, last = (start, end) if is_plain else _place(text, start, end)
+                        first, last = offsets.restore(start), offsets.restore(end)
+                        if not is_plain:
+                            first, last = _place(text, first, last)
                         found[name] = (first, name, text[first:last])
         return list(found.values())
 
@@ -185,6 +191,41 @@ def _word_finder(words: list[str]) -> _WordFinder:
 def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> list[_Hit]:
     named = [(name, pattern.search(text)) for name, pattern in find(text) if name not in active]
     return [(hit.start(), name, hit.group()) for name, hit in named if hit]
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Where characters of a squeezed text stood before.
+
+    Attributes:
+        places: Of the squeezed text, ascending; from each on, the sum of `removed` up to there has gone before it.
+    """
+
+    places: Sequence[int] = ()
+    removed: Sequence[int] = ()
+
+    def restore(self, place: int) -> int:
+        """Return where what is at `place` now stood. O(log of the runs)."""
+        index = bisect_left(self.places, place)
+        return place + (self.removed[index - 1] if index else 0)
+
+
+def squeeze_blanks(text: str) -> tuple[str, Offsets]:
+    """Return the text with every run of blanks and line breaks as one blank: keywords may stand in two lines. O(n)."""
+    if _RUN.search(text) is None:
+        return text, Offsets()
+    parts: list[str] = []
+    places: list[int] = []
+    removed: list[int] = []
+    at = size = gone = 0
+    for run in _RUN.finditer(text):
+        parts += (text[at : run.start()], " ")
+        size += run.start() - at + 1
+        gone += run.end() - run.start() - 1
+        places.append(size - 1)
+        removed.append(gone)
+        at = run.end()
+    return "".join([*parts, text[at:]]), Offsets(places, removed)
 
 
 def fold(text: str) -> str:

@@ -270,7 +270,9 @@ def _input(name: str, entry: Any) -> InputMetadata:
     if not isinstance(entry, Mapping):
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
     given = cast("Mapping[str, Any]", entry)
-    default = None if is_nothing(given.get("default")) and given.get("default") != "" else as_text(given["default"])
+    value = given.get("default")
+    is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # both are words a script may take
+    default = None if is_nothing(value) and not is_text else as_text(value)
     required = truth(given["required"]) if "required" in given else default is None
     return InputMetadata(name, as_text(given.get("description", "")), required and default is None, default)
 
