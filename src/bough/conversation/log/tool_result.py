@@ -84,7 +84,7 @@ def text_of(result: Json) -> str:
     return result if isinstance(result, str) else pydantic_core.to_json(result).decode()
 
 
-def bound_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolReturned | ToolFailed:
+def limit_shown(outcome: ToolReturned | ToolFailed, max_chars: int) -> ToolReturned | ToolFailed:
     """Return the outcome with how much of it the model is shown, decided here once and for ever; files are not cut.
 
     Args:
@@ -114,7 +114,7 @@ def cut_text(text: str, shown: int | None, event: UUID) -> str:
     return f"{text[:head]}\n{line}\n{text[len(text) - tail :]}"
 
 
-def shown_result(outcome: ToolReturned) -> Any:
+def show_result(outcome: ToolReturned) -> Any:
     """Return the content of a result as the model is shown it."""
     if outcome.shown is None:
         return restored(outcome.result)

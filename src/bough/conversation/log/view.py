@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 )
 
 from bough.conversation.log.state import ToolOutcome
-from bough.conversation.log.tool_result import cut_text, shown_result
+from bough.conversation.log.tool_result import cut_text, show_result
 from bough.errors import CorruptLog, InvalidInput
 from bough.events.model import (
     Condensed,
@@ -220,7 +220,7 @@ def outcome_part(event: ToolOutcome) -> ToolReturnPart:
     """Return what the model is told about how its call ended."""
     match event:
         case ToolReturned():
-            return _part(event.tool, event.tool_call_id, shown_result(event), "success", event.ts)
+            return _part(event.tool, event.tool_call_id, show_result(event), "success", event.ts)
         case ToolFailed():
             error = cut_text(event.error, event.shown, event.id)
             return _part(event.tool, event.tool_call_id, error, "retried" if event.retry else "failed", event.ts)

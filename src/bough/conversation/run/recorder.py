@@ -41,12 +41,12 @@ from bough.conversation.log.journal import Delta, Journal
 from bough.conversation.log.state import ToolOutcome
 from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
-    bound_shown,
     clean,
     is_small,
+    limit_shown,
     recorded,
     shortened,
-    shown_result,
+    show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.response import usage_of, with_distinct_calls
@@ -258,7 +258,7 @@ class Recorder(AbstractCapability[ToolContext]):
             yield event
 
     def _bound(self, outcome: ToolOutcome) -> ToolOutcome:
-        return bound_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
+        return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
         """Record outcomes of calls that reached no tool: unknown names, arguments that do not fit, answers given."""
@@ -305,7 +305,7 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
 def _answer(outcome: ToolOutcome) -> Any:
     """Return the result as the log has it, or raise what tells the model of a failure."""
     if isinstance(outcome, ToolReturned):
-        return shown_result(outcome)
+        return show_result(outcome)
     if isinstance(outcome, ToolFailed) and outcome.retry:
         raise ModelRetry(str(outcome_part(outcome).content))
     raise ModelToldFailure(str(outcome_part(outcome).content))
