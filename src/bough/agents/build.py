@@ -117,9 +117,9 @@ class Blueprint:
 
     def _reads_results(self, own: Sequence[FunctionToolset[Any]]) -> bool:
         """Whether the agent has tools, and none of that name: one that joined later would break the cached prefix."""
-        toolsets = [*own, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
+        toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
         named = {name for each in toolsets if isinstance(each, FunctionToolset) for name in each.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        named |= {getattr(tool, "name", None) or tool.__name__ for tool in self.spec.tools}
+        named |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         other = any(not isinstance(each, FunctionToolset) for each in toolsets)
         return READ_RESULT not in named and (bool(named) or other)
 
