@@ -61,7 +61,7 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [(["--max-turns", "1"], "1 of 1 turns"), (["--max-tokens", "5"], "of 5 tokens")],
+    [(["--max-steps", "1"], "1 of 1 steps"), (["--max-tokens", "5"], "of 5 tokens")],
 )
 def test_a_limit_ends_the_run_with_5(cli: Any, options: list[str], says: str) -> None:
     with OpenAIServer([writes("e.txt"), "never"]) as server:

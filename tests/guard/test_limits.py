@@ -23,19 +23,20 @@ USED = Usage(requests=5, input_tokens=100, output_tokens=50, cost_usd=0.25)
         ("total_tokens", 150),
         ("cost_usd", 0.25),
         ("wall_seconds", 7.5),
-        ("iterations", 3),
+        ("steps", 3),
     ],
 )
 def test_each_bound_is_reached_at_its_value_and_not_before(name: str, value: float) -> None:
     bounds: dict[str, Any] = {name: value}
-    reached = check(Limits(**bounds), USED, elapsed_seconds=7.5, iterations=3)
+    reached = check(Limits(**bounds), USED, elapsed_seconds=7.5, steps=3)
     assert reached is not None
     assert (reached.limit, reached.value, reached.bound) == (name, value, value)
-    assert check(Limits(**{name: value * 2}), USED, elapsed_seconds=7.5, iterations=3) is None
+    assert check(Limits(**{name: value * 2}), USED, elapsed_seconds=7.5, steps=3) is None
 
 
 def test_no_bound_is_never_reached_and_zero_always() -> None:
-    assert check(Limits(), USED, elapsed_seconds=1e9, iterations=10**9) is None
+    assert check(Limits(steps=None), USED, elapsed_seconds=1e9, steps=10**9) is None
+    assert check(Limits(per="conversation"), USED, elapsed_seconds=1e9, steps=10**9) is None
     assert check(Limits(requests=0), Usage(requests=0)) is not None
 
 
@@ -49,11 +50,24 @@ def test_a_cost_that_nobody_knows_reaches_any_bound_unless_it_is_allowed_by_name
 def test_allowing_an_unknown_cost_is_wider_and_is_recorded() -> None:
     refusing, allowing = Limits(cost_usd=1), Limits(cost_usd=1, unpriced="allow")
     assert limits_from_json(allowing.to_json()) == allowing
-    assert refusing.to_json() == {"cost_usd": 1}, "records from before say the same"
+    assert "unpriced" not in refusing.to_json()
     assert narrower(refusing, allowing) == narrower(allowing, refusing) == refusing
     assert not allows_change(refusing, allowing)
     with pytest.raises(InvalidInput):
         limits_from_json({"unpriced": "perhaps"})
+
+
+def test_a_run_is_bounded_unless_somebody_says_otherwise() -> None:
+    assert check(Limits(), USED, steps=499) is None
+    assert getattr(check(Limits(), USED, steps=500), "limit", None) == "steps"
+    assert (Limits().steps, Limits().tasks, Limits().depth) == (500, 100, 4)
+
+
+def test_records_without_a_count_are_of_the_conversation() -> None:
+    old = limits_from_json({"requests": 3, "iterations": 7})
+    assert old == Limits(requests=3, steps=7, per="conversation")
+    with pytest.raises(InvalidInput, match="cannot be compared"):
+        narrower(old, Limits())
 
 
 @pytest.mark.parametrize("name", ["requests", "total_tokens", "cost_usd", "wall_seconds"])
@@ -70,9 +84,9 @@ def test_what_is_counted_is_whole() -> None:
 
 
 def test_the_narrower_of_two() -> None:
-    both = narrower(Limits(requests=5, cost_usd=1.0), Limits(requests=3, iterations=9))
-    assert both == Limits(requests=3, cost_usd=1.0, iterations=9)
-    assert allows_change(Limits(requests=5), Limits(requests=5, iterations=1))
+    both = narrower(Limits(requests=5, cost_usd=1.0), Limits(requests=3, steps=9))
+    assert both == Limits(requests=3, cost_usd=1.0, steps=9)
+    assert allows_change(Limits(requests=5), Limits(requests=5, steps=1))
     assert not allows_change(Limits(requests=5), Limits(requests=6))
     assert not allows_change(Limits(requests=5), Limits())
 

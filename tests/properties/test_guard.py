@@ -181,7 +181,7 @@ LIMITS = st.builds(
     Limits,
     requests=COUNTS,
     total_tokens=COUNTS,
-    iterations=COUNTS,
+    steps=COUNTS,
     cost_usd=st.none() | st.floats(0, 1e6),
     wall_seconds=st.none() | st.floats(0, 1e6),
 )

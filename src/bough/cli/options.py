@@ -62,8 +62,9 @@ NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print th
 Policy: TypeAlias = Annotated[
     str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls wait for your yes.")
 ]
-MaxTurns: TypeAlias = Annotated[
-    int | None, typer.Option("--max-turns", metavar="N", min=0, help="Stop after N steps of one run.")
+MaxSteps: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--max-steps", "--max-turns", metavar="N", min=0, help="Stop after N steps of one run (500)."),
 ]
 MaxTokens: TypeAlias = Annotated[
     int | None, typer.Option("--max-tokens", metavar="N", min=0, help="Stop when N tokens are used, in and out.")

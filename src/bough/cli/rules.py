@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bough.cli import options
 from bough.config import Settings
@@ -23,7 +23,9 @@ LIMITS: Mapping[str, str] = {
     "total_tokens": "tokens",
     "cost_usd": "USD",
     "wall_seconds": "s",
-    "iterations": "turns",
+    "steps": "steps",
+    "tasks": "tasks",
+    "depth": "levels of sub-agents",
 }
 """What the bounds of a run are counted in, for people."""
 
@@ -37,7 +39,7 @@ class RuleOptions:
     """
 
     policy: options.Policy = None
-    max_turns: options.MaxTurns = None
+    max_steps: options.MaxSteps = None
     max_tokens: options.MaxTokens = None
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
@@ -80,15 +82,23 @@ class RuleOptions:
         old = policy_from_json(recorded["policy"]) if "policy" in recorded else None
         if self.policy is not None and old is not None and not allows_change(old, policy_named(self.policy)):
             yield f"--policy {self.policy}: the conversation asks more often, and goes on doing so"
-        bounds = limits_from_json(recorded.get("limits") or {}).to_json()
-        for name, wanted in self._limits().to_json().items():
+        bounds = limits_from_json(recorded.get("limits") or {}).bounds
+        asked = self._limits()
+        for name, wanted in asked.bounds.items() if asked else ():
             if name in bounds and wanted > bounds[name]:
                 yield f"the conversation has a limit of {bounds[name]} {LIMITS[name]}, and keeps it"
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> Limits | None:
+        """Return the bounds that were typed; None where none was."""
         from bough.guard import Limits
 
-        return Limits(iterations=self.max_turns, total_tokens=self.max_tokens, cost_usd=self.max_cost_usd)
+        typed: dict[str, Any] = {
+            "steps": self.max_steps,
+            "total_tokens": self.max_tokens,
+            "cost_usd": self.max_cost_usd,
+        }
+        said = {name: bound for name, bound in typed.items() if bound is not None}
+        return Limits(**said) if said else None
 
 
 NO_RULES = RuleOptions()

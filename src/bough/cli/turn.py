@@ -285,7 +285,7 @@ def _goes_on(event: JsonObject) -> str | None:
 def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
     limit = event.get("limit", "")
     value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
-    again = f"`bough resume {name}`" if limit in ("iterations", "wall_seconds") else f"`bough fork {name}`"
+    again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"
     return LimitExceeded(
         f"a limit ended the run: {value} of {bound} {LIMITS.get(limit, limit)}",
         hint=f"{again} goes on, counted from 0",

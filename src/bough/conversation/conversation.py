@@ -28,12 +28,12 @@ from bough.conversation.message import events_of, said
 from bough.conversation.open import Beginning, page_of, reopened
 from bough.conversation.parts import Parts
 from bough.conversation.result import RunResult
-from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, limits_by_count
 from bough.conversation.run import ask
 from bough.conversation.run.approval import Decisions
 from bough.conversation.run.run import Runner
 from bough.conversation.skills import standing_events
-from bough.errors import Conflict, PermissionDenied
+from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.model import (
     Event,
     PauseRequested,
@@ -44,7 +44,7 @@ from bough.events.model import (
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.guard import Policy
+from bough.guard import Limits, Policy
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
 
@@ -57,7 +57,7 @@ class AsyncConversation:
 
     def __init__(self, parts: Parts) -> None:
         self._journal = parts.journal
-        self._rules = parts.rules
+        self._in_force = RulesInForce(parts.journal.state, parts.rules)
         self._record = parts.record
         self._blueprint = parts.blueprint
         self._surroundings = parts.surroundings.retain()
@@ -97,7 +97,7 @@ class AsyncConversation:
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
-        rules = Rules.given(settings, **given)
+        rules = Rules.given(settings, new=True, **given)
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         return cls(await new.started(store, executor, settings, rules))
 
@@ -233,7 +233,7 @@ class AsyncConversation:
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        await self._journal.append(*self._events_of(checked), *said(verdict))
+        await self._journal.append(*self._in_force.recorded(), *self._events_of(checked), *said(verdict))
 
     async def run(self) -> RunResult:
         """Run until the model has answered everything, and return how it ended.
@@ -438,10 +438,32 @@ class AsyncConversation:
         return await self._runner().condense()
 
     async def set_confirmation_policy(self, policy: Policy) -> None:
-        """Change which calls wait for a person, from the next step on."""
-        rules = replace(self._rules, policy=policy)
-        await self._journal.append(StateChanged(changes={"policies": rules.to_json()}))
-        self._rules = rules
+        """Change which calls wait for a person, from the next call on, in whatever process the run is.
+
+        It may be wider than before: the log is a person's to change. What another object was given in memory goes on
+        to narrow it there.
+        """
+        given = replace(self._in_force.given, policy=policy)
+        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        self._in_force.given = given
+
+    async def set_limits(self, *limits: Limits) -> None:
+        """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
+
+        Raises:
+            InvalidInput: None is given, or two count the same.
+        """
+        by_count = limits_by_count(limits)
+        if not by_count:
+            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
+        run, total = by_count.get("run"), by_count.get("conversation")
+        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
+        if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
+            recorded["limits"] = self._in_force().limits.to_json()
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        given = self._in_force.given
+        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
 
     async def set_model(self, model: str) -> None:
         """Go on with another model from the next step.
@@ -505,5 +527,10 @@ class AsyncConversation:
     def _resolved(self, spec: AgentSpec) -> Any:
         return resolved_model(spec, self._surroundings.settings)[0]
 
+    @property
+    def _rules(self) -> Rules:
+        """The rules in force now."""
+        return self._in_force()
+
     def _runner(self) -> Runner:
-        return Runner(self._journal, self._blueprint, self._surroundings, self._rules, root=self._record.root)
+        return Runner(self._journal, self._blueprint, self._surroundings, self._in_force, root=self._record.root)

@@ -122,14 +122,14 @@ async def reopened(
         journal = Journal(surroundings.store, cid, secrets=asked.secrets)
         await journal.catch_up()
         state = journal.state
-        rules = Rules.resumed(state.policies, asked)
+        Rules.resumed(state.policies, asked)  # refuses where hooks or an analyzer are missing
         given = spec_of(agent)
         spec = given or recorded_spec(state)
         surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
-    return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+    return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=asked)
 
 
 async def page_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -11,6 +12,7 @@ from bough.config import Settings
 from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
 from bough.conversation.log.state import State
 from bough.errors import InvalidInput
+from bough.events.model import Event, StateChanged
 from bough.guard import (
     AllowList,
     ConfirmRisky,
@@ -43,7 +45,7 @@ class GivenRules(TypedDict, total=False):
         allow_list: Which calls may be made at all; all by default.
         condenser: Keeps what the model sees short; nothing is condensed by default.
         secrets: What scripts that declare them are given; masked wherever they turn up.
-        limits: Bounds of each run.
+        limits: Bounds of each run, or of the conversation; a sequence gives both. See `Limits.per`.
     """
 
     confirmation_policy: Policy
@@ -52,7 +54,17 @@ class GivenRules(TypedDict, total=False):
     allow_list: AllowList | None
     condenser: Condenser | None
     secrets: Secrets | None
-    limits: Limits | None
+    limits: Limits | Sequence[Limits] | None
+
+
+UNBOUNDED = Limits(steps=None, tasks=None, depth=None)
+"""No bound of a run."""
+
+NO_TOTAL = Limits(per="conversation")
+"""A conversation without bounds of its own."""
+
+
+_NARROWING = ("policy", "analyzer", "allow_list", "limits", "total")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +76,7 @@ class Rules:
         analyzer: Says how risky a call is; a policy that asks for risks has rules where none is given.
         allow_list: Which calls may be made at all; without entries, all.
         limits: Bounds of one run.
+        total: Bounds of the conversation, with what it was forked from.
         condenser: Keeps what the model sees short.
         secrets: What scripts may be given by name; recorded by name only.
     """
@@ -72,7 +85,8 @@ class Rules:
     analyzer: SecurityAnalyzer | None = None
     hooks: HookSet = field(default_factory=HookSet)
     allow_list: AllowList = field(default_factory=AllowList)
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = UNBOUNDED
+    total: Limits = NO_TOTAL
     condenser: Condenser = field(default_factory=NoCondenser)
     secrets: Secrets = field(default_factory=Secrets)
 
@@ -81,8 +95,17 @@ class Rules:
             object.__setattr__(self, "analyzer", RuleAnalyzer())
 
     @classmethod
-    def given(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
-        """Return the rules that a caller asks for."""
+    def given(cls, settings: Settings, *, new: bool = False, **given: Unpack[GivenRules]) -> Rules:
+        """Return the rules that a caller asks for.
+
+        Args:
+            new: For a conversation that begins, whose runs are bounded unless the caller says otherwise. One that is
+                opened has its own bounds, which a caller who gives none leaves as they are.
+
+        Raises:
+            InvalidInput: Two limits count the same.
+        """
+        limits = limits_by_count(given.get("limits"))
         return cls(
             policy=given.get("confirmation_policy") or policy_named(settings.policy),
             analyzer=given.get("security_analyzer"),
@@ -90,7 +113,8 @@ class Rules:
             allow_list=given.get("allow_list") or AllowList(),
             condenser=given.get("condenser") or NoCondenser(),
             secrets=given.get("secrets") or Secrets(),
-            limits=given.get("limits") or Limits(),
+            limits=limits.get("run") or (Limits() if new else UNBOUNDED),
+            total=limits.get("conversation") or NO_TOTAL,
         )
 
     def as_given(self) -> GivenRules:
@@ -102,8 +126,19 @@ class Rules:
             allow_list=self.allow_list,
             condenser=self.condenser,
             secrets=self.secrets,
-            limits=self.limits,
+            limits=(self.limits, self.total),
         )
+
+    def narrowing(self, recorded: JsonObject) -> JsonObject:
+        """Return what these rules, in force with the recorded ones, add to them; empty where they add nothing.
+
+        What somebody is stricter about is recorded with the first thing they write, so that it holds for everybody.
+        Secrets and the condenser are no rules of what may happen, and hooks that are asked elsewhere have to be given.
+        """
+        if "policy" not in recorded:
+            return {}
+        whole = self.to_json()
+        return {name: whole[name] for name in _NARROWING if name in whole and whole[name] != recorded.get(name)}
 
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""
@@ -125,6 +160,7 @@ class Rules:
             "hooks": self.hooks.to_json(),
             "allow_list": self.allow_list.to_json(),
             "limits": self.limits.to_json(),
+            **({"total": self.total.to_json()} if self.total != NO_TOTAL else {}),
             "condenser": _condenser_json(self.condenser),
             "secrets": list(self.secrets.names),
         }
@@ -139,6 +175,7 @@ class Rules:
             hooks=guard.hooks,
             allow_list=guard.allow_list,
             limits=narrower_limits(self.limits, other.limits),
+            total=narrower_limits(self.total, other.total),
             secrets=self.secrets.narrowed(other.secrets.names),
         )
 
@@ -155,17 +192,47 @@ class Rules:
         if "policy" not in recorded:
             return given
         _require_hooks(recorded.get("hooks") or [], given.hooks)
+        limits, total = recorded_limits(recorded)
         found = cls(
             policy=policy_from_json(recorded["policy"]),
             analyzer=_analyzer(recorded.get("analyzer"), given.analyzer),
             hooks=given.hooks,
             allow_list=allow_list_from_json(recorded.get("allow_list")),
-            limits=limits_from_json(recorded.get("limits") or {}),
+            limits=limits,
+            total=total,
             condenser=_condenser(recorded.get("condenser"), given.condenser),
             secrets=given.secrets,
         )
         kept = given.secrets.narrowed(recorded.get("secrets") or ())
         return replace(found.narrowed(given), condenser=found.condenser, secrets=kept)
+
+
+def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits]:
+    """Return limits by what they count.
+
+    Raises:
+        InvalidInput: Two count the same, or one is no `Limits`.
+    """
+    each = () if given is None else (given,) if isinstance(given, Limits) else tuple(given)
+    if not all(isinstance(limits, Limits) for limits in each):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"invalid limits {given!r}", hint="give Limits(…), or one of each `per`")
+    found = {limits.per: limits for limits in each}
+    if len(found) < len(each):
+        raise InvalidInput("two limits count the same", hint="give one with per='run' and one with per='conversation'")
+    return dict(found)
+
+
+def recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
+    """Return the bounds of a run and of the conversation that a record of rules holds.
+
+    Raises:
+        InvalidInput: They are not what `Rules.to_json` writes.
+    """
+    limits = limits_from_json(recorded.get("limits") or {})
+    total = limits_from_json(recorded["total"]) if recorded.get("total") else NO_TOTAL
+    if limits.per == "conversation":  # written before a run had bounds of its own
+        return Limits(), narrower_limits(limits, total)
+    return limits, total
 
 
 class RulesInForce:
@@ -175,10 +242,29 @@ class RulesInForce:
     """
 
     def __init__(self, state: State, given: Rules) -> None:
+        """Keep the rules of the conversation that `state` folds.
+
+        Args:
+            given: Of this object: hooks, secrets and analyzers that a log only names, and what it is stricter about.
+        """
         self._state = state
         self._given = given
         self._recorded: JsonObject | None = None
         self._rules = given
+
+    @property
+    def given(self) -> Rules:
+        """What this object was given."""
+        return self._given
+
+    @given.setter
+    def given(self, rules: Rules) -> None:
+        self._given, self._recorded = rules, None
+
+    def recorded(self) -> list[Event]:
+        """Return the event that records what this object is stricter about than its log; none where it is not."""
+        narrowing = self().narrowing(self._state.policies)
+        return [StateChanged(changes={"policies": narrowing})] if narrowing else []
 
     def __call__(self) -> Rules:
         """Return them. O(1) while the log says the same.

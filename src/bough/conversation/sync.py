@@ -27,7 +27,7 @@ from bough.events.model import Event, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.guard import Policy
+from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
 from bough.skills import SkillRegistry
 
@@ -287,6 +287,10 @@ class Conversation:
     def set_confirmation_policy(self, policy: Policy) -> None:
         """Change which calls wait for a person, from the next step on."""
         self._loop.call(self._core.set_confirmation_policy, policy)
+
+    def set_limits(self, *limits: Limits) -> None:
+        """Change the bounds of each run, of the conversation, or both; see `AsyncConversation.set_limits`."""
+        self._loop.call(self._core.set_limits, *limits)
 
     def set_model(self, model: str) -> None:
         """Go on with another model; see `AsyncConversation.set_model`."""

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 
 Unpriced: TypeAlias = Literal["refuse", "allow"]
+Per: TypeAlias = Literal["run", "conversation"]
+
+DEFAULT_STEPS = 500
+"""Steps of a run that nobody bounded: a model that never ends does not run for ever."""
+DEFAULT_TASKS = 100
+DEFAULT_DEPTH = 4
+
+_UNSET: Any = object()
+_NO_BOUNDS = frozenset({"per", "unpriced"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +32,12 @@ class Limits:
     Attributes:
         requests: Requests to the model.
         total_tokens: Input and output together.
-        wall_seconds: Of the run, or of all runs of a conversation together.
-        iterations: Steps of the loop.
+        wall_seconds: Of one run.
+        steps: Model requests with the tools they call; 500 in a run unless said otherwise.
+        tasks: Tasks started by a conversation and its descendants; 100 unless said otherwise.
+        depth: Levels of sub-agents below a conversation; 4 unless said otherwise.
+        per: What is counted: `run`, since the run began, so that running again goes on; or `conversation`, all of it
+            and of what it was forked from, so that only other limits let it go on. The three defaults are a run's.
         unpriced: What a bound of cost means where nobody knows what the model costs: `refuse` to run, since such a
             bound could not stop it, or `allow`, where it is understood that it does not.
 
@@ -38,12 +51,20 @@ class Limits:
     total_tokens: int | None = None
     cost_usd: float | None = None
     wall_seconds: float | None = None
-    iterations: int | None = None
+    steps: int | None = _UNSET
+    tasks: int | None = _UNSET
+    depth: int | None = _UNSET
+    per: Per = "run"
     unpriced: Unpriced = "refuse"
 
     def __post_init__(self) -> None:
+        if self.per not in ("run", "conversation"):
+            raise InvalidInput(f"limits cannot be per {self.per!r}", hint="choose `run` or `conversation`")
+        for name, default in (("steps", DEFAULT_STEPS), ("tasks", DEFAULT_TASKS), ("depth", DEFAULT_DEPTH)):
+            if getattr(self, name) is _UNSET:
+                object.__setattr__(self, name, default if self.per == "run" else None)
         for name, bound in vars(self).items():
-            if name != "unpriced":
+            if name not in _NO_BOUNDS:
                 _check(name, bound)
         if self.unpriced not in ("refuse", "allow"):
             raise InvalidInput(f"the limit unpriced cannot be {self.unpriced!r}", hint="choose `refuse` or `allow`")
@@ -51,11 +72,11 @@ class Limits:
     @property
     def bounds(self) -> dict[str, float]:
         """The bounds that are set, by name."""
-        return {name: bound for name, bound in vars(self).items() if bound is not None and name != "unpriced"}
+        return {name: bound for name, bound in vars(self).items() if bound is not None and name not in _NO_BOUNDS}
 
     def to_json(self) -> JsonObject:
-        """The bounds that are set, and whether a cost that nobody knows is allowed."""
-        return {**self.bounds, **({"unpriced": "allow"} if self.unpriced == "allow" else {})}
+        """The bounds that are set, what they count, and whether a cost that nobody knows is allowed."""
+        return {**self.bounds, "per": self.per, **({"unpriced": "allow"} if self.unpriced == "allow" else {})}
 
 
 _FRACTIONS = frozenset({"cost_usd", "wall_seconds"})
@@ -70,22 +91,30 @@ def _check(name: str, bound: object) -> None:
 
 
 def limits_from_json(value: Json) -> Limits:
-    """Return the limits that `to_json` wrote.
+    """Return the limits that `to_json` wrote: what is not named is no bound.
+
+    Those written before `per` counted the whole conversation, and called steps iterations.
 
     Raises:
         InvalidInput: A key or a value is not one of limits.
     """
     known = [field.name for field in fields(Limits)]
-    if not isinstance(value, dict) or not set(cast(JsonObject, value)) <= set(known):
-        raise InvalidInput(f"{value!r} are no limits", hint=f"known limits: {', '.join(known)}")
-    return Limits(**cast(JsonObject, value))
+    given = dict(cast(JsonObject, value)) if isinstance(value, dict) else None
+    if given is not None and "iterations" in given:
+        given["steps"] = given.pop("iterations")
+    if given is None or not given.keys() <= set(known):
+        raise InvalidInput(f"invalid limits {value!r}", hint=f"known limits: {', '.join(known)}")
+    unset: JsonObject = {"per": "conversation", "steps": None, "tasks": None, "depth": None}
+    return Limits(**(unset | given))
 
 
-def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterations: int = 0) -> LimitReached | None:
+def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: int = 0) -> LimitReached | None:
     """Return the first bound that is reached, None when there is room under all of them.
 
+    Bounds of tasks and depth are looked at where tasks are started.
+
     Args:
-        usage: Summed over the run or the conversation. A cost that is not known reaches every bound, unless it is
+        usage: Summed over what `limits.per` names. A cost that is not known reaches every bound, unless it is
             allowed.
     """
     bounds = limits.bounds
@@ -100,10 +129,10 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, iterati
         "total_tokens": usage.input_tokens + usage.output_tokens,
         "cost_usd": _known_cost(limits, usage),
         "wall_seconds": elapsed_seconds,
-        "iterations": iterations,
+        "steps": steps,
     }
     for name, bound in bounds.items():
-        if values[name] >= bound:
+        if name in values and values[name] >= bound:
             return LimitReached(limit=name, value=float(values[name]), bound=float(bound))
     return None
 
@@ -117,13 +146,20 @@ def _known_cost(limits: Limits, usage: Usage) -> float:
 
 
 def narrower(a: Limits, b: Limits) -> Limits:
-    """Return the smaller of each pair of bounds."""
+    """Return the smaller of each pair of bounds; both count the same.
+
+    Raises:
+        InvalidInput: One counts runs, the other conversations.
+    """
+    if a.per != b.per:
+        raise InvalidInput(f"limits per {a.per} and per {b.per} cannot be compared", hint="give both")
     left, right = a.bounds, b.bounds
     bounds: dict[str, Any] = {
         name: min(each[name] for each in (left, right) if name in each) for name in left.keys() | right.keys()
     }
     both = a.unpriced == b.unpriced == "allow"
-    return Limits(**bounds, unpriced="allow" if both else "refuse")
+    unset: dict[str, Any] = {"steps": None, "tasks": None, "depth": None}
+    return Limits(**(unset | bounds), per=a.per, unpriced="allow" if both else "refuse")
 
 
 def allows_change(old: Limits, new: Limits) -> bool:

@@ -245,11 +245,14 @@ class TestRule05OnlyStricter:
         source = await start(spec, limits=Limits(requests=9))
         overrides: Any = {"confirmation_policy": AlwaysConfirm(), "limits": Limits(requests=3)}
         fork = await source.fork(overrides=overrides)
-        assert fork.state.policies["limits"] == {"requests": 3}
+        assert fork.state.policies["limits"] == Limits(requests=3).to_json()
         assert await say(fork, "go") == ""
         assert (fork.status, acts.ran) == ("waiting_for_confirmation", [])
         (forked,) = [s.event async for s in fork.events if s.kind == "ForkedFrom"]
-        assert forked.overrides == {"confirmation_policy": AlwaysConfirm().to_json(), "limits": {"requests": 3}}
+        assert forked.overrides == {
+            "confirmation_policy": AlwaysConfirm().to_json(),
+            "limits": Limits(requests=3).to_json(),
+        }
 
     @pytest.mark.parametrize(
         "overrides",

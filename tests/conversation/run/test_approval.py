@@ -272,3 +272,65 @@ async def test_hooks_are_asked_once_a_call_and_recorded_before_it_runs(start: An
     await source.run()
     kinds = [stored.kind async for stored in source.events if stored.kind.startswith(("Hook", "Tool"))]
     assert kinds == ["HookRan", "ToolCalled", "ToolReturned", "HookRan"], "none is lost at the end of the run"
+
+
+# Rules of others, and rules given to one object only.
+
+
+async def test_a_policy_that_another_object_sets_holds_for_the_running_run(
+    start: Any, scripted: Any, tool: Tool, store: Any
+) -> None:
+    conversation: Any = None
+
+    async def other_says_ask() -> str:
+        """Set a policy as another process does."""
+        other = await AsyncConversation.open(
+            conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
+        )
+        await other.set_confirmation_policy(AlwaysConfirm())
+        return "set"
+
+    steps = (tool_call("other_says_ask"), tool_call("act", name="a"), "done")
+    conversation = await start(scripted(*steps, tools=(tool.act, other_says_ask)))
+    await conversation.send_message("go")
+    assert (await conversation.run()).status == "waiting_for_confirmation"
+    assert tool.ran == []
+    await conversation.set_confirmation_policy(NeverConfirm())
+    await conversation.approve()
+    assert (await conversation.run()).output == "done"
+
+
+async def test_a_stricter_object_leaves_its_policy_in_the_log(
+    start: Any, scripted: Any, tool: Tool, store: Any, settings: Any
+) -> None:
+    steps = (tool_call("act", name="a"), tool_call("act", name="b"), "done")
+    conversation = await start(scripted(*steps, tools=(tool.act,)))
+    await conversation.send_message("go")
+    strict = await AsyncConversation.open(
+        conversation.id,
+        store=store,
+        agent=conversation.agent,
+        settings=settings,
+        confirmation_policy=AlwaysConfirm(),
+    )
+    assert (await strict.run()).status == "waiting_for_confirmation"
+    await strict.aclose()
+    lax = await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    await lax.approve()
+    assert (await lax.run()).status == "waiting_for_confirmation", "the second call is asked for as well"
+    assert tool.ran == ["a"]
+
+
+async def test_a_fork_at_an_earlier_event_keeps_the_policy_that_came_later(
+    start: Any, scripted: Any, tool: Tool, store: Any, settings: Any
+) -> None:
+    conversation = await start(scripted("one", tool_call("act", name="a"), tools=(tool.act,)))
+    await conversation.send_message("go")
+    await conversation.run()
+    head = conversation.state.head
+    other = await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    await other.set_confirmation_policy(AlwaysConfirm())
+    fork = await conversation.fork(at=head)
+    await fork.send_message("act")
+    assert (await fork.run()).status == "waiting_for_confirmation"
+    assert tool.ran == []

@@ -25,14 +25,14 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_iterations_are_bounded_and_the_run_goes_on_later(start: Any, scripted: Any) -> None:
+async def test_steps_are_bounded_and_the_run_goes_on_later(start: Any, scripted: Any) -> None:
     calls = [tool_call("add", a=n, b=n) for n in range(4)]
     spec = scripted(*calls, "done", tools=(add,))
-    conversation = await start(spec, limits=Limits(iterations=2))
+    conversation = await start(spec, limits=Limits(steps=2))
     await conversation.send_message("go")
     result = await conversation.run()
-    assert (result.status, result.limit, spec.model.requests) == ("paused", "iterations", 2)
-    assert [s.event.limit async for s in conversation.events if s.kind == "LimitReached"] == ["iterations"]
+    assert (result.status, result.limit, spec.model.requests) == ("paused", "steps", 2)
+    assert [s.event.limit async for s in conversation.events if s.kind == "LimitReached"] == ["steps"]
     result = await conversation.run()
     assert (result.status, spec.model.requests) == ("paused", 4)
     result = await conversation.run()
@@ -41,11 +41,69 @@ async def test_iterations_are_bounded_and_the_run_goes_on_later(start: Any, scri
 
 async def test_requests_of_the_conversation_are_bounded(start: Any, scripted: Any) -> None:
     spec = scripted("one", "two")
+    conversation = await start(spec, limits=Limits(requests=1, per="conversation"))
+    for text in ("first", "second"):
+        await conversation.send_message(text)
+        result = await conversation.run()
+    assert (result.status, result.limit, spec.model.requests) == ("paused", "requests", 1)
+    assert (await conversation.run()).limit == "requests", "running again changes nothing"
+    await conversation.set_limits(Limits(requests=2, per="conversation"))
+    assert (await conversation.run()).output == "two"
+
+
+async def test_a_run_counts_from_its_beginning(start: Any, scripted: Any) -> None:
+    spec = scripted("one", "two")
     conversation = await start(spec, limits=Limits(requests=1))
     for text in ("first", "second"):
         await conversation.send_message(text)
         result = await conversation.run()
-    assert (result.limit, spec.model.requests) == ("requests", 1)
+    assert (result.status, result.output, spec.model.requests) == ("finished", "two", 2)
+
+
+@pytest.mark.parametrize("reset_metrics", [True, False])
+async def test_what_is_left_of_a_conversation_is_what_its_forks_have(
+    start: Any, scripted: Any, reset_metrics: bool
+) -> None:
+    spec = scripted(*(str(n) for n in range(9)))
+    conversation = await start(spec, limits=Limits(requests=3, per="conversation"))
+    for _ in range(5):
+        await conversation.send_message("go")
+        result = await conversation.run()
+        conversation = await conversation.fork(reset_metrics=reset_metrics)
+    assert (result.limit, spec.model.requests) == ("requests", 3)
+
+
+async def test_a_run_that_nobody_bounded_ends(start: Any, scripted: Any) -> None:
+    spec = scripted(*(tool_call("add", a=n, b=n) for n in range(510)), "done", tools=(add,))
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert (result.limit, spec.model.requests) == ("steps", 500)
+
+
+async def test_limits_that_another_sets_hold_from_the_next_step(start: Any, scripted: Any, store: Any) -> None:
+    conversation: Any = None
+
+    async def tighten() -> str:
+        """Set limits as another object does."""
+        other = await AsyncConversation.open(
+            conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
+        )
+        await other.set_limits(Limits(steps=2))
+        return "set"
+
+    spec = scripted(tool_call("tighten"), *(tool_call("add", a=n, b=n) for n in range(9)), tools=(tighten, add))
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert (result.limit, spec.model.requests) == ("steps", 2)
+
+
+@pytest.mark.parametrize("limits", [(), (Limits(), Limits(requests=1)), ("5",)])
+async def test_limits_that_say_nothing_or_two_things_are_refused(start: Any, scripted: Any, limits: Any) -> None:
+    conversation = await start(scripted("one"))
+    with pytest.raises(InvalidInput):
+        await conversation.set_limits(*limits)
 
 
 async def test_a_cost_bound_that_could_not_stop_the_model_is_refused(start: Any, scripted: Any, store: Any) -> None:

@@ -20,7 +20,7 @@ from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, 
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
-from bough.conversation.rules import Rules
+from bough.conversation.rules import Rules, limits_by_count
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import Event, ForkedFrom, StateChanged
@@ -208,14 +208,17 @@ class Source:
         asked = request.overrides
         if "confirmation_policy" in asked and not allows_policy(rules.policy, asked["confirmation_policy"]):
             raise _wider("confirmation policy")
-        if "limits" in asked and not allows_limits(rules.limits, asked["limits"]):
+        limits = limits_by_count(asked.get("limits"))
+        run, total = limits.get("run", rules.limits), limits.get("conversation", rules.total)
+        if not (allows_limits(rules.limits, run) and allows_limits(rules.total, total)):
             raise _wider("limits")
         stricter = Rules(
             policy=asked.get("confirmation_policy", rules.policy),
             analyzer=asked.get("security_analyzer", rules.analyzer),
             hooks=asked.get("hooks", rules.hooks),
             allow_list=asked.get("allow_list", rules.allow_list),
-            limits=asked.get("limits", rules.limits),
+            limits=run,
+            total=total,
         )
         secrets = rules.secrets if request.secrets == "reference" else Secrets()
         return replace(rules.narrowed(stricter), secrets=secrets)

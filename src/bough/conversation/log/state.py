@@ -85,6 +85,7 @@ class State:
         request_tokens: Input tokens of the latest request, as the provider counted them.
         limit: The bound that ended the latest run, where one did.
         own: Usage since the fork; `inherited`: usage before it.
+        began: `own` when the latest run began.
         active_skills: Content hash by name, of every skill whose text is in the log.
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
@@ -110,6 +111,7 @@ class State:
     limit: str | None = None
     own: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
+    began: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
     task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
@@ -122,6 +124,16 @@ class State:
     def open_calls(self) -> list[ToolCall]:
         """Calls of the latest response that have no outcome yet, in its order."""
         return [call for call in self.calls.values() if call.outcome is None]
+
+    @property
+    def used_by_run(self) -> Usage:
+        """What has been used since the latest run began."""
+        return subtract_usage(self.own, self.began)
+
+    @property
+    def used_in_all(self) -> Usage:
+        """What the conversation has used with what it was forked from, whatever was reset."""
+        return add_usage(self.inherited, self.own)
 
     @property
     def has_work(self) -> bool:
@@ -178,6 +190,7 @@ class State:
 
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
+        self.began = self.own if changes.get("status") == "running" else self.began
         self.pausing = self.pausing and "status" not in changes
         if changes.get("status") == "running":
             self.limit, self.data = None, None
@@ -199,6 +212,7 @@ class State:
             call.approved, call.carried = False, True
         if event.reset_metrics:
             self.own, self.inherited = NOTHING_USED, add_usage(self.inherited, self.own)
+        self.began = self.own
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
         self.calls = {call.id: call for call in calls_of(event)}
@@ -227,4 +241,16 @@ def add_usage(a: Usage, b: Usage) -> Usage:
         cache_read_tokens=a.cache_read_tokens + b.cache_read_tokens,
         cache_write_tokens=a.cache_write_tokens + b.cache_write_tokens,
         cost_usd=sum(costs) if costs else None,
+    )
+
+
+def subtract_usage(a: Usage, b: Usage) -> Usage:
+    """Return what `a` holds beyond `b`, an earlier state of it; the cost is unknown where that of `a` is."""
+    return Usage(
+        requests=a.requests - b.requests,
+        input_tokens=a.input_tokens - b.input_tokens,
+        output_tokens=a.output_tokens - b.output_tokens,
+        cache_read_tokens=a.cache_read_tokens - b.cache_read_tokens,
+        cache_write_tokens=a.cache_write_tokens - b.cache_write_tokens,
+        cost_usd=None if a.cost_usd is None else a.cost_usd - (b.cost_usd or 0.0),
     )

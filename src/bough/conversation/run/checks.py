@@ -47,7 +47,7 @@ class Supervisor:
         self._condenser = condenser
         self._clock = clock
         self._started = clock.monotonic()
-        self._iterations = 0
+        self._steps = 0
         self._sent_back = 0
         self._stuck = StuckDetector()
         self._nudged = False
@@ -63,12 +63,12 @@ class Supervisor:
             return "paused"
         if state.waiting:
             return "waiting_for_confirmation"
-        if stop := await self._over_limit(self._iterations):
+        if stop := await self._over_limit(self._steps):
             return stop
         if stop := await self._circles():
             return stop
         await condense(self._journal, self._condenser)
-        self._iterations += 1
+        self._steps += 1
         return None
 
     async def before_tools(self) -> Stop:
@@ -128,9 +128,13 @@ class Supervisor:
             events.append(UserMessage.text(verdict.reason or "Go on: you are not done.", sender="hook"))
         self._journal.stage(*events)
 
-    async def _over_limit(self, iterations: int) -> Stop:
+    async def _over_limit(self, steps: int) -> Stop:
+        """Stop where a bound of the run, or of the conversation with what it was forked from, is reached."""
+        rules, state = self._rules(), self._journal.state
         elapsed = self._clock.monotonic() - self._started
-        reached = check(self._rules().limits, self._journal.state.own, elapsed_seconds=elapsed, iterations=iterations)
+        reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps) or check(
+            rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=state.used_in_all.requests
+        )
         if reached is None:
             return None
         self._journal.stage(reached)

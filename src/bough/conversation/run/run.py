@@ -58,7 +58,7 @@ class Runner:
         journal: Journal,
         blueprint: Blueprint,
         surroundings: Surroundings,
-        rules: Rules,
+        rules: RulesInForce,
         *,
         root: UUID,
         delegation: Delegation | None = None,
@@ -66,7 +66,7 @@ class Runner:
         self._journal = journal
         self._blueprint = blueprint
         self._surroundings = surroundings
-        self._rules = rules
+        self._in_force = rules
         self._root = root
         self._delegation = delegation
         self._steps = 0
@@ -131,7 +131,7 @@ class Runner:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
             model = self._model()
-            self._journal.stage(StateChanged(changes={"status": "running"}))
+            self._journal.stage(*self._in_force.recorded(), StateChanged(changes={"status": "running"}))
             while not await self._leave(await self._bounded(model)):
                 self._journal = self._journal.leased(self._generation)
         except asyncio.CancelledError:
@@ -180,7 +180,6 @@ class Runner:
         """Run the loop and return the status to leave with."""
         journal, rules = self._journal, self._rules
         agent = self._usable().agent(model, instructions=journal.state.instructions)
-        in_force = RulesInForce(journal.state, rules)
         result_chars = _result_chars(self._blueprint.spec.result_tokens, model)
         recorder = Recorder(
             journal,
@@ -191,7 +190,7 @@ class Runner:
             note=self._note,
         )
         condenser = _with_model(rules.condenser, model)
-        supervisor = Supervisor(journal, recorder, rules=in_force, condenser=condenser, clock=SystemClock())
+        supervisor = Supervisor(journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock())
         spec = self._blueprint.spec
         retries = Retries(
             journal,
@@ -226,6 +225,11 @@ class Runner:
         model = resolved_model(spec, self._surroundings.settings)[0]
         require_prices(model, self._rules.limits)
         return model
+
+    @property
+    def _rules(self) -> Rules:
+        """The rules in force now."""
+        return self._in_force()
 
     async def condense(self) -> bool:
         """Condense what the model sees now, by the conversation's condenser or else by its model."""
