@@ -87,7 +87,7 @@ class EvalRunOptions:
             "filter": self.filter,
             "limit": self.limit,
             "threshold": self.threshold,
-            "limits": Limits(iterations=100, wall_seconds=600.0 if self.timeout is None else self.timeout),
+            "limits": Limits(steps=100, wall_seconds=600.0 if self.timeout is None else self.timeout),
             "max_cost_usd": self.max_cost_usd,
             "secrets": secrets_named(self.secret) if self.secret else None,
             "retry_errors": self.retry_errors,

@@ -395,6 +395,7 @@ class AsyncConversation:
             actor=actor,
             ephemeral=ephemeral,
         )
+        await self._journal.catch_up()  # a stricter rule that somebody set meanwhile holds in the fork
         parts = Parts(
             journal=self._journal,
             record=self._record,

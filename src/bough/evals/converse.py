@@ -31,7 +31,7 @@ class ConversationHost:
     store: EventStore
     settings: Settings
     executor: CodeExecutor
-    limits: Limits = field(default_factory=lambda: Limits(iterations=100, wall_seconds=600))
+    limits: Limits = field(default_factory=lambda: Limits(steps=100, wall_seconds=600))
     secrets: Secrets | None = None
 
     async def open(

@@ -248,7 +248,7 @@ async def _host(
     """Open what the run's conversations share; an executor that was given stays open."""
     store = await open_store(folder.store_url)
     used = executor or executor_named(settings.executor)
-    limits = options.limits or Limits(iterations=100, wall_seconds=600)
+    limits = options.limits or Limits(steps=100, wall_seconds=600)
     try:
         yield ConversationHost(store=store, settings=settings, executor=used, limits=limits, secrets=options.secrets)
     finally:
