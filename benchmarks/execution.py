@@ -4,6 +4,9 @@ That floor has no wall around it. For the cold run there is a second one, which 
 `bwrap` with every namespace, without a filter, bounds, a first process, files or anything that is collected; and what
 that costs against the first floor, which nothing that starts bubblewrap can go below.
 
+Landlock, the wall that is left where bubblewrap is not installed, has two rows: a cold run, and sixteen at once, which
+is held against bubblewrap. Decision 0025 says where its time goes.
+
 Figures: a cold run, a run that repeats with an `execution_id`, a call into a stateful interpreter, 50 runs at once,
 100 MB of output (time, and how far the caller's memory grows), how late a timeout comes, and how long a script takes to
 be over that leaves daemons behind.
@@ -12,6 +15,7 @@ be over that leaves daemons behind.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import subprocess
 import sys
@@ -22,6 +26,7 @@ from bough.execution import (
     CodeExecutionInput,
     CodeExecutionResult,
     ContainerCodeExecutor,
+    Isolation,
     LocalSandboxCodeExecutor,
 )
 from bough.execution.base import CodeExecutor
@@ -88,6 +93,29 @@ async def in_container() -> None:
         await executor.aclose()
 
 
+async def behind_landlock(bubblewrap: CodeExecutor) -> None:
+    """Print the figures of the wall that needs nothing installed."""
+    executor = LocalSandboxCodeExecutor()
+    path = os.environ["PATH"]
+    with tempfile.TemporaryDirectory() as nothing:
+        os.environ["PATH"] = nothing  # so that no bubblewrap is found when the wall is chosen
+        try:
+            reached = (await ok(executor, "print(1)")).isolation
+        finally:
+            os.environ["PATH"] = path
+    if reached != Isolation.LANDLOCK:
+        raise RuntimeError(f"Landlock was asked for, {reached.name} was reached")
+
+    async def sixteen(runs: CodeExecutor) -> None:
+        await asyncio.gather(*(ok(runs, "print(1)") for _ in range(16)))
+
+    await compare_async("execution: cold, Landlock", lambda: ok(executor, "print(1)"), bare, rounds=7)
+    await compare_async(
+        "execution: sixteen at once, Landlock", lambda: sixteen(executor), lambda: sixteen(bubblewrap), rounds=5
+    )
+    await executor.aclose()
+
+
 async def main() -> None:
     """Print the figures."""
     executor = LocalSandboxCodeExecutor()
@@ -103,6 +131,7 @@ async def main() -> None:
     stateful = LocalSandboxCodeExecutor(stateful=True)
     await compare_async("execution: stateful", lambda: ok(stateful, "print(1)", **repeat), bare, rounds=ROUNDS)
     await stateful.aclose()
+    await behind_landlock(executor)
     await in_container()
 
     async def many() -> None:

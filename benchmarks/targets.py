@@ -63,6 +63,8 @@ TARGETS: Mapping[str, Target] = {
     "skills: match 1,000 skills, short message": Target(2),
     "skills: match 1,000 skills, 10,000 characters": Target(2),
     "execution: cold": Target(2.2),
+    "execution: cold, Landlock": Target(5),
+    "execution: sixteen at once, Landlock": Target(2),
     "execution: warm": Target(1),
     "execution: stateful": Target(0.3),
     "agent step of 10, hooks that look, against bare + 1 append": Target(1.25),
