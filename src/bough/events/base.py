@@ -49,11 +49,13 @@ class BaseEventStore(ABC):
 
         await write_bundle(self._whole, cid, file, key=key, salvaging=salvage)
 
-    async def import_(self, file: IO[bytes], *, trusted: Collection[bytes] | None = None) -> ConversationRecord:
+    async def import_(
+        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    ) -> ConversationRecord:
         """Read a bundle. See `EventStore.import_`."""
         from bough.events.bundle import read_bundle
 
-        return await read_bundle(self._whole, file, trusted=trusted)
+        return await read_bundle(self._whole, file, trusted=trusted, owner=owner)
 
     async def check(self) -> Integrity:
         """Look at every row. See `EventStore.check`."""

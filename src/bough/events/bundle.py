@@ -90,7 +90,7 @@ async def write_bundle(
 
 
 async def read_bundle(
-    store: EventStore, file: IO[bytes], *, trusted: Collection[bytes] | None = None
+    store: EventStore, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
 ) -> ConversationRecord:
     """Store what a bundle carries and return the conversation. All or nothing; O(events), in memory.
 
@@ -101,6 +101,7 @@ async def read_bundle(
         store: Where to.
         file: Open for reading.
         trusted: Public keys (32 bytes) of which one must have signed it; None accepts any.
+        owner: Whose the conversation is here, where it is new.
 
     Raises:
         InvalidInput: It is no bundle, is damaged, incomplete, or comes from a newer bough.
@@ -108,7 +109,7 @@ async def read_bundle(
         Conflict: The conversation exists here and went another way.
     """
     header, events = _read(file, trusted)
-    record = _from_json(header["conversation"])
+    record = replace(_from_json(header["conversation"]), owner=owner)
     ancestors = {ancestor.id: ancestor for ancestor in map(_from_json, header["ancestors"])}
     ranges = [(UUID(owner), int(lo), int(hi)) for owner, lo, hi in header["lineage"]]
     if len(events) != (ranges[-1][2] if ranges else 0):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from bough.errors import CorruptLog
-from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
+from bough.events.record import ConversationRecord, StoredEvent
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
@@ -92,13 +92,13 @@ async def check(store: EventStore) -> Integrity:
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
     """Iterate all records, tombstones too."""
-    cursor, more = None, True
+    after, more = 0, True
     while more:
-        page = await store.list(ConversationFilter(include_deleted=True), cursor, _PAGE)
-        for record in page.items:
+        records = await store.scan(after, _PAGE)
+        for record in records:
+            after = record.number
             yield record
-        cursor = page.next_cursor
-        more = cursor is not None
+        more = len(records) == _PAGE
 
 
 async def readable(store: EventStore, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -24,6 +24,9 @@ Status: TypeAlias = Literal[
 
 Cut: TypeAlias = int | UUID
 """Where to cut: a count of events to share (0 … head), or the id of the last event to share."""
+
+Order: TypeAlias = Literal["updated_desc", "updated", "created_desc", "created"]
+"""How a list of conversations is ordered."""
 
 DeleteMode: TypeAlias = Literal["tombstone", "erase", "cascade"]
 
@@ -55,6 +58,9 @@ class ConversationRecord:
         generation: Raised with every lease; an append with an older one is refused.
         config: Whatever the conversation layer keeps with it (agent name, workspace, tags, …).
         lineage: Where the fork came from, in words: actor, reason, overrides.
+        project: The folder it belongs to, as whoever created the root said; forks are in their root's.
+        imported: Its own events before this seq came by import; None: none did.
+        number: Its place in `EventStore.scan`; no other store has the same.
     """
 
     id: UUID
@@ -75,6 +81,9 @@ class ConversationRecord:
     lineage: JsonObject = field(default_factory=dict[str, Any])
     created: datetime
     updated: datetime
+    project: str | None = None
+    imported: int | None = None
+    number: int = field(default=0, compare=False)
 
 
 EventTuple: TypeAlias = tuple[int, bytes, str, int, bytes]
@@ -175,6 +184,11 @@ class ConversationFilter:
         agent: Equals `config["agent"]`.
         root: Belongs to this tree.
         include_deleted: Tombstones too.
+        project: Equals the root's project.
+        ids: Is one of these.
+        statuses: Is in one of these states, `status` among them.
+        created_after: Made then or later; `updated_after` likewise.
+        created_before: Made earlier; `updated_before` likewise.
     """
 
     status: Status | None = None
@@ -184,11 +198,26 @@ class ConversationFilter:
     root: UUID | None = None
     owner: str | None = None
     include_deleted: bool = False
+    project: str | None = None
+    ids: Collection[UUID] | None = None
+    statuses: Collection[Status] | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Conversations, the most recently updated first, and the cursor of the next page (None at the end)."""
+    """Conversations in the order asked for, and the cursor of the next page (None at the end)."""
 
     items: list[ConversationRecord]
     next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """What `EventStore.prune` deleted: conversations, and bytes of their own events' payloads."""
+
+    deleted: int
+    bytes: int

@@ -8,12 +8,23 @@ at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from bough.events.beside import Beside, Follow, Tables
 from bough.events.keeping import Keeping
-from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Cut,
+    DeleteMode,
+    Lease,
+    Order,
+    Page,
+    Pruned,
+    StoredEvent,
+)
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -34,9 +45,12 @@ class EventStore(Protocol):
     url: str
 
     async def create(
-        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation with its first events, durable on return. Writes 1 + len(events) rows.
+
+        Args:
+            owner: Whose it is, in place of the record's; never changed later.
 
         Raises:
             Conflict: The id is taken.
@@ -82,13 +96,43 @@ class EventStore(Protocol):
         ...
 
     def read(
-        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+        self,
+        cid: UUID,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+        after_ts: datetime | None = None,
+        before_ts: datetime | None = None,
     ) -> AsyncIterator[StoredEvent]:
         """Iterate the events with `start <= seq < stop`, shared ones included, in bounded memory.
+
+        Args:
+            reverse: From the newest to the oldest, in pages of 16, 64, 256, 1,024 and 4,096 events.
+            kinds: Only events of these kinds.
+            after_ts: Only events that happened then or later.
+            before_ts: Only events that happened earlier.
 
         Raises:
             NotFound: There is no such conversation.
             CorruptLog: The next one is missing, or is not what its digest says; those before it were handed on.
+        """
+        ...
+
+    async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
+        """Return (seq, id, kind) of the events with `start <= seq < stop`, without their payloads.
+
+        Raises:
+            NotFound: There is no such conversation.
+        """
+        ...
+
+    def every(self, kind: str) -> AsyncIterator[StoredEvent]:
+        """Iterate all events of a kind in the store, each once, tombstones' too. O(all events) on SQLite.
+
+        Raises:
+            CorruptLog: The next one is not what its digest says.
         """
         ...
 
@@ -143,8 +187,44 @@ class EventStore(Protocol):
         """
         ...
 
-    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return a page of conversations, most recently updated first."""
+    async def list(
+        self,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        order: Order = "updated_desc",
+    ) -> Page:
+        """Return a page of conversations. O(the owner's conversations), or O(store) without one in the filter.
+
+        Raises:
+            InvalidInput: The cursor or the order is none.
+        """
+        ...
+
+    async def count(self, filter: ConversationFilter | None = None) -> int:
+        """Return how many conversations match. As `list`."""
+        ...
+
+    async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
+        """Return conversations by `number`, those above `after`, tombstones too. O(limit)."""
+        ...
+
+    async def prune(
+        self,
+        older_than: timedelta,
+        filter: ConversationFilter | None = None,
+        *,
+        keep_tagged: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete (tombstone) what fits the filter and has not changed for so long.
+
+        Never one that has a live lease, or runs, or waits. What a living fork needs stays, as after every deletion.
+
+        Args:
+            keep_tagged: Leave those with tags.
+            dry_run: Delete nothing, and say what would be.
+        """
         ...
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
@@ -232,8 +312,14 @@ class EventStore(Protocol):
         """Write the conversation and its lineage to a bundle, signed by `key`. See `bundle.write_bundle`."""
         ...
 
-    async def import_(self, file: IO[bytes], *, trusted: Collection[bytes] | None = None) -> ConversationRecord:
-        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`."""
+    async def import_(
+        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    ) -> ConversationRecord:
+        """Read a bundle, signed by one of `trusted` if given; twice adds nothing. See `bundle.read_bundle`.
+
+        Args:
+            owner: Whose the conversation is here, where it is new.
+        """
         ...
 
     async def check(self) -> Integrity:

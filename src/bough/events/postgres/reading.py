@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
+    Choice,
     Parts,
     RelationalReading,
     events_of,
@@ -69,20 +70,46 @@ class PostgresReading(RelationalReading):
         """Whether a row that must be unique is there already."""
         return isinstance(error, UniqueViolation)
 
-    def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page with one statement (backwards: of one range). See `RelationalReading.page`."""
+    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page with one statement. See `RelationalReading.page`."""
         if not parts:
             return [], []
         cid, lo, hi = parts[0]
-        if reverse or len(parts) == 1:
-            name = "page_reverse" if reverse else "page"
-            rows = self.run(name, cid=cid, lo=lo, hi=hi, rows=PAGE_ROWS, budget=PAGE_BYTES)
+        if reverse or len(parts) > 1:
+            name = "pages_reverse" if reverse else "pages"
+            found = self.run(name, **_columns(parts), rows=rows, budget=PAGE_BYTES)
         else:
-            cids, los, his = (list(column) for column in zip(*parts, strict=True))
-            rows = self.run("pages", cids=cids, los=los, his=his, rows=PAGE_ROWS, budget=PAGE_BYTES)
-        events = events_of(rows, hi - 1, step=-1) if reverse else events_of(rows, lo)
+            found = self.run("page", cid=cid, lo=lo, hi=hi, rows=rows, budget=PAGE_BYTES)
+        events = events_of(found, hi - 1, step=-1) if reverse else events_of(found, lo)
         return events, rest(parts, events[-1].seq, reverse)
+
+    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page of the events that fit. See `RelationalReading.choose`."""
+        statement = self.sql["chosen"].format(direction="desc" if reverse else "asc")
+        kinds = None if choice.kinds is None else self.many(choice.kinds)
+        given = _columns(parts) | {"kinds": kinds, "after": choice.after, "before": choice.before}
+        found = self.query(statement, given | {"rows": PAGE_ROWS, "budget": PAGE_BYTES})
+        events = [event for row in found for event in events_of([row], row[0])]
+        return events, rest(parts, events[-1].seq, reverse) if events else []
+
+    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+        """Return seq, id and kind of events. See `RelationalReading.read_ids`."""
+        return [(seq, UUID(bytes=id), kind) for seq, id, kind in self.run("ids", **_columns(parts))]
+
+    def many(self, values: Collection[str]) -> builtins.list[str]:
+        """Return several texts as one parameter."""
+        return builtins.list(values)
+
+    def parameter(self, name: str) -> str:
+        """Return how a statement names a parameter."""
+        return f"%({name})s"
 
     def census(self) -> Census:
         """Count the events. The server checks its own pages as it reads them."""
         return Census(self.one("count_events")[0])
+
+
+def _columns(parts: Parts) -> dict[str, list[int]]:
+    """Return ranges as one list a column."""
+    cids, los, his = (list(column) for column in zip(*parts, strict=True)) if parts else ([], [], [])
+    return {"cids": cids, "los": los, "his": his}

@@ -70,7 +70,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         self.follow(record.id, 0, draft)
-        return record
+        return replace(record, number=number)
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
@@ -88,12 +88,12 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             raise faults.event_exists(wanted.id) from error
         if row is None:
             return self._not_made(cid, at, wanted.id, fields["lineage"])
-        base, root, parent, event = row
+        base, root, parent, event, number = row
         self.news.append((wanted.id, base, draft))
         self.follow(wanted.id, base, draft)
         places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
         ids: dict[str, Any] = {"root": uuid_of(root), "parent": uuid_of(parent), "fork_event": uuid_of(event)}
-        return replace(wanted, **fields, **places, **ids)
+        return replace(wanted, **fields, **places, **ids, number=number)
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
         """Bury a conversation; deletions in one tree go one after the other."""
@@ -124,7 +124,8 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             forked_at=None if record.forked_at == record.base else record.forked_at, generation=record.generation,
             deleted=record.deleted, created=created, updated=None if updated == created else updated,
             status=record.status, owner=record.owner, title=record.title, tags=dump(record.tags),
-            config=dump(record.config), lineage=dump(record.lineage),
+            config=dump(record.config), lineage=dump(record.lineage), project=record.project,
+            imported=record.imported,
         )  # fmt: skip
         if row is None:
             raise faults.taken(record.id)

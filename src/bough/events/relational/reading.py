@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from bough.errors import CorruptLog
+from bough.errors import CorruptLog, InvalidInput
 from bough.events import faults
 from bough.events.beside import Beside
 from bough.events.check import Census
@@ -19,10 +20,21 @@ from bough.events.cursor import decode_cursor, encode_cursor
 from bough.events.draft import dump, load, uuid_of
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
-from bough.events.record import ConversationFilter, ConversationRecord, Page, StoredEvent, event_of, moment
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Order,
+    Page,
+    StoredEvent,
+    event_of,
+    microseconds,
+    moment,
+)
 
 PAGE_ROWS = 4096
 PAGE_BYTES = 4 << 20
+FIRST_ROWS = 16
+"""How many events are read first backwards; whoever reads backwards mostly looks for something near the end."""
 
 Parts = list[Range[int]]
 
@@ -37,6 +49,7 @@ class RelationalReading(ABC):
     """
 
     dialect: ClassVar[str]
+    coalesce: ClassVar[str] = "coalesce"
     db: Any
     sql: Mapping[str, str]
 
@@ -61,12 +74,13 @@ class RelationalReading(ABC):
         return self.query(self.sql[name], parameters)
 
     @abstractmethod
-    def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
+    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page, bounded in rows and bytes, and the parts that are left.
 
         Args:
             parts: Ranges in the direction of reading.
             reverse: From the newest to the oldest.
+            rows: At most so many.
 
         Raises:
             CorruptLog: An event is missing.
@@ -149,11 +163,17 @@ class RelationalReading(ABC):
             raise faults.no_event(event_id, cid)
         return UUID(bytes=owner), seq
 
-    def begin(self, cid: UUID, start: int, stop: int | None, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the first page of a log between two places, and what is left to read in the direction of reading."""
+    def between(self, cid: UUID, start: int, stop: int | None, reverse: bool = False) -> Parts:
+        """Return the ranges of a log between two places, in the direction of reading."""
         parts, head, _ = self.parts(cid)
         wanted = clip(parts, start, head if stop is None else stop)
-        return self.page(wanted[::-1] if reverse else wanted, reverse)
+        return wanted[::-1] if reverse else wanted
+
+    def begin(
+        self, cid: UUID, start: int, stop: int | None, reverse: bool, rows: int = PAGE_ROWS
+    ) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the first page of a log between two places, and what is left to read in the direction of reading."""
+        return self.page(self.between(cid, start, stop, reverse), reverse, rows)
 
     def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events, oldest first."""
@@ -185,31 +205,103 @@ class RelationalReading(ABC):
         self.get(cid)
         return [self.peek(UUID(bytes=id)) for (id,) in self.run("children", id=cid)]
 
-    def list(self, wanted: ConversationFilter, cursor: str | None, limit: int) -> Page:
-        """Return a page of records. O(conversations in the store)."""
-        updated, number = decode_cursor(cursor) or (None, None)
-        rows = self.run(
-            "records",
-            include_deleted=wanted.include_deleted,
-            status=wanted.status,
-            owner=wanted.owner,
-            text=wanted.text and wanted.text.lower(),
-            agent=wanted.agent,
-            root=wanted.root,
-            tags=dump(wanted.tags),
-            updated=updated,
-            cid=number,
-            limit=limit + 1,
-        )
+    def list(self, wanted: ConversationFilter, cursor: str | None, limit: int, order: Order) -> Page:
+        """Return a page of records. O(conversations of the owner asked for, or of the store)."""
+        time, number = decode_cursor(cursor) or (None, None)
+        place = {"place_time": time, "place_cid": number, "limit": limit + 1}
+        rows = self.query(self._records(wanted, order), self._parameters(wanted) | place)
         items = [record_of(row) for row in rows[:limit]]
-        more = len(rows) > limit > 0
-        return Page(items=items, next_cursor=encode_cursor(*rows[limit - 1][11::7]) if more else None)
+        if len(rows) <= limit or limit <= 0:
+            return Page(items=items)
+        last = items[-1]
+        moment_of_place = last.created if order.startswith("created") else last.updated
+        return Page(items=items, next_cursor=encode_cursor(microseconds(moment_of_place), last.number))
+
+    def count(self, wanted: ConversationFilter) -> int:
+        """Return how many records match."""
+        statement = self.sql["count"].format(matching=self._matching(wanted))
+        return self.query(statement, self._parameters(wanted))[0][0]
+
+    def scan(self, after: int, limit: int) -> builtins.list[ConversationRecord]:
+        """Return records by number, tombstones too. O(limit)."""
+        return [record_of(row) for row in self.run("scan", after=after, limit=limit)]
+
+    def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
+        """Return events of a kind behind a place, each with the number of its owner."""
+        if not kind.isalnum() or not kind.isascii():
+            raise InvalidInput(f"no kind of event is called {kind!r}")
+        rows = self.query(self.sql["every"].format(kind=kind), {"cid": cid, "seq": seq, "limit": limit})
+        return [(row[0], events_of([row[1:]], row[1])[0]) for row in rows]
+
+    @abstractmethod
+    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+        """Return seq, id and kind of the events in some ranges, oldest first."""
+
+    @abstractmethod
+    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page of the events that fit, and the parts that are left; an empty page is the end."""
+
+    @abstractmethod
+    def many(self, values: Collection[str]) -> Any:
+        """Return several texts as one parameter of a statement."""
+
+    def _records(self, wanted: ConversationFilter, order: Order) -> str:
+        time = "c.created" if order.startswith("created") else f"{self.coalesce}(c.changed, c.created)"
+        beyond, direction = ("<", "desc") if order.endswith("desc") else (">", "asc")
+        matching = self._matching(wanted)
+        return self.sql["records"].format(matching=matching, time=time, beyond=beyond, direction=direction)
+
+    def _matching(self, wanted: ConversationFilter) -> str:
+        """Return the condition; one on the owner is written only where there is one, so that its index is used."""
+        owner = "true" if wanted.owner is None else f"c.owner = {self.parameter('owner')}"
+        return self.sql["matching"].format(owner=owner)
+
+    @abstractmethod
+    def parameter(self, name: str) -> str:
+        """Return how a statement names a parameter."""
+
+    def _parameters(self, wanted: ConversationFilter) -> dict[str, Any]:
+        statuses = set[str](wanted.statuses or ())
+        if wanted.status is not None:
+            statuses = {wanted.status} & statuses if wanted.statuses is not None else {wanted.status}
+        is_any_status = wanted.status is None and wanted.statuses is None
+        times = ("created_after", "created_before", "updated_after", "updated_before")
+        return {
+            "include_deleted": wanted.include_deleted,
+            "statuses": None if is_any_status else self.many(sorted(statuses)),
+            "owner": wanted.owner,
+            "ids": None if wanted.ids is None else self.many([id.hex for id in wanted.ids]),
+            "text": None if wanted.text is None else wanted.text.lower(),
+            "agent": wanted.agent,
+            "root": wanted.root,
+            "project": wanted.project,
+            "tags": dump(wanted.tags),
+            **{name: _time(getattr(wanted, name)) for name in times},
+        }
+
+
+def _time(moment: datetime | None) -> int | None:
+    return None if moment is None else microseconds(moment)
+
+
+class Choice(NamedTuple):
+    """Which events of a log to read.
+
+    Attributes:
+        kinds: None for all.
+        after: Microseconds; that happened then or later.
+        before: Microseconds; that happened earlier.
+    """
+
+    kinds: tuple[str, ...] | None
+    after: int | None
+    before: int | None
 
 
 def record_of(row: Sequence[Any]) -> ConversationRecord:
     """Return the record in a row of `record` or `records`."""
     id, root, parent, base, head, forked_from, at, fork_event, generation, deleted, created, updated = row[:12]
-    status, owner, title, tags, config, lineage = row[12:18]
+    status, owner, title, tags, config, lineage, number, project, imported = row[12:21]
     return ConversationRecord(
         id=UUID(bytes=id),
         root=uuid_of(root) or UUID(int=0),
@@ -229,6 +321,9 @@ def record_of(row: Sequence[Any]) -> ConversationRecord:
         lineage=load(lineage),
         created=moment(created),
         updated=moment(updated),
+        number=number,
+        project=project,
+        imported=imported,
     )
 
 

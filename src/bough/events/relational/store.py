@@ -5,18 +5,31 @@ from __future__ import annotations
 import builtins
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar, get_args
 from uuid import UUID
 
-from bough.errors import CorruptLog, StoreError
+from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError
 from bough.events.base import BaseEventStore
 from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.check import Census
 from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
 from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
-from bough.events.record import ConversationFilter, ConversationRecord, Cut, DeleteMode, Lease, Page, StoredEvent
-from bough.events.relational.reading import RelationalReading
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Cut,
+    DeleteMode,
+    Lease,
+    Order,
+    Page,
+    Pruned,
+    StoredEvent,
+    microseconds,
+)
+from bough.events.relational.reading import FIRST_ROWS, PAGE_ROWS, Choice, Parts, RelationalReading
 from bough.events.relational.tables import Followers, run_change
 from bough.events.relational.writing import RelationalWriting
 from bough.types import Clock, JsonObject, new_id
@@ -25,6 +38,9 @@ if TYPE_CHECKING:
     from bough.events.model import Event
 
 T = TypeVar("T")
+
+_EVERY_ROWS = 500
+_PRUNE_ROWS = 100
 
 
 class RelationalEventStore(BaseEventStore):
@@ -70,10 +86,11 @@ class RelationalEventStore(BaseEventStore):
         """
 
     async def create(
-        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
         """Create a root conversation. See `EventStore.create`."""
-        root, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
+        given, drafted = record or fresh(new_id(), self._clock.now()), draft(events)
+        root = given if owner is None else replace(given, owner=owner)
         await self._prepare_followers(drafted)
         return await self._write(lambda log: log.create(root, drafted))
 
@@ -99,16 +116,57 @@ class RelationalEventStore(BaseEventStore):
         return await self._append(Append(cid, drafted, generation, expected_head))
 
     async def read(
-        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+        self,
+        cid: UUID,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+        after_ts: datetime | None = None,
+        before_ts: datetime | None = None,
     ) -> AsyncIterator[StoredEvent]:
         """Iterate events, a page at a time. See `EventStore.read`."""
-        events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse))
-        while events:
+        if kinds is not None or after_ts is not None or before_ts is not None:
+            choice = _choice(kinds, after_ts, before_ts)
+            pages = self._choose(await self._read(lambda log: log.between(cid, start, stop, reverse)), reverse, choice)
+        else:
+            pages = self._pages(cid, start, stop, reverse)
+        async for events in pages:
             for stored in events:
                 yield stored
+
+    async def _pages(
+        self, cid: UUID, start: int, stop: int | None, reverse: bool
+    ) -> AsyncIterator[builtins.list[StoredEvent]]:
+        """Iterate pages; backwards they grow, as a reader who has not found it yet looks further and further."""
+        rows = FIRST_ROWS if reverse else PAGE_ROWS
+        events, left = await self._read_log(cid, lambda log: log.begin(cid, start, stop, reverse, rows))
+        while events:
+            yield events
             if not left:
                 return
-            events, left = await self._read_log(cid, lambda log, left=left: log.page(left, reverse))
+            rows = min(rows * 4, PAGE_ROWS)
+            events, left = await self._read_log(cid, lambda log, left=left, rows=rows: log.page(left, reverse, rows))
+
+    async def _choose(self, left: Parts, reverse: bool, choice: Choice) -> AsyncIterator[builtins.list[StoredEvent]]:
+        while left:
+            events, left = await self._read(lambda log, left=left: log.choose(left, reverse, choice))
+            yield events
+
+    async def read_ids(self, cid: UUID, start: int, stop: int) -> builtins.list[tuple[int, UUID, str]]:
+        """Return seq, id and kind of events. See `EventStore.read_ids`."""
+        return await self._read(lambda log: log.read_ids(log.between(cid, start, stop)))
+
+    async def every(self, kind: str) -> AsyncIterator[StoredEvent]:
+        """Iterate all events of a kind. See `EventStore.every`."""
+        cid, seq, more = 0, -1, True
+        while more:
+            found = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS))
+            for _, stored in found:
+                yield stored
+            more = len(found) == _EVERY_ROWS
+            cid, seq = (found[-1][0], found[-1][1].seq) if found else (cid, seq)
 
     async def tail(self, cid: UUID, n: int) -> builtins.list[StoredEvent]:
         """Return the last n events. See `EventStore.tail`."""
@@ -139,9 +197,52 @@ class RelationalEventStore(BaseEventStore):
         alone = not self._followers.wants(drafted)
         return await self._write(lambda log: log.fork(cid, at, wanted, drafted), alone=alone)
 
-    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
-        """Return a page of conversations. O(conversations in the store). See `EventStore.list`."""
-        return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit))
+    async def list(
+        self,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        order: Order = "updated_desc",
+    ) -> Page:
+        """Return a page of conversations. See `EventStore.list`."""
+        if order not in get_args(Order):
+            raise InvalidInput(f"no order is called {order!r}", hint=", ".join(get_args(Order)))
+        return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit, order))
+
+    async def count(self, filter: ConversationFilter | None = None) -> int:
+        """Return how many conversations match. See `EventStore.count`."""
+        return await self._read(lambda log: log.count(filter or ConversationFilter()))
+
+    async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
+        """Return conversations by number. See `EventStore.scan`."""
+        return await self._read(lambda log: log.scan(after, limit))
+
+    async def prune(
+        self,
+        older_than: timedelta,
+        filter: ConversationFilter | None = None,
+        *,
+        keep_tagged: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Delete what has not changed for long. See `EventStore.prune`."""
+        before = self._clock.now() - older_than
+        wanted = replace(filter or ConversationFilter(), updated_before=before, include_deleted=False)
+        deleted, size, cursor, more = 0, 0, None, True
+        while more:
+            page = await self.list(wanted, cursor, _PRUNE_ROWS, "updated")
+            for record in page.items:
+                if not (keep_tagged and record.tags):
+                    freed = await self._prune(record.id, microseconds(before), dry_run)
+                    deleted, size = (deleted, size) if freed is None else (deleted + 1, size + freed)
+            cursor, more = page.next_cursor, page.next_cursor is not None
+        return Pruned(deleted=deleted, bytes=size)
+
+    async def _prune(self, cid: UUID, before: int, dry_run: bool) -> int | None:
+        try:
+            return await self._write(lambda log: log.prune(cid, before, dry_run=dry_run))
+        except NotFound:
+            return None  # somebody else was faster
 
     async def children(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the forks. See `EventStore.children`."""
@@ -244,6 +345,14 @@ class RelationalEventStore(BaseEventStore):
         except CorruptLog:
             await self.get(cid)
             raise
+
+
+def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts: datetime | None) -> Choice:
+    return Choice(
+        None if kinds is None else tuple(kinds),
+        None if after_ts is None else microseconds(after_ts),
+        None if before_ts is None else microseconds(before_ts),
+    )
 
 
 def _look(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:

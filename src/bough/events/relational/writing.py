@@ -21,6 +21,7 @@ from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, micr
 from bough.events.relational.reading import RelationalReading
 from bough.types import Clock
 
+_IN_USE = {"running", "waiting_for_confirmation"}
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -138,6 +139,19 @@ class RelationalWriting(RelationalReading):
             raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
         self._bury(cid)
 
+    def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
+        """Bury a conversation that has not changed since `before` and is not in use; return its bytes, else None."""
+        row = self.living(cid)
+        record = self.get(cid)
+        now, boot = self.lease_time()
+        is_leased = any(expires > now for _, expires in self.run("lease", cid=row.cid, boot=boot))
+        if is_leased or record.status in _IN_USE or microseconds(record.updated) >= before:
+            return None
+        size: int = self.one("size", cid=row.cid, lo=row.base, hi=row.head)[0]
+        if not dry_run:
+            self.delete(cid, "tombstone")
+        return size
+
     def restore(self, pieces: Sequence[Piece]) -> None:
         """Insert what an import found missing."""
         for piece in pieces:
@@ -199,7 +213,7 @@ class RelationalWriting(RelationalReading):
         parent, source, root = (self.row(id) if id else None for id in named)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
             raise faults.changed_meanwhile(record.id)
-        fields = cleaned(record, {}) | {"owner": None, "head": head, "generation": 0}
+        fields = cleaned(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
         numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
         return self.insert(replace(record, **fields), **numbers)
 
@@ -209,6 +223,7 @@ class RelationalWriting(RelationalReading):
             raise faults.changed_meanwhile(record.id)
         parent = self.row(record.parent) if record.parent else None
         self.run("trim", head=head, parent=parent and parent.cid, cid=row.cid)
+        self.run("set_imported", imported=head, cid=row.cid)
         if not record.deleted:
             config, lineage = (dump(record.config), dump(record.lineage)) if row.deleted else (None, None)
             updated = microseconds(record.updated)

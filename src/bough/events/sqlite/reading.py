@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import sqlite3
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,7 @@ from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
+    Choice,
     Parts,
     RelationalReading,
     events_of,
@@ -39,6 +40,7 @@ class SqliteReading(RelationalReading):
     """
 
     dialect = "sqlite"
+    coalesce = "ifnull"
     page_bytes = PAGE_BYTES
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock) -> None:
@@ -72,13 +74,46 @@ class SqliteReading(RelationalReading):
         """Return the rows of a lineage, the first `most` if not negative. See `RelationalReading.generations`."""
         return self.db.execute(self.sql["lineage"], (cid.bytes, most)).fetchall()
 
-    def page(self, parts: Parts, reverse: bool) -> tuple[builtins.list[StoredEvent], Parts]:
-        """Return the next page with one statement (backwards: of one range). See `RelationalReading.page`."""
+    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page. See `RelationalReading.page`."""
         if not parts:
             return [], []
-        wanted = _first(parts[:1] if reverse else parts, PAGE_ROWS, reverse)
-        events = self._events(wanted, reverse)
+        events = self._events(_first(parts, rows, reverse), reverse)
         return events, rest(parts, events[-1].seq, reverse)
+
+    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+        """Return the next page of the events that fit. See `RelationalReading.choose`."""
+        found: builtins.list[StoredEvent] = []
+        budget = self.page_bytes
+        with closing(self._choose_rows(parts, reverse, choice)) as rows:
+            for row in rows:
+                found += events_of([row], row[0])
+                budget -= len(row[4])
+                if budget <= 0 or len(found) == PAGE_ROWS:
+                    return found, rest(parts, found[-1].seq, reverse)
+        return found, []
+
+    def _choose_rows(self, parts: Parts, reverse: bool, choice: Choice) -> Generator[Any]:
+        kinds = None if choice.kinds is None else self.many(choice.kinds)
+        for number, lo, hi in parts:
+            given = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}
+            given |= {"after": choice.after, "before": choice.before}
+            with closing(self.db.execute(self.sql["chosen_reverse" if reverse else "chosen"], given)) as cursor:
+                yield from cursor
+
+    def read_ids(self, parts: Parts) -> builtins.list[tuple[int, UUID, str]]:
+        """Return seq, id and kind of events. See `RelationalReading.read_ids`."""
+        keys = ((number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts)
+        rows = (row for lo, hi in keys for row in self.run("ids", lo=lo, hi=hi))
+        return [(seq, UUID(bytes=id), kind) for seq, id, kind in rows]
+
+    def many(self, values: Collection[str]) -> str:
+        """Return several texts as one parameter."""
+        return json.dumps(list(values))
+
+    def parameter(self, name: str) -> str:
+        """Return how a statement names a parameter."""
+        return f":{name}"
 
     def census(self) -> Census:
         """Count the events and run SQLite's own check."""
@@ -93,12 +128,18 @@ class SqliteReading(RelationalReading):
 
     def _events(self, parts: Parts, reverse: bool) -> builtins.list[StoredEvent]:
         """Return the events of some ranges until the budget of bytes is used up."""
-        keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts]
-        one = len(keys) == 1
-        name, asked = ("page_reverse" if reverse else "page", keys[0]) if one else ("pages", (json.dumps(keys),))
         first, step = (parts[0][2] - 1, -1) if reverse else (parts[0][1], 1)
-        with closing(self.db.execute(self.sql[name], asked)) as cursor:
-            return events_of(cursor, first, step=step, budget=self.page_bytes)
+        with closing(self._rows(parts, reverse)) as rows:
+            return events_of(rows, first, step=step, budget=self.page_bytes)
+
+    def _rows(self, parts: Parts, reverse: bool) -> sqlite3.Cursor | Generator[Any]:
+        """Return the rows of some ranges. Backwards one statement a range: a single one would sort the payloads."""
+        keys = [(number << SEQ_BITS | lo, number << SEQ_BITS | hi) for number, lo, hi in parts]
+        if len(keys) == 1:
+            return self.db.execute(self.sql["page_reverse" if reverse else "page"], keys[0])
+        if reverse:
+            return (row for key in keys for row in self.db.execute(self.sql["page_reverse"], key))
+        return self.db.execute(self.sql["pages"], (json.dumps(keys),))
 
 
 def _first(parts: Parts, most: int, reverse: bool) -> Parts:

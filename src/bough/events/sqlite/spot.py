@@ -16,7 +16,7 @@ from uuid import UUID
 
 from bough.events.batch import Answered
 from bough.events.record import StoredEvent
-from bough.events.relational.reading import Parts
+from bough.events.relational.reading import PAGE_ROWS, Choice, Parts
 from bough.events.sqlite.connection import connect
 from bough.events.sqlite.reading import SqliteReading
 from bough.types import Clock
@@ -91,11 +91,16 @@ class _SmallReading(SqliteReading):
             raise _TooMuch
         return rows
 
-    def page(self, parts: Parts, reverse: bool) -> tuple[list[StoredEvent], Parts]:
-        """Return all events of the ranges as one page. See `RelationalReading.page`."""
-        if sum(hi - lo for _, lo, hi in parts) > MOST_ROWS:
+    def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[list[StoredEvent], Parts]:
+        """Return a small page, or all events of the ranges as one. See `RelationalReading.page`."""
+        asked = min(sum(hi - lo for _, lo, hi in parts), rows)
+        if asked > MOST_ROWS:
             raise _TooMuch
-        events, left = super().page(parts, reverse)
-        if left:
+        events, left = super().page(parts, reverse, rows)
+        if len(events) < asked:
             raise _TooMuch
         return events, left
+
+    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[list[StoredEvent], Parts]:
+        """Refuse: how many rows it looks at is not known. See `RelationalReading.choose`."""
+        raise _TooMuch

@@ -78,7 +78,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         self.follow(record.id, 0, draft)
-        return record
+        return replace(record, number=number)
 
     def append(self, append: Append) -> int:
         """Take an append and return the new head. Its events and the head wait for `flush`.
@@ -151,7 +151,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
             return self._same_fork(record, at)
         self.insert_events(record.id, number, base, draft)
         self.follow(record.id, base, draft)
-        return record
+        return replace(record, number=number)
 
     def insert(
         self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
@@ -164,6 +164,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         times = (record.deleted, created, None if updated == created else updated)
         status = None if record.status == "idle" else record.status
         words = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
+        words += (record.project, record.imported)
         cursor = self.db.execute(self.sql["insert_conversation"], (*places, *times, status, *words))
         return cursor.lastrowid or 0
 

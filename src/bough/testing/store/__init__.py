@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "said", "tails")
+_PARTS = ("appending", "bundles", "conversations", "deletion", "forks", "leases", "lists", "said", "scans", "tails")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
 from bough.events.store import EventStore  # noqa: E402
@@ -25,6 +25,7 @@ from bough.testing.store.deletion import DeletionContract  # noqa: E402
 from bough.testing.store.forks import ForksContract  # noqa: E402
 from bough.testing.store.leases import LeasesContract  # noqa: E402
 from bough.testing.store.lists import ListsContract  # noqa: E402
+from bough.testing.store.scans import ScansContract  # noqa: E402
 from bough.testing.store.tails import TailsContract  # noqa: E402
 
 __all__ = ["EventStoreContract"]
@@ -39,6 +40,7 @@ class EventStoreContract(
     LeasesContract,
     DeletionContract,
     BundlesContract,
+    ScansContract,
 ):
     """Every rule of `EventStore`."""
 

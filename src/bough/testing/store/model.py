@@ -225,6 +225,12 @@ class ModelEventStore(BaseEventStore):
                 raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
             self._bury(cid)
 
+    async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
+        """Return conversations by number. See `EventStore.scan`."""
+        with self._open():
+            logs = sorted(self._logs.values(), key=lambda log: log.number)
+            return [replace(log.record, number=log.number) for log in logs if log.number > after][:limit]
+
     async def peek(self, cid: UUID) -> ConversationRecord:
         """Return the record, tombstone or not. See `EventStore.peek`."""
         with self._open():

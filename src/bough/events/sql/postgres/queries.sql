@@ -87,7 +87,7 @@ written as (
   from made m, unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[],
                       %(payloads)s::bytea[], %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest)
 )
-select m.base, uuid_send(r.id), uuid_send(p.id), uuid_send(e.id)
+select m.base, uuid_send(r.id), uuid_send(p.id), uuid_send(e.id), m.cid
 from made m
 left join conversation r on r.cid = m.root
 left join conversation p on p.cid = m.parent
@@ -95,9 +95,10 @@ left join event e on e.cid = m.parent and e.seq = m.base - 1;
 
 -- name: insert_conversation
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, changed,
-                          status, owner, title, tags, config, lineage)
+                          status, owner, title, tags, config, lineage, project, imported)
 values (%(id)s, %(parent)s, %(base)s, %(head)s, %(forked_from)s, %(forked_at)s, %(root)s, %(generation)s, %(deleted)s,
-        %(created)s, %(updated)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s, %(config)s, %(lineage)s)
+        %(created)s, %(updated)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s, %(config)s, %(lineage)s,
+        %(project)s, %(imported)s)
 on conflict (id) do nothing
 returning cid;
 
@@ -141,27 +142,40 @@ select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_s
         where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
           and e.seq = coalesce(c.forked_at, c.base) - 1),
        c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage
+       c.config, c.lineage, c.cid, c.project, c.imported
 from conversation c
 left join conversation r on r.cid = coalesce(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = c.forked_from
 where c.id = %(id)s;
 
+-- name: matching
+-- Which records a filter lets through; a part of other statements.
+(%(include_deleted)s or not c.deleted)
+  and (%(statuses)s::text[] is null or coalesce(c.status, 'idle') = any (%(statuses)s::text[]))
+  and {owner}
+  and (%(ids)s::uuid[] is null or c.id = any (%(ids)s::uuid[]))
+  and (%(text)s::text is null or strpos(lower(c.title collate "und-x-icu"), %(text)s) > 0)
+  and (%(agent)s::text is null or c.config::jsonb ->> 'agent' = %(agent)s)
+  and (%(root)s::uuid is null or coalesce(c.root, c.cid) = (select t.cid from conversation t where t.id = %(root)s))
+  and (%(project)s::text is null
+       or %(project)s = (select t.project from conversation t where t.cid = coalesce(c.root, c.cid)))
+  and (%(tags)s::text is null or c.tags::jsonb @> %(tags)s::jsonb)
+  and (%(created_after)s::bigint is null or c.created >= %(created_after)s)
+  and (%(created_before)s::bigint is null or c.created < %(created_before)s)
+  and (%(updated_after)s::bigint is null or coalesce(c.changed, c.created) >= %(updated_after)s)
+  and (%(updated_before)s::bigint is null or coalesce(c.changed, c.created) < %(updated_before)s);
+
+-- name: count
+select count(*) from conversation c where {matching};
+
 -- name: records
--- Records that match, the most recently changed first, from a place on.
+-- Records that match, in an order, from a place on.
 with chosen as materialized (
   select c.* from conversation c
-  where (%(include_deleted)s or not c.deleted)
-    and (%(status)s::text is null or coalesce(c.status, 'idle') = %(status)s)
-    and (%(owner)s::text is null or c.owner = %(owner)s)
-    and (%(text)s::text is null or strpos(lower(c.title collate "und-x-icu"), %(text)s) > 0)
-    and (%(agent)s::text is null or c.config::jsonb ->> 'agent' = %(agent)s)
-    and (%(root)s::uuid is null
-         or coalesce(c.root, c.cid) = (select t.cid from conversation t where t.id = %(root)s))
-    and (%(tags)s::text is null or c.tags::jsonb @> %(tags)s::jsonb)
-    and (%(updated)s::bigint is null or (coalesce(c.changed, c.created), c.cid) < (%(updated)s, %(cid)s::bigint))
-  order by coalesce(c.changed, c.created) desc, c.cid desc
+  where {matching}
+    and (%(place_time)s::bigint is null or ({time}, c.cid) {beyond} (%(place_time)s, %(place_cid)s::bigint))
+  order by {time} {direction}, c.cid {direction}
   limit %(limit)s
 )
 select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
@@ -170,12 +184,27 @@ select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_s
         where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
           and e.seq = coalesce(c.forked_at, c.base) - 1),
        c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid
+       c.config, c.lineage, c.cid, c.project, c.imported
 from chosen c
 left join conversation r on r.cid = coalesce(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = c.forked_from
-order by coalesce(c.changed, c.created) desc, c.cid desc;
+order by {time} {direction}, c.cid {direction};
+
+-- name: scan
+-- Records by number, tombstones too.
+select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
+       coalesce(c.forked_at, c.base),
+       (select uuid_send(e.id) from event e
+        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
+          and e.seq = coalesce(c.forked_at, c.base) - 1),
+       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage, c.cid, c.project, c.imported
+from conversation c
+left join conversation r on r.cid = coalesce(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+where c.cid > %(after)s order by c.cid limit %(limit)s;
 
 -- name: children
 select uuid_send(f.id) from conversation f
@@ -224,17 +253,6 @@ where cid = %(cid)s and seq >= %(lo)s and seq < coalesce(
     order by seq limit %(rows)s) size where before < %(budget)s))
 order by seq limit %(rows)s;
 
--- name: page_reverse
--- The same, newest first, by running totals alone.
-select seq, uuid_send(id), kind, ts, data, digest from event
-where cid = %(cid)s and seq < %(hi)s and seq >= (
-  select min(seq) from (
-    select seq, sum(octet_length(data)) over (order by seq desc rows unbounded preceding) - octet_length(data) as before
-    from event where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s
-    order by seq desc limit %(rows)s) size
-  where before < %(budget)s)
-order by seq desc;
-
 -- name: pages
 -- Events of several ranges, oldest first, as many as fit in the budget (one at least).
 with place as (
@@ -246,6 +264,43 @@ with place as (
 select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
 from place p join event e on e.cid = p.cid and e.seq = p.seq
 where p.before < %(budget)s order by e.seq;
+
+-- name: pages_reverse
+-- The same, newest first.
+with place as (
+  select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq desc rows unbounded preceding) - octet_length(e.data) as before
+  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  order by e.seq desc limit %(rows)s
+)
+select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
+from place p join event e on e.cid = p.cid and e.seq = p.seq
+where p.before < %(budget)s order by e.seq desc;
+
+-- name: chosen
+-- Events of several ranges that a filter lets through, in a direction, as many as fit in the budget (one at least).
+with place as (
+  select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq {direction} rows unbounded preceding) - octet_length(e.data) as before
+  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+   and (%(kinds)s::text[] is null or e.kind = any (%(kinds)s::text[]))
+   and (%(after)s::bigint is null or e.ts >= %(after)s) and (%(before)s::bigint is null or e.ts < %(before)s)
+  order by e.seq {direction} limit %(rows)s
+)
+select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
+from place p join event e on e.cid = p.cid and e.seq = p.seq
+where p.before < %(budget)s order by e.seq {direction};
+
+-- name: ids
+-- Places, ids and kinds of several ranges.
+select e.seq, uuid_send(e.id), e.kind
+from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi order by e.seq;
+
+-- name: every
+-- Events of a kind, whoever owns them, from a place on. The kind is a word of the statement, for its partial index.
+select cid, seq, uuid_send(id), kind, ts, data, digest from event
+where kind = '{kind}' and (cid, seq) > (%(cid)s, %(seq)s) order by cid, seq limit %(limit)s;
 
 -- name: span
 -- Events with their digests.
@@ -353,3 +408,12 @@ select (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 -- name: tell_changed
 -- Say to every process that this transaction wrote something; nothing is said when it did not.
 select pg_notify(%(channel)s, '') where pg_current_xact_id_if_assigned() is not null;
+
+-- name: set_imported
+-- Up to where its own events came from elsewhere.
+update conversation set imported = %(imported)s where cid = %(cid)s;
+
+-- name: size
+-- Bytes of payload of some own events.
+select coalesce(sum(octet_length(data)), 0)::bigint from event
+where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s;

@@ -8,8 +8,8 @@ from conversation where id = ?;
 
 -- name: insert_conversation
 insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted,
-                          created, changed, status, owner, title, tags, config, lineage)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                          created, changed, status, owner, title, tags, config, lineage, project, imported)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_event
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
@@ -46,37 +46,68 @@ select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
          (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
          | (ifnull(c.forked_at, c.base) - 1)),
        c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage
+       c.config, c.lineage, c.cid, c.project, c.imported
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
 where c.id = :id;
 
+-- name: matching
+-- Which records a filter lets through; a part of other statements.
+(:include_deleted or not c.deleted)
+  and (:statuses is null or ifnull(c.status, 'idle') in (select value from json_each(:statuses)))
+  and {owner}
+  and (:ids is null or c.id in (select unhex_text(value) from json_each(:ids)))
+  and (:text is null or instr(lower_text(c.title), :text))
+  and (:agent is null or c.config ->> '$.agent' = :agent)
+  and (:root is null or ifnull(c.root, c.cid) = (select t.cid from conversation t where t.id = :root))
+  and (:project is null
+       or :project = (select t.project from conversation t where t.cid = ifnull(c.root, c.cid)))
+  and (:tags is null or not exists (
+        select 1 from json_each(:tags) w
+        where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)))
+  and (:created_after is null or c.created >= :created_after)
+  and (:created_before is null or c.created < :created_before)
+  and (:updated_after is null or ifnull(c.changed, c.created) >= :updated_after)
+  and (:updated_before is null or ifnull(c.changed, c.created) < :updated_before);
+
+-- name: count
+select count(*) from conversation c where {matching};
+
 -- name: records
--- Records that match, the most recently changed first, from a place on.
+-- Records that match, in an order, from a place on.
+with chosen as materialized (
+  select c.* from conversation c
+  where {matching} and (:place_time is null or ({time}, c.cid) {beyond} (:place_time, :place_cid))
+  order by {time} {direction}, c.cid {direction}
+  limit :limit
+)
 select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
        (select e.id from event e where e.k =
          (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
          | (ifnull(c.forked_at, c.base) - 1)),
        c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid
+       c.config, c.lineage, c.cid, c.project, c.imported
+from chosen c
+left join conversation r on r.cid = ifnull(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
+order by {time} {direction}, c.cid {direction};
+
+-- name: scan
+-- Records by number, tombstones too.
+select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
+       (select e.id from event e where e.k =
+         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
+         | (ifnull(c.forked_at, c.base) - 1)),
+       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
+       c.config, c.lineage, c.cid, c.project, c.imported
 from conversation c
 left join conversation r on r.cid = ifnull(c.root, c.cid)
 left join conversation p on p.cid = c.parent
 left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
-where (:include_deleted or not c.deleted)
-  and (:status is null or ifnull(c.status, 'idle') = :status)
-  and (:owner is null or c.owner = :owner)
-  and (:text is null or instr(lower_text(c.title), :text))
-  and (:agent is null or c.config ->> '$.agent' = :agent)
-  and (:root is null or ifnull(c.root, c.cid) = (select t.cid from conversation t where t.id = :root))
-  and (:tags is null or not exists (
-        select 1 from json_each(:tags) w
-        where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)))
-  and (:updated is null or (ifnull(c.changed, c.created), c.cid) < (:updated, :cid))
-order by ifnull(c.changed, c.created) desc, c.cid desc
-limit :limit;
+where c.cid > :after order by c.cid limit :limit;
 
 -- name: children
 select f.id from conversation f
@@ -115,6 +146,29 @@ select k & 4294967295, id, kind, ts, data, digest from event where k >= ? and k 
 -- Events of several ranges of keys: the join keeps the order of the ranges, so nothing has to be sorted (or held).
 select k & 4294967295, event.id, kind, ts, data, digest
 from json_each(?) part cross join event on k >= part.value ->> 0 and k < part.value ->> 1;
+
+-- name: chosen
+-- Events of one range of keys that a filter lets through, oldest first.
+select k & 4294967295, event.id, kind, ts, data, digest from event
+where k >= :lo and k < :hi and (:kinds is null or kind in (select value from json_each(:kinds)))
+  and (:after is null or ts >= :after) and (:before is null or ts < :before)
+order by k;
+
+-- name: chosen_reverse
+-- The same, newest first.
+select k & 4294967295, event.id, kind, ts, data, digest from event
+where k >= :lo and k < :hi and (:kinds is null or kind in (select value from json_each(:kinds)))
+  and (:after is null or ts >= :after) and (:before is null or ts < :before)
+order by k desc;
+
+-- name: ids
+-- Places, ids and kinds of one range of keys.
+select k & 4294967295, id, kind from event where k >= :lo and k < :hi order by k;
+
+-- name: every
+-- Events of a kind, whoever owns them, from a place on.
+select k >> 32, k & 4294967295, id, kind, ts, data, digest from event
+where k > :cid << 32 | :seq and kind = '{kind}' order by k limit :limit;
 
 -- name: locate
 select k >> 32, k & 4294967295, (select c.id from conversation c where c.cid = k >> 32) from event where id = :id;
@@ -215,3 +269,11 @@ select version from beside where package = :package;
 -- name: set_beside_version
 insert into beside (package, version) values (:package, :version)
 on conflict (package) do update set version = excluded.version;
+
+-- name: set_imported
+-- Up to where its own events came from elsewhere.
+update conversation set imported = :imported where cid = :cid;
+
+-- name: size
+-- Bytes of payload of some own events.
+select ifnull(sum(length(data)), 0) from event where k >= :cid << 32 | :lo and k < :cid << 32 | :hi;

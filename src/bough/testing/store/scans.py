@@ -1,0 +1,189 @@
+"""Reading parts of a log and of the store: kinds, times, ids, orders, counts, numbers; and pruning."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from bough.errors import InvalidInput, NotFound
+from bough.events.model import StateChanged, UserMessage
+from bough.events.record import ConversationFilter, ConversationRecord, Order, StoredEvent
+from bough.events.store import EventStore
+from bough.testing.store.said import NOON, exported, log_of, said
+from bough.types import new_id
+
+
+class ScansContract:
+    """Reading parts of a log and of the store."""
+
+    pytestmark = pytest.mark.anyio
+
+    async def test_a_log_is_read_by_kind_and_time(self, store: EventStore) -> None:
+        """In both directions, over every range of a lineage, from any place on."""
+        tip = (await store.create(events=self._minutes(0, 6))).id
+        for minute in (6, 9):
+            tip = (await store.fork(tip, at=minute - 1, events=self._minutes(minute, 4))).id
+        log = await log_of(store, tip)
+        later, earlier = NOON + timedelta(minutes=3), NOON + timedelta(minutes=8)
+        for reverse in (False, True):
+            for start, stop in ((0, None), (2, 9)):
+                found = [
+                    stored
+                    async for stored in store.read(
+                        tip, start, stop, reverse=reverse, kinds=["UserMessage"], after_ts=later, before_ts=earlier
+                    )
+                ]
+                wanted = [
+                    stored
+                    for stored in log[start:stop]
+                    if stored.kind == "UserMessage" and later <= stored.ts < earlier
+                ]
+                assert found == (wanted[::-1] if reverse else wanted)
+                assert wanted
+        assert [stored async for stored in store.read(tip, kinds=["ToolCalled"])] == []
+        assert [stored async for stored in store.read(tip, after_ts=later)] == [s for s in log if s.ts >= later]
+        with pytest.raises(NotFound):
+            await anext(aiter(store.read(new_id(), kinds=["UserMessage"])))
+
+    async def test_a_log_is_read_backwards_over_its_lineage(self, store: EventStore) -> None:
+        """The same events in the other order, however many generations it has and wherever it begins."""
+        tip = (await store.create(events=said(*range(100)))).id
+        for n in range(40):
+            tip = (await store.fork(tip, events=said(f"fork {n}"))).id
+        log = await log_of(store, tip)
+        for start, stop in ((0, None), (90, 130), (99, 101), (139, None), (5, 5)):
+            found = [stored async for stored in store.read(tip, start, stop, reverse=True)]
+            assert found == log[start:stop][::-1]
+
+    async def test_ids_are_read_without_payloads(self, store: EventStore) -> None:
+        """Places, ids and kinds of a range, over a lineage."""
+        root = await store.create(events=self._minutes(0, 4))
+        fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
+        log = await log_of(store, fork.id)
+        assert await store.read_ids(fork.id, 1, 5) == [(s.seq, s.id, s.kind) for s in log[1:5]]
+        assert await store.read_ids(fork.id, 6, 6) == []
+
+    async def test_every_event_of_a_kind_is_found_once(self, store: EventStore) -> None:
+        """Shared ones once, those of a tombstone too, those that nobody reaches not."""
+        root = await store.create(events=self._minutes(0, 4))
+        fork = await store.fork(root.id, at=3, events=self._minutes(5, 3))
+        wanted = {stored.id for stored in await log_of(store, fork.id) if stored.kind == "UserMessage"}
+        await store.delete(root.id)
+        found: list[StoredEvent] = [stored async for stored in store.every("UserMessage")]
+        assert len(found) == len(wanted)
+        assert {stored.id for stored in found} == wanted
+        with pytest.raises(InvalidInput):
+            await anext(aiter(store.every("x' or '1' = '1")))
+
+    async def test_lists_have_four_orders(self, store: EventStore) -> None:
+        """Each pages without loss or repetition, and counts what it lists."""
+        records = [await store.create(self._record(minute=n)) for n in range(5)]
+        for n in (2, 0):
+            await store.append(records[n].id, said("a"))
+        made = [record.id for record in records]
+        changed = [made[n] for n in (1, 3, 4, 2, 0)]
+        orders: list[tuple[Order, list[UUID]]] = [
+            ("created", made), ("created_desc", made[::-1]), ("updated", changed), ("updated_desc", changed[::-1])
+        ]  # fmt: skip
+        for order, wanted in orders:
+            found: list[UUID] = []
+            page = await store.list(limit=2, order=order)
+            while page.next_cursor:
+                found += [item.id for item in page.items]
+                page = await store.list(cursor=page.next_cursor, limit=2, order=order)
+            assert found + [item.id for item in page.items] == wanted, order
+        assert await store.count() == 5
+        with pytest.raises(InvalidInput):
+            await store.list(order="title")  # pyright: ignore[reportArgumentType]
+
+    async def test_filters_of_time_ids_statuses_project_and_owner(self, store: EventStore) -> None:
+        """Every field that is set must match; forks are in their root's project."""
+        first, second, third = [await store.create(self._record(minute=n, project=f"p{n % 2}")) for n in range(3)]
+        fork = await store.fork(second.id, owner="me")
+        own = await store.create(self._record(minute=9), owner="me")
+        await store.append(third.id, [StateChanged(changes={"status": "running"})])
+        now = datetime.now(UTC)
+
+        async def found(**fields: object) -> set[UUID]:
+            chosen = ConversationFilter(**fields)  # pyright: ignore[reportArgumentType]
+            page = await store.list(chosen)
+            assert await store.count(chosen) == len(page.items)
+            return {record.id for record in page.items}
+
+        assert await found(ids=[first.id, own.id, new_id()]) == {first.id, own.id}
+        assert await found(ids=[]) == set()
+        assert await found(statuses=["running", "error"]) == await found(status="running") == {third.id}
+        assert await found(status="running", statuses=["idle"]) == set()
+        assert await found(project="p1") == {second.id, fork.id}
+        assert await found(owner="me") == {fork.id, own.id}
+        assert await found(created_after=NOON + timedelta(minutes=1), created_before=NOON + timedelta(minutes=9)) == {
+            second.id, third.id
+        }  # fmt: skip
+        assert await found(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
+        assert await found(updated_after=now - timedelta(hours=1)) == {third.id, fork.id}
+
+    async def test_a_scan_goes_by_number(self, store: EventStore) -> None:
+        """Tombstones too, each once, also beside writers."""
+        records = [await store.create(events=said("a")) for _ in range(5)]
+        fork = await store.fork(records[1].id)
+        await store.delete(records[1].id)
+        found: list[ConversationRecord] = []
+        while page := await store.scan(found[-1].number if found else 0, 2):
+            assert len(page) <= 2
+            found += page
+            await store.create()
+            if len(found) > 20:
+                break
+        assert [record.id for record in found[:6]] == [record.id for record in [*records, fork]]
+        assert [record.deleted for record in found[:6]] == [False, True, False, False, False, False]
+        assert len({record.number for record in found}) == len(found)
+
+    async def test_pruning_leaves_what_is_in_use(self, store: EventStore) -> None:
+        """Running, waiting, leased, tagged and changed ones stay, and what a living fork needs."""
+        old = [await store.create(self._record(minute=n)) for n in range(6)]
+        running = StateChanged(changes={"status": "running"})
+        await store.create(self._record(minute=7), events=[running])
+        await store.acquire(old[1].id, "me", 60)
+        await store.append(old[2].id, said("changed"))
+        tagged = await store.create(self._record(minute=8, tags={"a": "b"}))
+        source = await store.create(self._record(minute=9), events=said("shared"))
+        fork = await store.fork(source.id)
+        day, only = timedelta(days=1), ConversationFilter(created_before=NOON + timedelta(hours=1))
+        dry = await store.prune(day, only, keep_tagged=True, dry_run=True)
+        assert await store.count() == 10
+        pruned = await store.prune(day, only, keep_tagged=True)
+        assert pruned == dry
+        assert (pruned.deleted, pruned.bytes > 0) == (5, True)
+        left = {record.id for record in (await store.list()).items}
+        assert {old[1].id, old[2].id, tagged.id, fork.id} < left
+        assert len(left) == 5
+        assert len(await log_of(store, fork.id)) == 1
+        assert (await store.prune(day)).deleted == 1
+        assert (await store.check()).findings == ()
+
+    async def test_owner_and_origin_of_an_import(self, store: EventStore) -> None:
+        """The importer says whose it is; the record says which events came from elsewhere."""
+        record = await store.create(events=said("a", "b"), owner="one")
+        bundle = await exported(store, record.id)
+        await store.delete(record.id)
+        there = await store.import_(io.BytesIO(bundle), owner="two")
+        await store.append(record.id, said("mine"))
+        assert (there.owner, there.imported) == ("two", 2)
+        assert (await store.get(record.id)).imported == 2
+        assert (await store.fork(record.id)).imported is None
+
+    def _minutes(self, first: int, n: int) -> list[UserMessage | StateChanged]:
+        times = [NOON + timedelta(minutes=first + i) for i in range(n)]
+        return [
+            StateChanged(changes={}, ts=ts) if i % 3 == 2 else UserMessage.text(str(ts), ts=ts)
+            for i, ts in enumerate(times)
+        ]
+
+    def _record(
+        self, *, minute: int, project: str | None = None, tags: dict[str, str] | None = None
+    ) -> ConversationRecord:
+        id, at = new_id(), NOON + timedelta(minutes=minute)
+        return ConversationRecord(id=id, root=id, created=at, updated=at, project=project, tags=tags or {})
