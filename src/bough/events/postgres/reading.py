@@ -16,7 +16,7 @@ from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
-    Choice,
+    EventChoice,
     Parts,
     RelationalReading,
     events_of,
@@ -83,7 +83,7 @@ class PostgresReading(RelationalReading):
         events = events_of(found, hi - 1, step=-1) if reverse else events_of(found, lo)
         return events, rest(parts, events[-1].seq, reverse)
 
-    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page of the events that fit. See `RelationalReading.choose`."""
         statement = self.sql["chosen"].format(direction="desc" if reverse else "asc")
         kinds = None if choice.kinds is None else self.many(choice.kinds)

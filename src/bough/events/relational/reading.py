@@ -238,7 +238,7 @@ class RelationalReading(ABC):
         """Return seq, id and kind of the events in some ranges, oldest first."""
 
     @abstractmethod
-    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page of the events that fit, and the parts that are left; an empty page is the end."""
 
     @abstractmethod
@@ -284,7 +284,7 @@ def _time(moment: datetime | None) -> int | None:
     return None if moment is None else microseconds(moment)
 
 
-class Choice(NamedTuple):
+class EventChoice(NamedTuple):
     """Which events of a log to read.
 
     Attributes:

@@ -29,7 +29,7 @@ from bough.events.record import (
     StoredEvent,
     microseconds,
 )
-from bough.events.relational.reading import FIRST_ROWS, PAGE_ROWS, Choice, Parts, RelationalReading
+from bough.events.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
 from bough.events.relational.tables import Followers, run_change
 from bough.events.relational.writing import RelationalWriting
 from bough.types import Clock, JsonObject, new_id
@@ -149,7 +149,9 @@ class RelationalEventStore(BaseEventStore):
             rows = min(rows * 4, PAGE_ROWS)
             events, left = await self._read_log(cid, lambda log, left=left, rows=rows: log.page(left, reverse, rows))
 
-    async def _choose(self, left: Parts, reverse: bool, choice: Choice) -> AsyncIterator[builtins.list[StoredEvent]]:
+    async def _choose(
+        self, left: Parts, reverse: bool, choice: EventChoice
+    ) -> AsyncIterator[builtins.list[StoredEvent]]:
         while left:
             events, left = await self._read(lambda log, left=left: log.choose(left, reverse, choice))
             yield events
@@ -347,8 +349,8 @@ class RelationalEventStore(BaseEventStore):
             raise
 
 
-def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts: datetime | None) -> Choice:
-    return Choice(
+def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts: datetime | None) -> EventChoice:
+    return EventChoice(
         None if kinds is None else tuple(kinds),
         None if after_ts is None else microseconds(after_ts),
         None if before_ts is None else microseconds(before_ts),

@@ -15,7 +15,7 @@ from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,
     PAGE_ROWS,
-    Choice,
+    EventChoice,
     Parts,
     RelationalReading,
     events_of,
@@ -81,7 +81,7 @@ class SqliteReading(RelationalReading):
         events = self._events(_first(parts, rows, reverse), reverse)
         return events, rest(parts, events[-1].seq, reverse)
 
-    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[builtins.list[StoredEvent], Parts]:
+    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page of the events that fit. See `RelationalReading.choose`."""
         found: builtins.list[StoredEvent] = []
         budget = self.page_bytes
@@ -93,7 +93,7 @@ class SqliteReading(RelationalReading):
                     return found, rest(parts, found[-1].seq, reverse)
         return found, []
 
-    def _choose_rows(self, parts: Parts, reverse: bool, choice: Choice) -> Generator[Any]:
+    def _choose_rows(self, parts: Parts, reverse: bool, choice: EventChoice) -> Generator[Any]:
         kinds = None if choice.kinds is None else self.many(choice.kinds)
         for number, lo, hi in parts:
             given = {"lo": number << SEQ_BITS | lo, "hi": number << SEQ_BITS | hi, "kinds": kinds}

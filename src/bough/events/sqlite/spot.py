@@ -16,7 +16,7 @@ from uuid import UUID
 
 from bough.events.batch import Answered
 from bough.events.record import StoredEvent
-from bough.events.relational.reading import PAGE_ROWS, Choice, Parts
+from bough.events.relational.reading import PAGE_ROWS, EventChoice, Parts
 from bough.events.sqlite.connection import connect
 from bough.events.sqlite.reading import SqliteReading
 from bough.types import Clock
@@ -101,6 +101,6 @@ class _SmallReading(SqliteReading):
             raise _TooMuch
         return events, left
 
-    def choose(self, parts: Parts, reverse: bool, choice: Choice) -> tuple[list[StoredEvent], Parts]:
+    def choose(self, parts: Parts, reverse: bool, choice: EventChoice) -> tuple[list[StoredEvent], Parts]:
         """Refuse: how many rows it looks at is not known. See `RelationalReading.choose`."""
         raise _TooMuch
