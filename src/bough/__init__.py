@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bough.agents.agent import get_agent, run_agent
     from bough.agents.retry import RetryPolicy
     from bough.agents.skill_tools import SkillToolset
     from bough.agents.spec import AgentSpec
     from bough.config import Settings
+    from bough.connect.mcp_config import MCPClientConfig
     from bough.conversation import AsyncConversation, Conversation, Delta, RunResult
     from bough.errors import (
         BoughError,
@@ -114,6 +116,7 @@ _HOMES = {
     "LimitExceeded": "bough.errors",
     "LimitReached": "bough.events.model",
     "LocalSandboxCodeExecutor": "bough.execution",
+    "MCPClientConfig": "bough.connect.mcp_config",
     "Malformed": "bough.errors",
     "MessageStored": "bough.events.model",
     "ModelError": "bough.errors",
@@ -155,7 +158,9 @@ _HOMES = {
     "UnsafeLocalCodeExecutor": "bough.execution",
     "Usage": "bough.events.model",
     "UserMessage": "bough.events.model",
+    "get_agent": "bough.agents.agent",
     "open_store": "bough.events",
+    "run_agent": "bough.agents.agent",
 }
 
 __all__ = [
@@ -188,6 +193,7 @@ __all__ = [
     "LimitExceeded",
     "LimitReached",
     "LocalSandboxCodeExecutor",
+    "MCPClientConfig",
     "Malformed",
     "MessageStored",
     "ModelError",
@@ -229,7 +235,9 @@ __all__ = [
     "UnsafeLocalCodeExecutor",
     "Usage",
     "UserMessage",
+    "get_agent",
     "open_store",
+    "run_agent",
 ]
 
 

@@ -25,6 +25,7 @@ from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
 from bough.agents.workspace_tools import workspace_toolset
 from bough.connect.mcp import SkillServers
+from bough.connect.mcp_pool import AgentServers, McpPool
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry
@@ -51,6 +52,7 @@ class Blueprint:
 
     Attributes:
         servers: The MCP servers of its skills; to be closed.
+        pool: Runs the servers of the spec, `own_servers`; closed here where `owns_pool`.
         toolset: Its skills as tools; None without skills.
         instructions: The system prompt, what is always active, the catalogue; recorded once, so that it stays
             byte-identical.
@@ -63,10 +65,18 @@ class Blueprint:
     instructions: str
     servers: SkillServers
     paths: PathSkillIndex
+    pool: McpPool
+    own_servers: AgentServers
+    owns_pool: bool
 
     @classmethod
-    def of(cls, spec: AgentSpec, registry: SkillRegistry) -> Blueprint:
-        """Draw the blueprint. No skills: no catalogue and no skill tools."""
+    def of(cls, spec: AgentSpec, registry: SkillRegistry, *, pool: McpPool | None = None) -> Blueprint:
+        """Draw the blueprint. No skills: no catalogue and no skill tools.
+
+        Args:
+            pool: Runs the spec's MCP servers, and is closed by whoever gave it; None makes one of its own.
+        """
+        used = pool or McpPool()
         servers = SkillServers(registry, active=_active, report=_report)
         toolset = None
         if registry.list_all():
@@ -77,6 +87,9 @@ class Blueprint:
             toolset=toolset,
             servers=servers,
             paths=PathSkillIndex(registry),
+            pool=used,
+            own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
+            owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
         )
 
@@ -93,6 +106,7 @@ class Blueprint:
         """
         own = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
+        toolsets += [self.own_servers] if self.spec.mcp_servers else []
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
@@ -124,8 +138,10 @@ class Blueprint:
         return READ_RESULT not in named and (bool(named) or other)
 
     async def aclose(self) -> None:
-        """Stop the MCP servers of its skills."""
+        """Stop the MCP servers of its skills, and its own where nobody else uses them."""
         await self.servers.aclose()
+        if self.owns_pool:
+            await self.pool.aclose()
 
     def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, Any]:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
@@ -136,6 +152,7 @@ class Blueprint:
             *self._toolsets(),
             *([FunctionToolset(spec.tools)] if spec.tools else []),
             *spec.toolsets,
+            *([self.own_servers] if spec.mcp_servers else []),
             *([] if self.toolset is None else [self.servers]),
         ]
         settings = cast("ModelSettings | None", dict(spec.settings) or None)

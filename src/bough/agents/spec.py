@@ -31,9 +31,12 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
 
+from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
 from bough.agents.output_type import describe_output_type
 from bough.agents.retry import RetryPolicy
 from bough.agents.workspace_tools import WorkspaceAccess
+from bough.config import Settings
+from bough.connect.mcp_config import MCPClientConfig
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 from bough.guard import AllowList, Limits, Policy, allow_list_from_json, limits_from_json, policy_from_json
@@ -115,6 +118,7 @@ class AgentSpec(BaseModel, Generic[T]):
         tools: Functions, and PydanticAI's `Tool`s; `Tool(f, metadata={"idempotent": True})` may simply run again after
             a crash.
         toolsets: PydanticAI's toolsets.
+        mcp_servers: MCP servers whose tools it has; started at the first step, here and not in the sandbox.
         settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
         fallback: Model strings that are tried in this order when the model goes on failing.
         retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
@@ -153,6 +157,7 @@ class AgentSpec(BaseModel, Generic[T]):
     api_key: Annotated[str | Callable[[], str] | None, _AS_IT_IS] = Field(default=None, exclude=True, repr=False)
     tools: Annotated[Sequence[Callable[..., Any] | Tool[Any]], _AS_IT_IS] = ()
     toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
+    mcp_servers: Sequence[MCPClientConfig] = ()
     settings: Annotated[Mapping[str, Any], _AS_IT_IS] = Field(default_factory=dict[str, Any])
     fallback: Sequence[str] = ()
     retry: Annotated[RetryPolicy | None, _AS_IT_IS, BeforeValidator(_retry)] = None
@@ -181,6 +186,66 @@ class AgentSpec(BaseModel, Generic[T]):
         name = agent.name if agent.name and re.match(_NAME, agent.name) else "agent"
         return AgentSpec(name=name[:64], agent=agent, deps=deps)
 
+    @classmethod
+    def from_config(
+        cls,
+        name: str,
+        model_name: str | Unset | None = UNSET,
+        system_prompt_path: Path | str | Unset | None = UNSET,
+        tool_names: Sequence[str] | Unset | None = UNSET,
+        mcp_server_names: Sequence[str] | Unset | None = UNSET,
+        a2a_client_names: Sequence[str] | Unset | None = UNSET,
+        skill_roots: Sequence[Path | str] | Unset | None = UNSET,
+        skill_names: Sequence[str] | Unset | None = UNSET,
+        *,
+        description: str | Unset | None = UNSET,
+        system_prompt: str | Unset | None = UNSET,
+        sub_agent_names: Sequence[str] | Unset | None = UNSET,
+        executor: CodeExecutor | Unset | None = UNSET,
+        limits: Limits | Unset | None = UNSET,
+        config_path: Path | str | None = None,
+        settings: Settings | None = None,
+    ) -> AgentSpec[Any]:
+        """Return the agent `name` of `config.yaml`, with everything that it names.
+
+        Every argument that is given wins over the file, `[]`, `""` and None too. A name that the file does not have is
+        made of the arguments alone, where there are any.
+
+        Args:
+            skill_names: None loads all skills of `skill_roots`.
+            config_path: The file; else `BOUGH_CONFIG`, the first `config.yaml` upwards, that of bough's own folder.
+
+        Raises:
+            InvalidInput: The file has a mistake; `details` says where.
+            NotFound: Something that is named is not there.
+            PermissionDenied: The file names code, and nobody has trusted it.
+            Unavailable: A variable that it needs is not set.
+
+        Source: seed 004, `AgentSpec.from_config`.
+        """
+        path = None if config_path is None else Path(config_path)
+        config = AgentConfig.load(path, settings=settings)
+        given = {
+            "model": model_name,
+            "system_prompt_path": system_prompt_path,
+            "tools": tool_names,
+            "mcp_servers": mcp_server_names,
+            "a2a_clients": a2a_client_names,
+            "skill_roots": skill_roots,
+            "skills": skill_names,
+            "description": description,
+            "system_prompt": system_prompt,
+            "sub_agents": sub_agent_names,
+            "executor": executor,
+            "limits": limits,
+        }
+        return cls._from_fields(config.fields(name, {key: each for key, each in given.items() if each is not UNSET}))
+
+    @classmethod
+    def _from_fields(cls, fields: AgentFields) -> AgentSpec[Any]:
+        below = [cls._from_fields(each) if isinstance(each, AgentFields) else each for each in fields.sub_agents]
+        return cls.model_validate({**fields.values, "sub_agents": below})
+
     @model_validator(mode="before")
     @classmethod
     def _with_model_of_agent(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +256,9 @@ class AgentSpec(BaseModel, Generic[T]):
             return given if given.get("model") is not None else {**given, "model": own.model}
         return given
 
-    @field_validator("tools", "toolsets", "fallback", "skills", "skill_roots", "sub_agents", mode="before")
+    @field_validator(
+        "tools", "toolsets", "mcp_servers", "fallback", "skills", "skill_roots", "sub_agents", mode="before"
+    )
     @classmethod
     def _as_tuple(cls, given: Any) -> Any:
         return tuple(cast("list[Any]", given)) if isinstance(given, list) else given
@@ -219,6 +286,10 @@ class AgentSpec(BaseModel, Generic[T]):
     @field_serializer("toolsets")
     def _toolset_names(self, toolsets: Sequence[AbstractToolset[Any]]) -> list[str]:
         return [toolset.id or type(toolset).__name__ for toolset in toolsets]
+
+    @field_serializer("mcp_servers")
+    def _server_names(self, servers: Sequence[MCPClientConfig]) -> list[str]:
+        return [server.name for server in servers]
 
     @field_serializer("settings")
     def _settings_json(self, settings: Mapping[str, Any]) -> JsonObject:

@@ -23,7 +23,7 @@ KEYS = (
 
 
 def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = ()) -> AgentSpec:
-    """Return the agent of a file, or the default agent; its model settled.
+    """Return the agent of a file, or of config.yaml by name, or the default agent; its model settled.
 
     Skills of `skill_roots` come first. They are recorded with the agent, so that whoever goes on has them, too.
 
@@ -38,7 +38,7 @@ def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, 
     from bough.agents.spec import AgentSpec
 
     if file is not None:
-        spec = load_agent(file, model=settings.model, base_url=settings.base_url)
+        spec = _load_named(file, settings) or load_agent(file, model=settings.model, base_url=settings.base_url)
         return spec.model_copy(update={"skill_roots": (*skill_roots, *spec.skill_roots)})
     name = resolve_model(settings.model, base_url=settings.base_url, env=os.environ).name
     access = "none" if name == "offline" else "run"
@@ -49,6 +49,18 @@ def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, 
         discover_skills=True,
         workspace_access=access,
     )
+
+
+def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
+    """Return the agent of config.yaml that has this name; None where it is a file, or no such name."""
+    from bough.agents.config.agents import UNSET, AgentConfig
+    from bough.agents.spec import AgentSpec
+
+    if name.exists() or name.suffix in (".yaml", ".yml", ".json") or len(name.parts) != 1:
+        return None
+    if str(name) not in AgentConfig.load(settings=settings).names:
+        return None
+    return AgentSpec.from_config(str(name), UNSET if settings.model is None else settings.model, settings=settings)
 
 
 def load_agent(file: Path, *, model: str | None = None, base_url: str | None = None) -> AgentSpec:

@@ -29,6 +29,10 @@ _VERBS: Mapping[str, str] = {
 """Command to its module; the function has the command's name, with `_` after it where Python needs that."""
 
 _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "agents": (
+        "Agents of config.yaml: what there is, what is wrong with it.",
+        dict.fromkeys(("list", "show", "check", "schema"), "agents"),
+    ),
     "conv": (
         "Conversations: what there is, and what to do with it.",
         {

@@ -77,7 +77,8 @@ Secret: TypeAlias = Annotated[
     typer.Option("--secret", metavar="NAME[=VAR]", help="A secret for scripts, from the environment; repeatable."),
 ]
 Agent: TypeAlias = Annotated[
-    Path | None, typer.Option("--agent", metavar="FILE", help="An agent described in YAML or JSON.")
+    Path | None,
+    typer.Option("--agent", metavar="FILE|NAME", help="An agent: a YAML or JSON file, or a name of config.yaml."),
 ]
 Skill: TypeAlias = Annotated[
     str | None, typer.Option("--skill", metavar="NAME", help="Use this skill, as /NAME in the prompt does.")

@@ -27,7 +27,7 @@ START_SECONDS = 30.0
 CALL_SECONDS = 300.0
 """How long one call of a tool may take."""
 
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
+PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
 """What a server sees of the environment besides what its configuration gives it: never a key."""
 
 Named = Callable[[Any], Mapping[str, str]]
@@ -130,7 +130,7 @@ def _transport(server: McpServer, env: Mapping[str, str]) -> Any:
 
     match server.transport:
         case "stdio":
-            passed = {name: env[name] for name in _PASSED_ON if name in env}
+            passed = {name: env[name] for name in PASSED_ON if name in env}
             return StdioTransport(
                 command=server.command,
                 args=list(server.args),

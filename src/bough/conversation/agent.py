@@ -105,7 +105,7 @@ def recorded_spec(state: State) -> AgentSpec:
     recorded = {key: value for key, value in state.agent.items() if value is not None}
     if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
-    for key in ("tools", "toolsets", "skills", "executor", "agent", "sub_agents", "output_type"):
+    for key in ("tools", "toolsets", "mcp_servers", "skills", "executor", "agent", "sub_agents", "output_type"):
         if recorded.pop(key, None):
             raise InvalidInput(
                 f"the agent of this conversation has {key} of its own, which its record only names",

@@ -103,10 +103,11 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust the code that this project's skills carry, and its hooks.
+    """Trust the code that this project's skills carry, its hooks, and what its config.yaml names.
 
     As it is now: any change asks again.
     """
+    from bough.agents.config.code import project_configs
     from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
     from bough.skills.trust.trust import code_skills
@@ -116,6 +117,7 @@ def trust(
     if revoke:
         return _revoked(trusted.revoke(folder))
     hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
+    hooks |= project_configs(folder)
     found = sorted([*code_skills(folder), *hooks])
     if found and not dry_run:
         _ask(found, yes=yes, json=json)

@@ -1,0 +1,127 @@
+"""A plain PydanticAI agent with a configured model, and its run node by node: fixed and dynamic sub-agents.
+
+Source: seed 004 (`get_agent`, `run_agent`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import httpx
+from pydantic_ai import Agent, CallToolsNode, ModelRequestNode, RunContext, UserPromptNode
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRun
+from pydantic_ai.usage import UsageLimits
+from pydantic_graph import End
+
+from bough.agents.config.agents import AgentConfig
+from bough.agents.models.resolve import resolve_model
+from bough.agents.usage import CallableUsage
+from bough.config import Settings
+from bough.errors import NotFound
+
+AgentNode: TypeAlias = UserPromptNode[Any, Any] | ModelRequestNode[Any, Any] | CallToolsNode[Any, Any] | End[Any]
+"""One step of a run: the prompt, a request to the model, its tool calls, the end."""
+
+_log = logging.getLogger("bough.run")
+
+
+def get_agent(
+    model: Model | str | None = None,
+    *,
+    config_name: str = "default",
+    config_path: Path | str | None = None,
+    model_settings: Mapping[str, Any] | None = None,
+    http_client: httpx.AsyncClient | None = None,
+    **kwargs: Any,
+) -> Agent[Any, Any]:
+    """Return a PydanticAI agent; `kwargs` are those of `pydantic_ai.Agent`.
+
+    Args:
+        model: A model or a model string; None takes the entry `config_name` of `models` in `config.yaml`, then the
+            settings' model, then the offline one.
+        config_path: The configuration; found as `AgentSpec.from_config` finds it.
+        model_settings: Above those of the entry.
+        http_client: Used by the model's provider, where it was given by name.
+
+    Raises:
+        InvalidInput: The configuration or the model's name is wrong.
+        NotFound: `config_name` is given and is not there.
+        Unavailable: The model's key, package or variable is missing.
+    """
+    settings: dict[str, Any] = {}
+    if not isinstance(model, Model):
+        fields = _model_fields(model, config_name, config_path)
+        settings = dict(fields.get("settings", {}))
+        model = _make_model(fields, http_client)
+    settings |= dict(model_settings or {})
+    return Agent(model, model_settings=cast(Any, settings or None), **kwargs)
+
+
+async def run_agent(
+    agent: AbstractAgent[Any, Any],
+    prompt: str | Sequence[Any] | None,
+    message_history: Sequence[ModelMessage] | None = None,
+    usage_limits: UsageLimits | None = None,
+    verbose: bool = False,
+    catch_exceptions: bool = False,
+    ctx: RunContext[Any] | None = None,
+) -> tuple[AgentRun[Any, Any] | None, list[AgentNode]]:
+    """Run an agent and return its run with every node; `run.result.usage` and `run.result.usage()` are the same.
+
+    Args:
+        verbose: Log each node to `bough.run`.
+        catch_exceptions: Log what goes wrong and return no run, with the nodes so far.
+        ctx: Of the tool that runs the agent: its deps become the agent's.
+    """
+    nodes: list[AgentNode] = []
+    try:
+        async with agent.iter(
+            prompt,
+            message_history=message_history,
+            usage_limits=usage_limits,
+            usage=CallableUsage(),
+            deps=None if ctx is None else ctx.deps,
+        ) as run:
+            async for node in run:
+                nodes.append(cast(AgentNode, node))
+                if verbose:
+                    _log.info("%s", node)
+            return run, nodes
+    except Exception:
+        if not catch_exceptions:
+            raise
+        _log.exception("an agent failed")
+        return None, nodes
+
+
+def _model_fields(name: str | None, config_name: str, config_path: Path | str | None) -> dict[str, Any]:
+    config = AgentConfig.load(None if config_path is None else Path(config_path))
+    if name is not None or config_name in config.config.models:
+        return config.model_fields(name or config_name)
+    if config_name != "default":
+        raise NotFound(
+            f"no model is called {config_name!r}", hint=f"there are: {', '.join(config.config.models) or 'none'}"
+        )
+    settings = Settings.load()
+    return {"model": settings.model, "base_url": settings.base_url}
+
+
+def _make_model(fields: Mapping[str, Any], http_client: httpx.AsyncClient | None) -> Model:
+    named = fields.get("model")
+    if isinstance(named, Model):
+        return cast("Model[Any]", named)
+    if http_client is None or named is None or named == "offline":
+        key, address = fields.get("api_key"), fields.get("base_url")
+        return resolve_model(named, base_url=address, env=os.environ, api_key=key).model
+    from pydantic_ai.models import infer_model
+    from pydantic_ai.providers import infer_provider_class
+
+    given = {key: fields[key] for key in ("api_key", "base_url") if fields.get(key)}
+    return infer_model(named, lambda kind: cast(Any, infer_provider_class(kind))(http_client=http_client, **given))

@@ -1,0 +1,1 @@
+"""`config.yaml`: agents, models, servers and secrets by name."""

@@ -1,0 +1,274 @@
+"""From an agent entry of a configuration to the fields of its `AgentSpec`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+
+from bough.agents.config.check import find_mistakes, near, validate
+from bough.agents.config.code import CodeGate, call_factory, list_modules
+from bough.agents.config.file import ConfigFile, Key, find_config, read_config
+from bough.agents.config.models import read_model
+from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
+from bough.agents.config.servers import make_server
+from bough.config import Settings
+from bough.errors import BoughError, InvalidInput, NotFound, NotSupported
+from bough.guard import AllowList, Policy, limits_from_json, policy_from_json, policy_named
+from bough.skills import Skill, SkillRegistry
+
+
+class Unset(Enum):
+    """The value of a parameter that was not given."""
+
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+UNSET: Final = Unset.UNSET
+"""Takes the file's value; anything else, `[]`, `""` and None too, wins over it."""
+
+SubAgent: TypeAlias = "AgentFields | Any"
+
+
+@dataclass(frozen=True)
+class AgentFields:
+    """What an `AgentSpec` is made of.
+
+    Attributes:
+        values: Its fields, but for the sub-agents.
+        sub_agents: Theirs, or specs that code made.
+    """
+
+    values: dict[str, Any]
+    sub_agents: tuple[SubAgent, ...] = ()
+
+
+class AgentConfig:
+    """A configuration, checked whole, from which agents are made by name."""
+
+    def __init__(self, file: ConfigFile, *, home: Path, env: Mapping[str, str], is_named: bool = False) -> None:
+        self.file = file
+        self.config: Config = validate(file)
+        self._gate = CodeGate(home, list_modules(file.data), is_named=is_named)
+        self._env = env
+
+    @classmethod
+    def load(
+        cls, path: Path | None = None, *, settings: Settings | None = None, cwd: Path | None = None
+    ) -> AgentConfig:
+        """Read and check the configuration; without a file it is empty.
+
+        Raises:
+            InvalidInput: It has a mistake.
+        """
+        settings = settings or Settings.load()
+        files = find_config(path, home=settings.home, cwd=cwd or Path.cwd(), env=os.environ)
+        is_named = path is not None or bool(os.environ.get("BOUGH_CONFIG"))
+        return cls(read_config(files), home=settings.home, env=os.environ, is_named=is_named)
+
+    @property
+    def names(self) -> list[str]:
+        """The agents there are, in the order of the file."""
+        return list(self.config.agents)
+
+    def entry(self, name: str) -> AgentEntry:
+        """Return an agent's entry.
+
+        Raises:
+            NotFound: There is none; `details` has `known` and `nearest`.
+        """
+        if name not in self.config.agents:
+            found = near(name, self.names)
+            raise NotFound(
+                f"no agent is called {name!r}" + (f"; did you mean {found!r}?" if found else ""),
+                hint=f"there are: {', '.join(self.names) or 'none'} ({self.file.path or 'no config.yaml'})",
+                details={"known": self.names, "nearest": found},
+            )
+        return self.config.agents[name]
+
+    def fields(self, name: str, overrides: Mapping[str, Any] | None = None) -> AgentFields:
+        """Return what the agent `name` is made of, its sub-agents included.
+
+        Args:
+            overrides: Values by the keys of the file that win over it; a name without an entry is then made of them.
+
+        Raises:
+            NotFound: A name that is given is not there.
+            InvalidInput: Code or a skill cannot be loaded, or the agent stands below itself.
+            PermissionDenied: It names code, and nobody has trusted the file.
+            Unavailable: A variable that it needs is not set.
+            NotSupported: It has A2A clients.
+        """
+        entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
+        given = _normalize(overrides or {})
+        return self._fields(name, entry.model_copy(update=given), given)
+
+    def _fields(self, name: str, entry: AgentEntry, given: Mapping[str, Any]) -> AgentFields:
+        key: Key = ("agents", name)
+        if entry.a2a_clients:
+            place = self.file.place((*key, "a2a_clients"))
+            raise NotSupported(
+                f"{place}: agents.{name}.a2a_clients: remote agents cannot be called yet", hint="leave them out"
+            )
+        values: dict[str, Any] = {"name": name, "description": entry.description}
+        values |= self.model_fields(entry.model)
+        values |= self._prompt(entry, key, given)
+        values |= self._skills(entry, key, given)
+        values |= {
+            "tools": tuple(
+                tool for place, each in enumerate(entry.tools) for tool in self._tools(each, (*key, "tools", place))
+            ),
+            "mcp_servers": tuple(self._server(each) for each in entry.mcp_servers),
+            "workspace_access": entry.workspace_access,
+            "workspace": entry.workspace,
+            "queue": entry.queue,
+            "ask": entry.ask,
+            "fallback": tuple(entry.fallback),
+            "confirmation_policy": _policy(entry.confirmation_policy),
+            "allow_list": None if entry.allow_list is None else AllowList.of(*entry.allow_list),
+            "limits": _limits(entry.limits),
+        }
+        if entry.settings:
+            values["settings"] = {**values.get("settings", {}), **entry.settings}
+        values |= {field: given[field] for field in ("executor",) if field in given}
+        below = [self._sub_agent(each, (*key, "sub_agents", place)) for place, each in enumerate(entry.sub_agents)]
+        return AgentFields(values, tuple(below))
+
+    def model_fields(self, name: str | None) -> dict[str, Any]:
+        """Return the fields `model`, `base_url`, `api_key`, `settings` of a spec that uses the model `name`.
+
+        Raises:
+            NotFound: There is no such model.
+            PermissionDenied: It reads the environment or names an address, and nobody has trusted the file.
+            Unavailable: A variable that it needs is not set.
+        """
+        if name is not None and name not in self.config.models and ":" not in name and name != "offline":
+            raise NotFound(
+                f"no model is called {name!r}",
+                hint=f"there are: {', '.join(self.config.models) or 'none'}",
+                details={"known": list(self.config.models), "nearest": near(name, list(self.config.models))},
+            )
+        return read_model(name, self.config, self.file, gate=self._gate, env=self._env)
+
+    def _prompt(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
+        if entry.system_prompt_path is not None:
+            field = (*key, "system_prompt_path")
+            base = Path() if given.get("system_prompt_path") else self.file.place(field).file.parent
+            return {"system_prompt_path": base / entry.system_prompt_path}
+        return {} if entry.system_prompt is None else {"system_prompt": entry.system_prompt}
+
+    def _skills(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
+        base = Path() if "skill_roots" in given else self.file.place((*key, "skill_roots")).file.parent
+        roots = tuple(base / root for root in entry.skill_roots)
+        if entry.skills is None:
+            return {"skill_roots": roots}
+        registry = SkillRegistry()
+        registry.discover(list(roots))
+        return {"skills": tuple(self._skill(registry, name, key) for name in entry.skills)}
+
+    def _skill(self, registry: SkillRegistry, name: str, key: Key) -> Skill:
+        if name not in registry:
+            known = [skill.name for skill in registry.list_all()]
+            raise InvalidInput(
+                f"{self.file.place((*key, 'skills'))}: no skill is called {name!r} in the agent's skill_roots",
+                hint=f"there are: {', '.join(known[:20]) or 'none'}",
+                details={"known": known, "nearest": near(name, known)},
+            )
+        return registry.get(name)
+
+    def _tools(self, name: str, key: Key) -> Sequence[Any]:
+        place = self.file.place(key)
+        self._gate.require(place, f"the code {name!r}")
+        made = call_factory(name, place)
+        return cast("Sequence[Any]", made) if isinstance(made, list | tuple) else (made,)
+
+    def _server(self, name: str) -> Any:
+        if name not in self.config.mcp_servers:
+            known = list(self.config.mcp_servers)
+            raise NotFound(
+                f"no MCP server is called {name!r}",
+                hint=f"there are: {', '.join(known) or 'none'}",
+                details={"known": known, "nearest": near(name, known)},
+            )
+        return make_server(name, self.config.mcp_servers[name], self.file, gate=self._gate, env=self._env)
+
+    def _sub_agent(self, name: str, key: Key) -> SubAgent:
+        if name in self.config.agents:
+            return self.fields(name)
+        if ":" not in name:
+            self.entry(name)  # which says that it is not there
+        place = self.file.place(key)
+        self._gate.require(place, f"the code {name!r}")
+        return call_factory(name, place)
+
+
+_LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_agents"})
+
+
+def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides with None as the empty list or text it means; a prompt drops the file's other one."""
+    given: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if value is None and key in _LISTS:
+            given[key] = []
+        elif value is None and key == "description":
+            given[key] = ""
+        else:
+            given[key] = value
+    if "system_prompt" in given:
+        given.setdefault("system_prompt_path", None)
+    elif "system_prompt_path" in given:
+        given["system_prompt"] = None
+    return given
+
+
+def _policy(entry: str | PolicyEntry | None) -> Policy | None:
+    match entry:
+        case None:
+            return None
+        case str():
+            return policy_named(entry)
+        case PolicyEntry():
+            return policy_from_json(entry.model_dump(exclude_none=True))
+
+
+def _limits(entry: Any) -> Any:
+    if not isinstance(entry, LimitsEntry):
+        return entry
+    return limits_from_json(entry.model_dump(exclude_unset=True))
+
+
+def find_faults(path: Path | None, *, settings: Settings, only: str | None = None) -> list[BoughError]:
+    """Return every mistake of the configuration, then what its agents need and is not there. Starts no server.
+
+    Args:
+        only: One agent; None: all.
+
+    Raises:
+        NotFound: There is no agent `only`.
+    """
+    files = find_config(path, home=settings.home, cwd=Path.cwd(), env=os.environ)
+    try:
+        file = read_config(files)
+    except InvalidInput as error:
+        return [error]
+    mistakes = find_mistakes(file)[1]
+    if mistakes:
+        return [*mistakes]
+    config = AgentConfig(file, home=settings.home, env=os.environ, is_named=path is not None)
+    faults: list[BoughError] = []
+    for name in config.names if only is None else [only]:
+        try:
+            config.fields(name)
+        except NotFound:
+            if only is not None:
+                raise
+        except BoughError as error:
+            faults.append(error)
+    return faults

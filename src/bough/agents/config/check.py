@@ -1,0 +1,180 @@
+"""Every mistake of a configuration, each with its line and the nearest name that would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import Any, cast
+
+from pydantic import BaseModel, ValidationError
+
+from bough.agents.config.file import ConfigFile, Key
+from bough.agents.config.schema import Config
+from bough.errors import InvalidInput
+
+
+def validate(file: ConfigFile) -> Config:
+    """Return the configuration, checked whole.
+
+    Raises:
+        InvalidInput: The first mistake; `details` has `file`, `line`, `key`, `nearest`, and `more`, the others.
+    """
+    config, mistakes = find_mistakes(file)
+    if mistakes or config is None:
+        first, *rest = mistakes
+        first.details["more"] = [mistake.message for mistake in rest]
+        raise first
+    return config
+
+
+def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
+    """Return the configuration and all its mistakes, in the order of their lines. O(size)."""
+    try:
+        config = Config.model_validate(file.data)
+    except ValidationError as error:
+        found = {key: mistake for key, mistake in (_explain(file, each) for each in error.errors())}
+        mistakes, config = list(found.values()), None
+    else:
+        mistakes = list(_references(file, config))
+    mistakes.sort(key=lambda mistake: (mistake.details["file"], mistake.details["line"]))
+    return config, mistakes
+
+
+def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
+    """Return one mistake with its line."""
+    place = file.place(key)
+    path = _path(key)
+    said = f"{place}: {path}: {text}" if path else f"{place}: {text}"
+    return InvalidInput(
+        f"{said}; did you mean {nearest!r}?" if nearest else said,
+        hint=hint or "correct that line",
+        details={"file": str(place.file), "line": place.line, "key": path, "nearest": nearest},
+    )
+
+
+def near(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that `name` may have meant."""
+    found = get_close_matches(name, known, 1)
+    return found[0] if found else None
+
+
+def _path(key: Key) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
+
+
+def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
+    key, data = _real_key(file, tuple(error["loc"]))
+    if error["type"] == "extra_forbidden":
+        known = _list_keys(key[:-1])
+        return key, mistake(
+            file, key, "there is no such key", nearest=near(str(key[-1]), known), hint=f"keys: {', '.join(known)}"
+        )
+    if "[key]" in error["loc"]:
+        return key, mistake(file, key, "a name has 1 to 64 letters, digits, `_`, `-` and `.`")
+    return key, mistake(file, key, f"{error['msg']}, not {str(data)[:80]!r}")
+
+
+def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
+    """Return the part of pydantic's path that is in the file (it names union members, too), and what stands there."""
+    key: list[str | int] = []
+    data: Any = file.data
+    for part in loc:
+        mapping, items = isinstance(data, dict), isinstance(data, list) and isinstance(part, int)
+        if (mapping and part in cast("dict[Any, Any]", data)) or (items and int(part) < len(cast("list[Any]", data))):
+            data = cast("Any", data)[part]
+            key.append(part)
+    return tuple(key), cast("Any", data)
+
+
+def _list_keys(key: Key) -> list[str]:
+    """Return the keys that may stand at a place of the schema."""
+    model: Any = Config
+    for part in key:
+        if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
+            model = model.model_fields[str(part)].annotation
+        else:
+            model = _value_type(model)
+    model = next((each for each in _members(model) if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    return [] if model is None else list(model.model_fields)
+
+
+def _value_type(annotation: Any) -> Any:
+    return next((getattr(each, "__args__", (None, None))[-1] for each in _members(annotation)), None)
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    origin = getattr(annotation, "__origin__", None)
+    if origin in (dict, list):
+        return (annotation,)
+    return getattr(annotation, "__args__", (annotation,))
+
+
+def _references(file: ConfigFile, config: Config) -> Iterator[InvalidInput]:
+    for name, model in config.models.items():
+        yield from _check_model(file, name, model)
+    for name, server in config.mcp_servers.items():
+        if (server.url is None) == (server.command is None):
+            yield mistake(file, ("mcp_servers", name), "needs exactly one of url and command")
+    for name, secret in config.secrets.items():
+        if (secret.env is None) == (secret.file is None):
+            yield mistake(file, ("secrets", name), "needs exactly one of env and file")
+    for name in config.agents:
+        yield from _check_agent(file, config, name)
+
+
+def _check_model(file: ConfigFile, name: str, model: Any) -> Iterator[InvalidInput]:
+    if isinstance(model, str):
+        return
+    if (model.model is None) == (model.model_family is None):
+        yield mistake(file, ("models", name), "needs exactly one of model and model_family")
+    elif model.model_family is not None and not model.model_name:
+        yield mistake(file, ("models", name), "model_family needs model_name")
+    elif model.model_family == "azure" and not model.endpoint:
+        yield mistake(file, ("models", name), "azure needs endpoint")
+
+
+def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
+    agent, key = config.agents[name], ("agents", name)
+    if agent.system_prompt is not None and agent.system_prompt_path is not None:
+        yield mistake(file, (*key, "system_prompt_path"), "give system_prompt or system_prompt_path, not both")
+    if agent.model is not None and agent.model not in config.models and not is_model_string(agent.model):
+        known = list(config.models)
+        yield mistake(file, (*key, "model"), f"no model is called {agent.model!r}", nearest=near(agent.model, known))
+    named = (
+        ("mcp_servers", "server", agent.mcp_servers, list(config.mcp_servers)),
+        ("a2a_clients", "A2A client", agent.a2a_clients, list(config.a2a.clients)),
+        ("sub_agents", "agent", agent.sub_agents, list(config.agents)),
+    )
+    for field, what, names, known in named:
+        for place, each in enumerate(names):
+            if each not in known and not (field == "sub_agents" and ":" in each):
+                yield mistake(file, (*key, field, place), f"no {what} is called {each!r}", nearest=near(each, known))
+    for place, each in enumerate(agent.tools):
+        if not _is_factory(each):
+            yield mistake(file, (*key, "tools", place), f"{each!r} is not module:factory")
+    yield from _check_circle(file, config, name)
+
+
+def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
+    """Find the way from an agent back to itself, breadth first."""
+    ways: list[list[str]] = [[name]]
+    seen: set[str] = set()
+    for way in ways:
+        for below in config.agents[way[-1]].sub_agents:
+            if below == name:
+                text = f"the agent stands below itself: {' > '.join([*way, name])}"
+                yield mistake(file, ("agents", name, "sub_agents"), text)
+                return
+            if below in config.agents and below not in seen:
+                seen.add(below)
+                ways.append([*way, below])
+
+
+def is_model_string(name: str) -> bool:
+    """Whether a name means a model without a `models` entry."""
+    return name == "offline" or ":" in name
+
+
+def _is_factory(name: str) -> bool:
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))

@@ -1,0 +1,229 @@
+"""Reading `config.yaml`: which file, what it extends, and on which line everything stands.
+
+Source: seed 004 (`AgentSpec.from_config`, config.yaml).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import yaml
+
+from bough.errors import InvalidInput, Unavailable
+from bough.types import Json, JsonObject
+
+NAME = "config.yaml"
+MAX_FILES = 32
+"""How many files one configuration may be made of."""
+
+_MAX_BYTES = 4 << 20
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
+
+Key: TypeAlias = tuple[str | int, ...]
+"""Where a value stands: the keys and list places on the way to it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass
+class ConfigFile:
+    """A configuration with everything it extends.
+
+    Attributes:
+        path: The file that was asked for; None where there is none.
+        data: What it says.
+        places: Where each value stands.
+    """
+
+    path: Path | None
+    data: JsonObject = field(default_factory=dict[str, Any])
+    places: dict[Key, Place] = field(default_factory=dict[Key, Place])
+
+    def place(self, key: Key) -> Place:
+        """Return where a value stands; of one that is missing, where what should hold it stands."""
+        while key and key not in self.places:
+            key = key[:-1]
+        return self.places.get(key, Place(self.path or Path(NAME), 1))
+
+    def merge(self, other: ConfigFile) -> None:
+        """Put `other` over this one: mappings are merged, lists and scalars replaced."""
+        self._merge(self.data, other.data, other, ())
+
+    def _merge(self, below: JsonObject, above: JsonObject, other: ConfigFile, key: Key) -> None:
+        for name, value in above.items():
+            at = (*key, name)
+            if isinstance(value, dict) and isinstance(below.get(name), dict):
+                self.places[at] = other.place(at)
+                self._merge(below[name], cast(JsonObject, value), other, at)
+                continue
+            below[name] = value
+            self.places = {k: place for k, place in self.places.items() if k[: len(at)] != at}
+            self.places |= {k: place for k, place in other.places.items() if k[: len(at)] == at}
+
+
+def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, str]) -> list[Path]:
+    """Return the files to read, the base first; none where there is no configuration.
+
+    The given file, else `BOUGH_CONFIG`, else the first `config.yaml` upwards from `cwd`, above that of the home folder.
+    """
+    named = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
+    if named is not None:
+        return [named.expanduser().absolute()]
+    base = home / NAME
+    folders = (cwd.absolute(), *cwd.absolute().parents)
+    project = next((folder / NAME for folder in folders if (folder / NAME).is_file()), None)
+    return [file for file in (base, project) if file is not None and file.is_file() and (file != base or file is base)]
+
+
+def read_config(files: Sequence[Path]) -> ConfigFile:
+    """Return what the files say, each above the one before it, with all that they extend.
+
+    Raises:
+        InvalidInput: One cannot be read, is no YAML mapping, has a key twice, or extends itself.
+    """
+    config = ConfigFile(files[-1] if files else None)
+    for file in dict.fromkeys(files):
+        config.merge(_read(file, ()))
+    return config
+
+
+def _read(file: Path, above: tuple[Path, ...]) -> ConfigFile:
+    file = Path(os.path.realpath(file))
+    if file in above:
+        names = " > ".join(str(each) for each in (*above, file))
+        raise InvalidInput(f"{file} extends itself: {names}", hint="take one of them out of `extends`")
+    if len(above) >= MAX_FILES:
+        raise InvalidInput(f"{file}: more than {MAX_FILES} files extend one another", hint="extend fewer files")
+    own = _parse(file)
+    extended: Json = own.data.pop("extends", None)
+    names: Json = [] if extended is None else extended
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[Json], names)):
+        raise _wrong(own, ("extends",), "extends must be a path or a list of paths")
+    config = ConfigFile(file)
+    for name in cast(list[str], names):
+        config.merge(_read(file.parent / name, (*above, file)))
+    config.merge(own)
+    return config
+
+
+def _parse(file: Path) -> ConfigFile:
+    try:
+        with file.open("rb") as handle:
+            raw = handle.read(_MAX_BYTES + 1)
+        text = raw.decode()
+    except FileNotFoundError:
+        raise InvalidInput(f"there is no configuration {file}", hint="check the path") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}", hint="check the file and its permissions") from error
+    if len(raw) > _MAX_BYTES:
+        raise InvalidInput(f"{file} has more than {_MAX_BYTES >> 20} MiB", hint="a configuration is small")
+    config = ConfigFile(file)
+    try:
+        node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
+        data = None if node is None else _Reader(config).value(node, (), 0)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidInput(f"{file}:{line}: not valid YAML: {error.problem}", hint="correct that line") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InvalidInput(f"{file} is not valid YAML: {error}", hint="correct the file") from error
+    if not isinstance(data, dict | None):
+        raise InvalidInput(f"{file}:1: must hold `key: value` lines", hint="for example `agents:`")
+    config.data = cast("JsonObject | None", data) or {}
+    return config
+
+
+class _Reader:
+    """Turns YAML nodes into values and notes where each stands."""
+
+    def __init__(self, config: ConfigFile) -> None:
+        self._config = config
+        self._scalars = yaml.SafeLoader("")
+        self._count = 0
+
+    def value(self, node: yaml.Node, key: Key, depth: int) -> Json:
+        self._count += 1
+        line = node.start_mark.line + 1
+        if depth > 20 or self._count > 100_000:  # aliases repeat: a small file can stand for billions of values
+            raise InvalidInput(f"{self._config.path}:{line}: nested too deeply, or too large", hint="simplify it")
+        self._config.places[key] = Place(cast(Path, self._config.path), line)
+        match node:
+            case yaml.MappingNode():
+                return self._mapping(node, key, depth)
+            case yaml.SequenceNode():
+                return [self.value(each, (*key, i), depth + 1) for i, each in enumerate(node.value)]
+            case _:
+                return cast(Json, self._scalars.construct_object(node))  # pyright: ignore[reportUnknownMemberType]
+
+    def _mapping(self, node: yaml.MappingNode, key: Key, depth: int) -> JsonObject:
+        data: JsonObject = {}
+        for name_node, value_node in node.value:
+            if not isinstance(name_node, yaml.ScalarNode):
+                raise InvalidInput(f"{self._config.path}:{name_node.start_mark.line + 1}: a key must be text")
+            name = str(name_node.value)
+            if name in data:
+                line = name_node.start_mark.line + 1
+                raise InvalidInput(f"{self._config.path}:{line}: {name!r} stands here twice", hint="keep one of them")
+            data[name] = self.value(value_node, (*key, name), depth + 1)
+            self._config.places[(*key, name)] = Place(cast(Path, self._config.path), name_node.start_mark.line + 1)
+        return data
+
+
+def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
+    """Return the value with `${VAR}` and `${VAR:-default}` filled in, in every text in it; `$$` is a dollar.
+
+    Raises:
+        Unavailable: A variable is not set and has no default.
+    """
+    match value:
+        case str():
+            return _VARIABLE.sub(lambda found: _variable(found, env, where), value)
+        case dict():
+            data = cast(JsonObject, value)
+            return {key: expand(each, env=env, where=f"{where}.{key}") for key, each in data.items()}
+        case list():
+            return [expand(each, env=env, where=where) for each in cast(list[Json], value)]
+        case _:
+            return value
+
+
+def has_variables(value: Json) -> bool:
+    """Whether a text in the value reads the environment."""
+    match value:
+        case str():
+            return any(found[1] for found in _VARIABLE.finditer(value))
+        case dict():
+            return any(has_variables(each) for each in cast(JsonObject, value).values())
+        case list():
+            return any(has_variables(each) for each in cast(list[Json], value))
+        case _:
+            return False
+
+
+def _variable(found: re.Match[str], env: Mapping[str, str], where: str) -> str:
+    name, default = found[1], found[2]
+    if name is None:
+        return "$"
+    value = env.get(name) or default
+    if value is None:
+        raise Unavailable(f"{where} needs the environment variable {name}, which is not set", hint=f"export {name}=…")
+    return value
+
+
+def _wrong(config: ConfigFile, key: Key, text: str) -> InvalidInput:
+    return InvalidInput(f"{config.place(key)}: {text}", hint="correct that line")

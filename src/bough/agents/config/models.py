@@ -1,0 +1,75 @@
+"""From a model entry of a configuration to what an `AgentSpec` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bough.agents.config.check import is_model_string
+from bough.agents.config.code import CodeGate
+from bough.agents.config.file import ConfigFile, expand, has_variables
+from bough.agents.config.schema import Config, ModelEntry
+
+_OLLAMA = "http://127.0.0.1:11434/v1"
+
+
+def read_model(
+    name: str | None, config: Config, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields `model`, `base_url`, `api_key`, `settings` of a spec, those that the entry says.
+
+    Args:
+        name: A name of `models`, or a model string; None takes the entry `default`, where there is one.
+
+    Raises:
+        PermissionDenied: It reads the environment or names an address, and nobody has trusted the file.
+        Unavailable: A variable that it needs is not set.
+    """
+    if name is None:
+        if "default" not in config.models:
+            return {}
+        name = "default"
+    if name not in config.models and is_model_string(name):
+        return {"model": name}
+    entry = config.models[name]
+    stated = ModelEntry(model=entry) if isinstance(entry, str) else entry
+    values = stated.model_dump(exclude_unset=True)
+    place = file.place(("models", name))
+    if has_variables(values):
+        gate.require_named(place, "variables of the environment")
+    if stated.base_url or stated.endpoint:
+        gate.require_named(place, "an address, which would be sent the key of a provider")
+    return _fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
+
+
+def _fields(entry: ModelEntry) -> dict[str, Any]:
+    settings = dict(entry.settings)
+    settings |= {} if entry.timeout is None else {"timeout": entry.timeout}
+    if entry.parallel_tool_calls is not None:
+        settings["parallel_tool_calls"] = entry.parallel_tool_calls
+    address = entry.base_url or entry.endpoint
+    fields: dict[str, Any] = {"settings": settings} if settings else {}
+    fields |= {} if entry.api_key is None else {"api_key": entry.api_key}
+    match entry.model_family:
+        case None:
+            return {**fields, "model": entry.model, **({"base_url": address} if address else {})}
+        case "openai":
+            return {**fields, "model": f"openai:{entry.model_name}", **({"base_url": address} if address else {})}
+        case "ollama":
+            return {**fields, "model": f"openai-chat:{entry.model_name}", "base_url": address or _OLLAMA}
+        case "azure":
+            fields.pop("api_key", None)
+            return {**fields, "model": _azure(entry)}
+        case family:
+            return {**fields, "model": f"{family}:{entry.model_name}"}
+
+
+def _azure(entry: ModelEntry) -> Any:
+    """Return the model itself: an Azure deployment is more than a name."""
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.azure import AzureProvider
+
+    provider = AzureProvider(
+        azure_endpoint=str(entry.endpoint), api_version=entry.api_version, api_key=entry.api_key or "none"
+    )
+    return OpenAIChatModel(str(entry.model_name), provider=provider)

@@ -1,0 +1,120 @@
+"""`bough agents`: what config.yaml holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.text import Block, Span, Table, line, paragraph
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.agents.config.agents import AgentConfig
+
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration. Default: the nearest config.yaml.")
+]
+
+
+def list_(
+    config: Config = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """List the agents of the configuration."""
+    found = _load(config, home, store)
+    agents = [describe_agent(found, name) for name in found.names]
+    where = str(found.file.path) if found.file.path else None
+    cells: list[tuple[Span, ...]] = [
+        ((each["name"], "id"), (each["model"] or "", ""), (each["description"], "")) for each in agents
+    ]
+    rows = tuple(cells)
+    blocks: list[Block] = [line(("there are no agents: write a config.yaml with `agents:`", "dim"))]
+    if rows:
+        blocks = [Table(head=("name", "model", "description"), rows=rows, flexible=2)]
+    return Report(command="agents list", data={"agents": agents, "file": where}, blocks=blocks)
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An agent of the configuration.")],
+    config: Config = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show an agent with what it uses, and the agents below it."""
+    found = _load(config, home, store)
+    found.entry(name)
+    return Report(command="agents show", data=describe_agent(found, name), blocks=list(_tree(found, name, 0)))
+
+
+def check(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One agent. Default: all of them.")] = None,
+    config: Config = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Find every mistake of the configuration, and what its agents need that is not there. Exit code 1 for any."""
+    from bough.agents.config.agents import find_faults
+
+    faults = find_faults(config, settings=options.settings_of(home, store), only=name)
+    data = [{"message": fault.message, "hint": fault.hint, **fault.details} for fault in faults]
+    blocks: list[Block] = [line((fault.message, "bad"), (f"  {fault.hint}", "dim")) for fault in faults]
+    return Report(
+        command="agents check",
+        data={"faults": data},
+        blocks=blocks or [line(("nothing is wrong", "good"))],
+        exit_code=1 if faults else 0,
+    )
+
+
+def schema(
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Print the JSON schema of config.yaml, for editors."""
+    from bough.agents.config.schema import json_schema
+
+    data = json_schema()
+    return Report(command="agents schema", data=data, blocks=[*paragraph(json_text.dumps(data, indent=2))])
+
+
+def describe_agent(found: AgentConfig, name: str) -> JsonObject:
+    """Return an agent's entry as the configuration has it, its name with it; no key or token is in it."""
+    return {"name": name, **found.entry(name).model_dump(mode="json", exclude_defaults=True), **_always(found, name)}
+
+
+def _always(found: AgentConfig, name: str) -> JsonObject:
+    entry = found.entry(name)
+    return {"description": entry.description, "model": entry.model}
+
+
+def _tree(found: AgentConfig, name: str, depth: int) -> Iterator[Block]:
+    described = describe_agent(found, name)
+    indent = "  " * depth
+    yield line(indent, (name, "id"), f"  {described.pop('description')}")
+    below: list[Any] = described.pop("sub_agents", [])
+    for key, value in described.items():
+        if key not in ("name", "system_prompt") and value is not None:
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)  # pyright: ignore
+            yield line(f"{indent}  ", (f"{key} ", "dim"), shown)
+    for each in below:
+        if each in found.names:
+            yield from _tree(found, each, depth + 1)
+        else:
+            yield line(f"{indent}  ", (str(each), "id"))
+
+
+def _load(config: Path | None, home: str | None, store: str | None) -> AgentConfig:
+    from bough.agents.config.agents import AgentConfig
+
+    return AgentConfig.load(config, settings=options.settings_of(home, store))

@@ -1,0 +1,56 @@
+"""How an agent reaches an MCP server: by a command of this machine, or at an address.
+
+Source: seed 004 (`MCPClientConfig`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bough.errors import InvalidInput
+
+
+class MCPClientConfig(BaseModel):
+    """One server; exactly one of `url` and `command` is given.
+
+    Attributes:
+        name: How it is called in messages and records.
+        url: Address of a server that speaks streamable HTTP.
+        command: A program that speaks over its standard streams, with `args`, in `cwd`.
+        env: What it sees of the environment besides the path and the like: nothing else is passed on.
+        headers: Sent with every request to `url`.
+        bearer_token: Sent as `Authorization`; never recorded or shown.
+        read_timeout: Seconds for one call.
+        start_timeout: Seconds until it speaks.
+        tool_prefix: Put before the names of its tools, with `_`.
+        allowed_tools: Only these of its tools are offered, by their own names; None: all.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = ""
+    type: Literal["client"] = "client"
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
+    bearer_token: str | None = Field(default=None, repr=False)
+    read_timeout: float = Field(default=60, gt=0)
+    start_timeout: float = Field(default=30, gt=0)
+    tool_prefix: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,32}$")
+    allowed_tools: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _has_one_way(self) -> MCPClientConfig:
+        if (self.url is None) == (self.command is None):
+            raise InvalidInput(
+                f"the MCP server {self.name or 'given'!r} needs exactly one of url and command",
+                hint="url for streamable HTTP, command for a program that is started",
+            )
+        if self.url is not None and not self.url.startswith(("http://", "https://")):
+            raise InvalidInput(f"{self.url!r} is not an address of an MCP server", hint="http://… or https://…")
+        return self

@@ -1,0 +1,217 @@
+"""The MCP servers of agents: each started once however many use it, at its first use, closed when idle.
+
+Source: seed 004 (`mcp_servers` of an agent).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+from bough.connect.mcp import PASSED_ON
+from bough.connect.mcp_config import MCPClientConfig
+from bough.errors import BoughError, ConnectError
+
+if TYPE_CHECKING:
+    from pydantic_ai.mcp import MCPToolset
+
+IDLE_SECONDS = 300.0
+"""A server that nobody used for so long is closed; the next use starts it again."""
+
+Report = Callable[[Any, BoughError], Awaitable[None]]
+_CONNECTION_CLOSED = -32000
+"""What `mcp` makes of a connection that ended during a call."""
+
+_TOLD = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
+"""What a server that works says about a call."""
+
+
+class McpPool:
+    """Running servers by their whole configuration.
+
+    Args:
+        env: Where a program's path and the like come from; None takes the process's own.
+    """
+
+    def __init__(self, *, env: Mapping[str, str] | None = None, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._env = os.environ if env is None else env
+        self._idle_seconds = idle_seconds
+        self._running: dict[str, MCPToolset[Any]] = {}
+        self._starting: dict[str, asyncio.Lock] = {}
+        self._closing: dict[str, asyncio.TimerHandle] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+
+    async def use(self, config: MCPClientConfig) -> MCPToolset[Any]:
+        """Return the running server, starting it where it is not; it may be closed `idle_seconds` from now.
+
+        Raises:
+            ConnectError: It cannot be started, or says nothing in time.
+        """
+        key = config.model_dump_json()
+        async with self._starting.setdefault(key, asyncio.Lock()):
+            if key not in self._running:
+                self._running[key] = await self._start(config)
+        self._keep(key, self._idle_seconds + config.read_timeout)  # no call outlives its server
+        return self._running[key]
+
+    async def drop(self, config: MCPClientConfig) -> None:
+        """Close a server that broke; the next use starts it anew."""
+        await self._end(config.model_dump_json())
+
+    async def aclose(self) -> None:
+        """Close every server. Closing twice is fine."""
+        await asyncio.gather(*(self._end(key) for key in list(self._running)), *self._ends)
+
+    def _keep(self, key: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if (timer := self._closing.pop(key, None)) is not None:
+            timer.cancel()
+        self._closing[key] = loop.call_later(seconds, self._end_idle, key)
+
+    def _end_idle(self, key: str) -> None:
+        task = asyncio.ensure_future(self._end(key))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end(self, key: str) -> None:
+        if (timer := self._closing.pop(key, None)) is not None:
+            timer.cancel()
+        if (toolset := self._running.pop(key, None)) is None:
+            return
+        try:
+            await toolset.__aexit__(None, None, None)
+        except Exception:  # noqa: BLE001 - a foreign program that ends badly has ended all the same
+            return
+
+    async def _start(self, config: MCPClientConfig) -> MCPToolset[Any]:
+        await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
+        toolset = self._toolset(config)
+        try:
+            async with asyncio.timeout(config.start_timeout):
+                await toolset.__aenter__()
+                await toolset.list_tools()
+        except Exception as error:
+            reason = f"no answer within {config.start_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise ConnectError(
+                f"the MCP server {config.name or config.url or config.command!r} cannot be started: {reason}",
+                hint="check its command or address",
+                details={"server": config.name},
+            ) from error
+        return toolset
+
+    def _toolset(self, config: MCPClientConfig) -> MCPToolset[Any]:
+        from pydantic_ai.mcp import MCPToolset
+
+        return MCPToolset(
+            self._transport(config),
+            id=config.name or None,
+            init_timeout=config.start_timeout,
+            read_timeout=config.read_timeout,
+            tool_error_behavior="failed",
+        )
+
+    def _transport(self, config: MCPClientConfig) -> Any:
+        from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+
+        if config.command is not None:
+            passed = {name: self._env[name] for name in PASSED_ON if name in self._env}
+            return StdioTransport(
+                command=config.command,
+                args=list(config.args),
+                env=passed | config.env,
+                cwd=config.cwd,
+                keep_alive=False,
+            )
+        token = {} if config.bearer_token is None else {"Authorization": f"Bearer {config.bearer_token}"}
+        return StreamableHttpTransport(str(config.url), headers={**config.headers, **token})
+
+
+class AgentServers(AbstractToolset[Any]):
+    """The tools of an agent's servers, all of them started at the first step, at the same time.
+
+    A server that cannot be started is reported once and left out: its tools are missing, everything else works. One
+    that dies during a call is started once more at the next step.
+
+    Args:
+        report: Is told of each server that is left out, given the deps.
+    """
+
+    def __init__(self, configs: Sequence[MCPClientConfig], *, pool: McpPool, report: Report) -> None:
+        self._configs = tuple(configs)
+        self._pool = pool
+        self._report = report
+        self._places: dict[str, int] = {}
+        self._left_out: set[int] = set()
+        self._broken: set[int] = set()
+
+    @property
+    def id(self) -> str:
+        """A name for logs."""
+        return "mcp-servers"
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools of the servers that work, in the order of the configuration."""
+        places = [place for place in range(len(self._configs)) if place not in self._left_out]
+        found = await asyncio.gather(*(self._tools_of(place, ctx) for place in places))
+        tools: dict[str, ToolsetTool[Any]] = {}
+        for place, each in zip(places, found, strict=True):
+            new = {name: tool for name, tool in sorted(each.items()) if name not in tools}
+            tools |= new
+            self._places |= dict.fromkeys(new, place)
+        return tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call a tool of the server it came from."""
+        place = self._places[name]
+        try:
+            return await tool.toolset.call_tool(name, tool_args, ctx, tool)
+        except _TOLD as error:
+            if not _is_closed(error):
+                raise
+            await self._lose(place)
+            raise ToolFailed(f"the MCP server {self._configs[place].name!r} broke off: {error}") from error
+        except Exception as error:
+            await self._lose(place)
+            raise ToolFailed(f"the MCP server {self._configs[place].name!r} broke off: {error}") from error
+
+    async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        config = self._configs[place]
+        try:
+            return await _offer(config, await self._pool.use(config)).get_tools(ctx)
+        except ConnectError as error:
+            self._left_out.add(place)
+            await self._report(ctx.deps, error)
+            return {}
+        except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+            await self._lose(place)
+            await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} broke off: {error}"))
+            return {}
+
+    async def _lose(self, place: int) -> None:
+        """Close a server that broke; it is started once more, and left out the second time."""
+        if place in self._broken:
+            self._left_out.add(place)
+        self._broken.add(place)
+        await self._pool.drop(self._configs[place])
+
+
+def _is_closed(error: BaseException) -> bool:
+    """Whether the error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
+    answer = getattr(error.__cause__, "error", None)
+    return getattr(answer, "code", None) == _CONNECTION_CLOSED
+
+
+def _offer(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+    """Return the tools that the configuration lets through, under the names it gives them."""
+    if (allowed := config.allowed_tools) is not None:
+        toolset = toolset.filtered(lambda _, definition: definition.name in allowed)
+    return toolset if config.tool_prefix is None else toolset.prefixed(config.tool_prefix)
