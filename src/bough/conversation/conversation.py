@@ -97,7 +97,7 @@ class AsyncConversation:
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
-        rules = Rules.given(settings, new=True, **given)
+        rules = Rules.given(settings, new=True, **given).within(spec_of(agent))
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         return cls(await new.started(store, executor, settings, rules))
 
@@ -127,7 +127,8 @@ class AsyncConversation:
             InvalidInput: The recorded agent cannot be rebuilt from its record alone.
         """
         settings = settings or Settings.load()
-        return cls(await reopened(id, store, agent, executor, settings, Rules.given(settings, **given)))
+        rules = Rules.given(settings, **given).within(spec_of(agent))
+        return cls(await reopened(id, store, agent, executor, settings, rules))
 
     @classmethod
     async def list(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
+from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
 from bough.conversation.log.state import State
@@ -139,6 +140,19 @@ class Rules:
             return {}
         whole = self.to_json()
         return {name: whole[name] for name in _NARROWING if name in whole and whole[name] != recorded.get(name)}
+
+    def within(self, spec: AgentSpec | None) -> Rules:
+        """Return these rules with everything that the agent's own ones forbid forbidden as well."""
+        if spec is None:
+            return self
+        return replace(
+            self,
+            policy=self.policy
+            if spec.confirmation_policy is None
+            else narrower_policy(self.policy, spec.confirmation_policy),
+            allow_list=self.allow_list if spec.allow_list is None else self.allow_list.narrowed(spec.allow_list),
+            limits=self.limits if spec.limits is None else narrower_limits(self.limits, spec.limits),
+        )
 
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""
