@@ -16,18 +16,17 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.events.bundle_check import FORMAT, VERSION, Contents, check_events, no_bundle, read_event, read_header
 from bough.events.check import salvage
 from bough.events.draft import Draft, EventRow, Piece
 from bough.events.lineage import Range
-from bough.events.record import ConversationRecord, StoredEvent, microseconds, moment
+from bough.events.record import ConversationRecord, StoredEvent, microseconds
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from bough.events.store import EventStore
 
-FORMAT = "bough-bundle"
-VERSION = 1
 _PAGE = 500
 _MAX_LINE_BYTES = 1 << 30
 
@@ -108,17 +107,11 @@ async def read_bundle(
         PermissionDenied: Nobody of `trusted` signed it.
         Conflict: The conversation exists here and went another way.
     """
-    header, events = _read(file, trusted)
-    record = replace(_from_json(header["conversation"]), owner=owner)
-    ancestors = {ancestor.id: ancestor for ancestor in map(_from_json, header["ancestors"])}
-    ranges = [(UUID(owner), int(lo), int(hi)) for owner, lo, hi in header["lineage"]]
-    if len(events) != (ranges[-1][2] if ranges else 0):
-        raise InvalidInput(
-            "the bundle has gaps: it was salvaged from a damaged store",
-            hint="it can be read, one line of JSON an event, but not continued",
-        )
-    plan = _Plan(store, record, ancestors, events)
-    await store.restore(await plan.pieces(ranges))
+    contents, events = _read(file, trusted)
+    check_events(contents, events)
+    record = replace(contents.record, owner=owner)
+    plan = _Plan(store, record, {ancestor.id: ancestor for ancestor in contents.ancestors}, events)
+    await store.restore(await plan.pieces(contents.ranges))
     return await store.get(record.id)
 
 
@@ -235,27 +228,20 @@ async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncItera
             yield stored
 
 
-def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Any, list[StoredEvent]]:
+def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents, list[StoredEvent]]:
     lines, digest = _parsed(file), hashlib.sha256()
-    try:
-        line, header = next(lines)
-        if header["format"] != FORMAT or header["version"] > VERSION:
-            raise _no_bundle(f"it is {header['format']} version {header['version']}")
-        events: list[StoredEvent] = []
+    events: list[StoredEvent] = []
+    contents: Contents | None = None
+    for number, (line, value) in enumerate(lines, 1):
+        if contents is None:
+            contents = read_header(value)
+        elif isinstance(value, dict) and "sha256" in value:
+            _verify(value, digest.digest(), len(events), trusted)
+            return contents, events
+        else:
+            events.append(read_event(value, number))
         digest.update(line)
-        for line, value in lines:
-            if "sha256" in value:
-                _verify(value, digest.digest(), len(events), trusted)
-                return header, events
-            digest.update(line)
-            events.append(_event_from_json(value))
-    except KeyError as error:
-        raise _no_bundle(f"something in it lacks {error}") from error
-    except (TypeError, ValueError) as error:
-        raise _no_bundle(f"something in it is of the wrong kind: {error}") from error
-    except StopIteration:
-        pass
-    raise _no_bundle("it ends too early")
+    raise no_bundle("it ends too early")
 
 
 def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
@@ -264,8 +250,8 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
         number += 1
         try:
             value = json.loads(line)
-        except ValueError as error:
-            raise _no_bundle(f"line {number} is no JSON") from error
+        except (ValueError, RecursionError) as error:
+            raise no_bundle(f"line {number} is no JSON") from error
         yield line, value
 
 
@@ -273,13 +259,15 @@ def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes]
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    signer = bytes.fromhex(trailer["public_key"])
     try:
+        signer = bytes.fromhex(trailer["public_key"])
         Ed25519PublicKey.from_public_bytes(signer).verify(bytes.fromhex(trailer["signature"]), digest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise no_bundle("its last line is no signature") from error
     except InvalidSignature as error:
-        raise _no_bundle("its signature does not fit: it was changed or damaged") from error
-    if trailer["sha256"] != digest.hex() or trailer["events"] != events:
-        raise _no_bundle("its digest does not fit: it was changed or damaged")
+        raise no_bundle("its signature does not fit: it was changed or damaged") from error
+    if trailer["sha256"] != digest.hex() or trailer.get("events") != events:
+        raise no_bundle("its digest does not fit: it was changed or damaged")
     if trusted is not None and signer not in trusted:
         raise PermissionDenied(
             f"the bundle is signed by {signer.hex()}, whom this import does not trust",
@@ -288,18 +276,9 @@ def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes]
         )
 
 
-def _no_bundle(why: str) -> InvalidInput:
-    return InvalidInput(f"this is no bundle bough can read: {why}", hint="export it again with `bough conv export`")
-
-
 def _event_as_json(stored: StoredEvent) -> dict[str, Any]:
     seq, id, kind, ts, raw = stored
     return {"seq": seq, "id": id.hex(), "kind": kind, "ts": ts, "data": raw.decode()}
-
-
-def _event_from_json(value: Any) -> StoredEvent:
-    row = (int(value["seq"]), bytes.fromhex(value["id"]), str(value["kind"]), int(value["ts"]), value["data"].encode())
-    return StoredEvent.of_rows([row])[0]
 
 
 _IDS = ("id", "root", "parent", "forked_from")
@@ -311,9 +290,3 @@ def _as_json(record: ConversationRecord) -> dict[str, Any]:
     ids = {key: getattr(record, key) and str(getattr(record, key)) for key in _IDS}
     times = {key: microseconds(getattr(record, key)) for key in _TIMES}
     return ids | times | {key: getattr(record, key) for key in _PLAIN}
-
-
-def _from_json(value: Any) -> ConversationRecord:
-    ids = {key: value[key] and UUID(value[key]) for key in _IDS}
-    times = {key: moment(value[key]) for key in _TIMES}
-    return ConversationRecord(**ids, **times, **{key: value[key] for key in _PLAIN})
