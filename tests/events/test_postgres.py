@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from bough.errors import BoughError, Conflict, CorruptLog, InvalidInput, NotFound, StoreError
+from bough.errors import BoughError, Conflict, CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events import PostgresEventStore
 from bough.events.draft import Append, digest_of, draft
 from bough.events.model import ToolReturned, UserMessage
@@ -299,3 +299,30 @@ async def test_it_works_from_another_loop_in_another_thread(store: PostgresEvent
     thread.start()
     await asyncio.to_thread(thread.join)
     assert (await store.get(record.id)).head == 1
+
+
+async def test_every_connection_has_bounds(postgres: str, schema: str) -> None:
+    """What the server would wait for without end, it gives up; options of the URL are kept."""
+    store = await PostgresEventStore.open(f"{postgres}?options=-c%20work_mem%3D5MB", schema=schema)
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "work_mem")
+
+    def look(log: Any) -> list[str]:
+        return [log.db.execute(f"show {name}").fetchone()[0] for name in names]
+
+    assert await store._read(look) == ["10s", "5s", "1min", "5MB"]
+    await store.aclose()
+
+
+async def test_a_lock_that_somebody_keeps_is_given_up(postgres: str, schema: str) -> None:
+    """An append behind a transaction that never ends is `Unavailable` and writes nothing."""
+    store = await PostgresEventStore.open(postgres, schema=schema)
+    record = await store.create()
+    with psycopg.connect(postgres, options=f"-c search_path={schema}") as other:
+        other.execute("select 1 from conversation for update")
+        await store._read(lambda log: None)  # the pool has a connection
+        for db in store._pool._pool:
+            db.execute("set lock_timeout = '50ms'")
+        with pytest.raises(Unavailable):
+            await store.append(record.id, [UserMessage.text("x")])
+    assert await store.append(record.id, [UserMessage.text("y")]) == 1
+    await store.aclose()

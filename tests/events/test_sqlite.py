@@ -76,6 +76,7 @@ async def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
     "a folder": lambda path: path.mkdir(),
+    "a truncated one": lambda path: path.touch(),
     "text": lambda path: path.write_text("this is no database" * 1000),
     "another program's": lambda path: fill(path, "create table x (y)"),
     "another program's empty one": lambda path: fill(path, "pragma application_id = 7"),
@@ -102,6 +103,27 @@ async def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path, what: str) 
     assert error.value.hint
     assert str(path) in error.value.message
     assert (path.read_bytes() if path.is_file() else None) == before
+
+
+async def test_a_store_that_was_truncated_is_damaged_and_not_new(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    store = await SqliteEventStore.open(path)
+    await store.create(events=[message()])
+    await store.aclose()
+    os.truncate(path, 0)
+    with pytest.raises(CorruptLog, match="truncated"):
+        await SqliteEventStore.open(path)
+    assert path.stat().st_size == 0
+
+
+async def test_of_many_who_make_a_store_all_have_the_same(tmp_path: Path) -> None:
+    """It comes into place whole: whoever loses opens the winner's, and nothing else is left in the folder."""
+    stores = await asyncio.gather(*(SqliteEventStore.open(tmp_path / "a" / "log.db") for _ in range(8)))
+    record = await stores[0].create(events=[message()])
+    assert [(await store.get(record.id)).head for store in stores] == [1] * 8
+    for store in stores:
+        await store.aclose()
+    assert sorted(file.name for file in (tmp_path / "a").iterdir()) == ["log.db", "log.db-turn"]
 
 
 async def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:

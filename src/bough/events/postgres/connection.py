@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 from psycopg import Connection, Error, OperationalError, errors, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
@@ -17,7 +18,17 @@ Db: TypeAlias = Connection[Any]
 Pool: TypeAlias = ConnectionPool[Db]
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+_SERVER_BOUNDS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=60s"
+_SOCKET_BOUNDS: dict[str, int] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+"""A server that is gone is noticed by its socket, one that hangs by the bounds it was given itself."""
+
 _POOL_SIZE = 8
 
 
@@ -32,7 +43,7 @@ def open_pool(url: str, schema: str) -> Pool:
         raise InvalidInput(f"{schema!r} is no name for a schema", hint="lower-case letters, digits and _")
     pool: Pool = ConnectionPool(
         _without_driver(url),
-        kwargs={"autocommit": True, "connect_timeout": int(_CONNECT_SECONDS), "application_name": "bough"},
+        kwargs=_options(url),
         configure=lambda db: configure(db, schema),
         min_size=1,
         max_size=_POOL_SIZE,
@@ -52,9 +63,7 @@ def open_pool(url: str, schema: str) -> Pool:
 
 def connect(url: str, schema: str) -> Db:
     """Return a connection outside the pool, in autocommit mode."""
-    db: Db = Connection.connect(
-        _without_driver(url), autocommit=True, connect_timeout=int(_CONNECT_SECONDS), application_name="bough"
-    )
+    db: Db = Connection.connect(_without_driver(url), **_options(url))
     configure(db, schema)
     return db
 
@@ -77,6 +86,7 @@ def migrate(db: Db, url: str, schema: str) -> None:
     """
     steps = migrations("postgres")
     with db.transaction():
+        db.execute("set local statement_timeout = 0; set local lock_timeout = 0")  # a large store takes its time
         db.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"bough migrate {schema}",))
         db.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
         db.execute("create table if not exists migration (version int primary key, applied timestamptz default now())")
@@ -135,6 +145,14 @@ def discard(pool: Pool) -> None:
     """Throw dead connections out of a pool; live ones stay."""
     with suppress(PoolTimeout, OperationalError):
         pool.check()
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Return how every connection is made; options that the URL gives are kept and come last."""
+    given = conninfo_to_dict(_without_driver(url)).get("options") or ""
+    options = f"{_SERVER_BOUNDS} {given}".strip()
+    plain = {"autocommit": True, "connect_timeout": int(_CONNECT_SECONDS), "application_name": "bough"}
+    return plain | _SOCKET_BOUNDS | {"options": options}
 
 
 def _apply(db: Db, step: Migration) -> None:

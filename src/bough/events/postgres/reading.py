@@ -106,7 +106,15 @@ class PostgresReading(RelationalReading):
 
     def census(self) -> Census:
         """Count the events. The server checks its own pages as it reads them."""
-        return Census(self.one("count_events")[0])
+        with self.db.transaction():
+            self.run("be_patient")
+            return Census(self.one("count_events")[0])
+
+    def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
+        """Return events of a kind behind a place, each with the number of its owner."""
+        with self.db.transaction():
+            self.run("be_patient")
+            return super().every(kind, cid, seq, limit)
 
 
 def _columns(parts: Parts) -> dict[str, list[int]]:

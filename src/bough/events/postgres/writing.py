@@ -44,6 +44,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def migrate_beside(self, beside: Beside) -> None:
         """Bring the tables of a package up to date; one process at a time does it."""
+        self.run("be_patient")
         self.run("lock_migration")
         super().migrate_beside(beside)
 
@@ -97,6 +98,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def delete(self, cid: UUID, mode: DeleteMode) -> None:
         """Bury a conversation; deletions in one tree go one after the other."""
+        self.run("be_patient")
         for (tree,) in self.run("tree_of", id=cid):
             self.run("lock_tree", tree=tree)
         self.run("lock_for_deletion", id=cid)
@@ -104,6 +106,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def restore(self, pieces: Sequence[Piece]) -> None:
         """Insert what an import found missing; nothing is collected in these trees meanwhile."""
+        self.run("be_patient")
         for root in sorted({piece.record.root for piece in pieces}):
             for row in self.run("row_of", id=root):
                 self.run("lock_tree", tree=row[0])

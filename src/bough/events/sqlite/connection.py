@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 from bough.events.queries import Migration, migrations, split_statements
@@ -24,16 +25,56 @@ def open_file(path: Path) -> None:
     """Create the file if there is none (readable by its owner only) and bring its schema up to date.
 
     Raises:
+        CorruptLog: It is empty: a store file never is.
         StoreError: It cannot be opened, is no bough store, or comes from a newer bough.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        if not path.exists():
+            _create(path)
+        is_empty = path.is_file() and path.stat().st_size == 0
     except OSError as error:
         raise StoreError(
             f"cannot create {path}: {error.strerror}", hint="choose a path in a folder you may write to"
         ) from error
+    if is_empty:
+        raise CorruptLog(
+            f"{path}: the file is empty: truncated, or still being made by another program",
+            hint="put a copy of it back; if there never was anything in it, remove it",
+            details={"path": str(path)},
+        )
+    _upgrade(path)
+
+
+def _create(path: Path) -> None:
+    """Make a store under another name and link it into place whole, so that a store file is never empty."""
+    new = path.with_name(f"{path.name}.new-{uuid4().hex}")
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        _upgrade(new)
+        _put_in_place(new, path)
+    finally:
+        for leftover in (new, new.with_name(f"{new.name}-wal"), new.with_name(f"{new.name}-shm")):
+            leftover.unlink(missing_ok=True)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    """Give a new store its name, unless another process was faster."""
+    with suppress(FileExistsError):
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            os.rename(new, path)  # a file system without hard links: of two that come at once the later one is kept
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name has to survive a power cut before anything in the file is acknowledged
+    finally:
+        os.close(folder)
+
+
+def _upgrade(path: Path) -> None:
     db = connect(path)
     try:
         _prepare(db, path)

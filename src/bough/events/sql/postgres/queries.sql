@@ -417,3 +417,7 @@ update conversation set imported = %(imported)s where cid = %(cid)s;
 -- Bytes of payload of some own events.
 select coalesce(sum(octet_length(data)), 0)::bigint from event
 where cid = %(cid)s and seq >= %(lo)s and seq < %(hi)s;
+
+-- name: be_patient
+-- Until the transaction ends: what works on whole logs, or waits for who does, may take longer than other statements.
+select set_config('statement_timeout', '120s', true), set_config('lock_timeout', '120s', true);
