@@ -1,20 +1,72 @@
-"""Writing the reports of a run into its folder."""
+"""Writing the reports of a run into its folder, and making one of them anew from the logs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
+from bough.errors import InvalidInput
 from bough.evals.eval_set import write_whole
+from bough.evals.report.view import view_cases
 from bough.evals.run.folder import RunFolder
+from bough.evals.run.read import RunReader
 from bough.evals.run.result import EvalRun
 from bough.events.store import EventStore
 from bough.types import JsonObject
 
 SCHEMA_VERSION = 1
 
+ReportFormat: TypeAlias = Literal["html", "json", "junit", "md"]
 
-async def write_reports(folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], store: EventStore | None) -> None:
-    """Write `report.json` of a run; the other forms are made from it and from the logs."""
-    data = {"schema_version": SCHEMA_VERSION, **run.as_dict(notes)}
-    write_whole(folder.path / "report.json", json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+REPORT_FILES: dict[ReportFormat, str] = {
+    "json": "report.json",
+    "md": "report.md",
+    "junit": "junit.xml",
+    "html": "report.html",
+}
+
+
+async def write_reports(
+    folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], store: EventStore | None = None
+) -> None:
+    """Write all reports of a run. Each log is read once.
+
+    Raises:
+        StoreError: One cannot be written.
+    """
+    for format, name in REPORT_FILES.items():
+        write_whole(folder.path / name, await render_report(folder, run, notes, format, store))
+
+
+async def render_report(
+    folder: RunFolder, run: EvalRun, notes: Sequence[JsonObject], format: str, store: EventStore | None = None
+) -> str:
+    """Return a run in one of the formats.
+
+    Raises:
+        InvalidInput: There is no such format.
+    """
+    record = folder.read_record()
+    report: JsonObject = {"schema_version": SCHEMA_VERSION, **run.as_dict(notes)}
+    match format:
+        case "json":
+            return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+        case "junit":
+            from bough.evals.report.junit import render_junit
+
+            return render_junit(record, report["summary"], notes)
+        case "md":
+            from bough.evals.report.markdown import render_markdown
+
+            return render_markdown(record, report, notes)
+        case "html":
+            from bough.evals.report.html import render_html
+
+            async with RunReader.open(folder, store) as reader:
+                cases = await view_cases(reader, notes)
+            return render_html(record, report, cases, folder.store_url)
+        case _:
+            raise InvalidInput(
+                f"there is no report format {format!r}", hint=f"one of: {', '.join(get_args(ReportFormat))}"
+            )

@@ -1,0 +1,97 @@
+"""Labels of a person: what a judge is measured against, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from bough.errors import InvalidInput
+from bough.evals.case import Rubric
+from bough.evals.formats.document import Entry, FaultList
+from bough.evals.trace import Trace, TracedCall
+from bough.types import JsonObject
+
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """A statement about an outcome, and whether a person says that it holds."""
+
+    id: str
+    request: str
+    answer: str
+    property: str
+    label: bool
+    calls: tuple[TracedCall, ...] = field(default_factory=tuple)
+
+    def to_trace(self) -> Trace:
+        """Return what the judge is shown."""
+        return Trace(requests=(self.request,), calls=self.calls, answer=self.answer)
+
+    def to_rubric(self) -> Rubric:
+        """Return what the judge is asked."""
+        return Rubric("r1", self.property)
+
+
+def read_labels(path: Path) -> tuple[list[Label], FaultList]:
+    """Return the labels of a file, and what is wrong with its lines; a line with an error is left out.
+
+    Raises:
+        InvalidInput: The file cannot be read.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInput(f"{path} is longer than {MAX_BYTES} bytes", hint="split it")
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the labels {path} cannot be read: {error}", hint="give JSON lines in UTF-8") from error
+    faults = FaultList(path)
+    seen: set[str] = set()
+    labels = [label for number, line in enumerate(lines, 1) for label in _read_line(line, number, faults, seen)]
+    return labels, faults
+
+
+def _read_line(line: str, number: int, faults: FaultList, seen: set[str]) -> Iterator[Label]:
+    if not line.strip():
+        return
+    before = len(faults.found)
+    try:
+        data: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        faults.add("not-json", f"is not JSON: {error}", case=str(number))
+        return
+    if not isinstance(data, dict):
+        faults.add("type", "is not an object", case=str(number))
+        return
+    entry = Entry(cast("JsonObject", data), faults, str(number))
+    given = entry.get("id")
+    id = str(number) if given is None else str(given)
+    if id in seen:
+        entry.fault("duplicate-id", f"the id {id!r} is there already", "id")
+    seen.add(id)
+    request, answer = entry.text("request", required=True), entry.text("answer", required=True)
+    text, label = entry.text("property", required=True), entry.text("label", required=True)
+    if text is not None and not text.strip():
+        entry.fault("rubric-empty", "`property` is empty", "property")
+    if label not in (None, "yes", "no"):
+        entry.fault("type", "`label` is neither yes nor no", "label")
+    calls = tuple(_read_calls(entry))
+    if faults.has_error(before):
+        return
+    yield Label(
+        id=id, request=request or "", answer=answer or "", property=text or "", label=label == "yes", calls=calls
+    )
+
+
+def _read_calls(entry: Entry) -> Iterator[TracedCall]:
+    for number, call in enumerate(entry.entries("trace")):
+        tool = call.text("tool", "name", required=True)
+        arguments = call.object("arguments", "args")
+        if tool:
+            yield TracedCall(
+                id=str(number), tool=tool, arguments=arguments or {}, ended="ToolReturned", result=call.get("result")
+            )

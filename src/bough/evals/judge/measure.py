@@ -1,0 +1,58 @@
+"""Asking the judge about every label of a file; its calls are conversations of a run of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from bough.config import Settings
+from bough.evals.converse import ConversationHost
+from bough.evals.judge.agreement import JudgedLabel
+from bough.evals.judge.judge import Judge, JudgedCase
+from bough.evals.judge.label import Label
+from bough.evals.run.folder import RunFolder
+from bough.events import open_store
+from bough.execution.named import executor_named
+
+
+async def judge_labels(
+    judge: Judge, labels: Sequence[Label], folder: RunFolder, settings: Settings, *, jobs: int = 4
+) -> list[JudgedLabel]:
+    """Return what the judge says of each label, in order; at most `jobs` are asked at once.
+
+    Raises:
+        StoreError: The run's store cannot be opened.
+    """
+    found: list[JudgedLabel | None] = [None] * len(labels)
+    limiter = anyio.CapacityLimiter(jobs)
+    workspace = folder.path / "judge"
+    workspace.mkdir(exist_ok=True)
+    store = await open_store(folder.store_url)
+    executor = executor_named(settings.executor)
+    host = ConversationHost(store=store, settings=settings, executor=executor)
+
+    async def ask(place: int, label: Label) -> None:
+        async with limiter:
+            tags = {"eval.run": folder.run, "eval.case": label.id[:200], "eval.role": "judge"}
+            case = JudgedCase(
+                key=f"{folder.run}/{label.id}", trace=label.to_trace(), rubrics=[label.to_rubric()], tags=tags
+            )
+            judgement = await judge.judge(case, host, workspace)
+        (verdict,) = judgement.verdicts
+        found[place] = JudgedLabel(
+            id=label.id,
+            label=label.label,
+            judged=verdict.verdict,
+            rationale=verdict.rationale,
+            conversation=judgement.conversations[0],
+        )
+
+    try:
+        async with anyio.create_task_group() as group:
+            for place, label in enumerate(labels):
+                group.start_soon(ask, place, label)
+    finally:
+        await executor.aclose()
+        await store.aclose()
+    return [each for each in found if each is not None]

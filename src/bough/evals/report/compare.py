@@ -1,0 +1,166 @@
+"""Two runs side by side: the cases both have, paired, with a test; what got worse comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bough.errors import InvalidInput
+from bough.evals.report.statistics import Interval, bootstrap_mean, mean, sign_flip
+from bough.evals.report.summary import AttemptResult
+from bough.evals.run.folder import RunFolder
+from bough.evals.run.provenance import find_differences
+from bough.evals.run.read import read_run
+from bough.types import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """The per-case differences of one figure, second run minus first.
+
+    Attributes:
+        n: Cases that have the figure in both runs.
+        p: Two-sided, of the sign-flip permutation test.
+    """
+
+    name: str
+    a: float
+    b: float
+    n: int
+    difference: float
+    interval: Interval
+    p: float
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON, without its name."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "n": self.n,
+            "difference": self.difference,
+            "low": self.interval.low,
+            "high": self.interval.high,
+            "p": self.p,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedCase:
+    """A case whose share of passes differs."""
+
+    case: str
+    a: float
+    b: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunComparison:
+    """Two runs, compared on the cases that both have with the same content.
+
+    Attributes:
+        left_out: Cases that only one of them has, or that changed.
+        differs_in: What differs in how they were made.
+        figures: `pass`, `cost_usd`, `seconds`, `tokens`; one without a known value in both is left out.
+        worse: Cases with fewer passes, the largest difference first; `better`: the others that changed.
+    """
+
+    a: str
+    b: str
+    cases: int
+    left_out: int
+    differs_in: tuple[str, ...]
+    figures: tuple[Paired, ...]
+    worse: tuple[ChangedCase, ...]
+    better: tuple[ChangedCase, ...]
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        return {
+            "a": self.a,
+            "b": self.b,
+            "cases": self.cases,
+            "left_out": self.left_out,
+            "differs_in": list(self.differs_in),
+            "figures": {each.name: each.as_dict() for each in self.figures},
+            "worse": [vars(each) for each in self.worse],
+            "better": [vars(each) for each in self.better],
+        }
+
+
+_FIGURES: Sequence[tuple[str, Callable[[AttemptResult], float | None]]] = (
+    ("pass", lambda each: float(each.passed)),
+    ("cost_usd", lambda each: each.cost_usd),
+    ("seconds", lambda each: each.seconds),
+    ("tokens", lambda each: float(each.tokens)),
+)
+
+
+async def compare_runs(a: RunFolder, b: RunFolder) -> RunComparison:
+    """Return how two runs differ, from their logs.
+
+    Raises:
+        InvalidInput: They have no case in common.
+    """
+    (first, _), (second, _) = await read_run(a), await read_run(b)
+    records = a.read_record(), b.read_record()
+    digests = [{case["id"]: case["sha256"] for case in record["cases"]} for record in records]
+    common = [id for id in digests[0] if digests[1].get(id) == digests[0][id]]
+    if not common:
+        raise InvalidInput(f"{a.run} and {b.run} have no case in common", hint="compare runs of the same set")
+    attempts = [_by_case(run.cases, common) for run in (first, second)]
+    rates = [{id: mean([float(each.passed) for each in found]) for id, found in side.items()} for side in attempts]
+    changed = [
+        ChangedCase(case=id, a=rates[0][id], b=rates[1][id], reason=_reason(attempts[1][id]))
+        for id in common
+        if rates[0][id] != rates[1][id]
+    ]
+    changed.sort(key=lambda each: each.b - each.a)
+    return RunComparison(
+        a=a.run,
+        b=b.run,
+        cases=len(common),
+        left_out=len(set(digests[0]) | set(digests[1])) - len(common),
+        differs_in=tuple(find_differences(*records)),
+        figures=tuple(figure for name, of in _FIGURES if (figure := _pair(name, of, common, *attempts)) is not None),
+        worse=tuple(each for each in changed if each.b < each.a),
+        better=tuple(each for each in reversed(changed) if each.b > each.a),
+    )
+
+
+def _by_case(results: Sequence[AttemptResult], cases: Sequence[str]) -> dict[str, list[AttemptResult]]:
+    found: dict[str, list[AttemptResult]] = {id: [] for id in cases}
+    for each in results:
+        if each.case in found:
+            found[each.case].append(each)
+    return found
+
+
+def _pair(
+    name: str,
+    of: Callable[[AttemptResult], float | None],
+    cases: Sequence[str],
+    a: dict[str, list[AttemptResult]],
+    b: dict[str, list[AttemptResult]],
+) -> Paired | None:
+    pairs: list[tuple[float, float]] = []
+    for id in cases:
+        left, right = [of(each) for each in a[id]], [of(each) for each in b[id]]
+        if left and right and None not in left and None not in right:
+            pairs.append((mean([x or 0.0 for x in left]), mean([x or 0.0 for x in right])))
+    if not pairs:
+        return None
+    differences = [right - left for left, right in pairs]
+    return Paired(
+        name=name,
+        a=round(mean([left for left, _ in pairs]), 9),
+        b=round(mean([right for _, right in pairs]), 9),
+        n=len(pairs),
+        difference=round(mean(differences), 9),
+        interval=bootstrap_mean(differences),
+        p=sign_flip(differences),
+    )
+
+
+def _reason(attempts: Sequence[AttemptResult]) -> str:
+    return next((each.reason for each in attempts if each.reason), "")

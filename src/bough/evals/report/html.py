@@ -1,0 +1,104 @@
+"""A run as one HTML file: no request, no code but its own few lines, every text from outside escaped."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from bough.errors import Unavailable
+from bough.evals.report.plot import plot_share, plot_strip
+from bough.evals.report.statistics import mean, wilson
+from bough.evals.report.view import CaseView, escape_controls
+from bough.types import Json, JsonObject
+
+MAX_BYTES = 20 << 20
+_ROOM = MAX_BYTES * 3 // 4
+"""What traces may take; the rest is for everything else and for escapes."""
+
+
+def render_html(record: JsonObject, report: JsonObject, cases: Sequence[CaseView], store: str) -> str:
+    """Return the page. A file beyond 20 MB loses the traces of what passed, and says so.
+
+    Raises:
+        Unavailable: jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+    except ImportError as error:
+        raise Unavailable("an HTML report needs jinja2", hint="pip install 'bough[evals]'") from error
+    shown, left_out = _fit(cases)
+    style, script = _read("report.css"), _read("report.js")
+    environment = Environment(autoescape=True, trim_blocks=False)
+    environment.filters["plain"] = escape_controls
+    environment.filters["number"] = _number
+    metrics = [
+        {"name": name, **metric, "plot": Markup(_plot_metric(metric))}  # noqa: S704 - made of numbers alone
+        for name, metric in report["metrics"].items()
+    ]
+    strips = [
+        {"name": name, "mean": mean(values), "max": max(values, default=0.0), "plot": Markup(plot_strip(values))}  # noqa: S704
+        for name, values in _strips(report)
+    ]
+    return environment.from_string(_read("report.html.j2")).render(
+        record=record,
+        report=report,
+        summary=report["summary"],
+        metrics=metrics,
+        strips=strips,
+        cases=shown,
+        left_out=left_out,
+        max_megabytes=MAX_BYTES >> 20,
+        store=store,
+        provenance=json.dumps(record, indent=1, ensure_ascii=False)[:200_000],
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
+
+
+def _fit(cases: Sequence[CaseView]) -> tuple[list[CaseView], int]:
+    """Return the cases that fit, and how many lost their traces; failures come first and lose theirs last."""
+    shown: list[CaseView] = []
+    used = left_out = 0
+    for case in cases:
+        used += case.size
+        if used > _ROOM and case.requests:
+            left_out += 1
+            case = replace(case, requests=(), calls=(), answer="", more_calls=0)
+        shown.append(case)
+    return shown, left_out
+
+
+def _plot_metric(metric: JsonObject) -> str:
+    if metric["passed"] is None or not metric["of"]:
+        return ""
+    interval = wilson(metric["passed"], metric["of"])
+    return plot_share(metric["passed"] / metric["of"], interval.low, interval.high)
+
+
+def _strips(report: JsonObject) -> list[tuple[str, list[float]]]:
+    cases: list[JsonObject] = report["cases"]
+    usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
+    costs: list[Any] = [usage.get("cost_usd") or 0.0 for usage in usages]
+    return [("seconds", [float(each.get("seconds") or 0.0) for each in cases]), ("USD", [float(c) for c in costs])]
+
+
+def _number(value: Json) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _read(name: str) -> str:
+    return (files("bough.evals.report") / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,101 @@
+"""What a report shows of a run: notes and traces, bounded, with nothing in it that could act on who reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from bough.evals.run.read import RunReader
+from bough.evals.trace import Trace
+from bough.types import Json, JsonObject
+
+MAX_CALLS = 200
+MAX_VALUE_CHARS = 400
+MAX_TEXT_CHARS = 4_000
+_ORDER = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
+_ACTING = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallView:
+    """A tool call as it is shown."""
+
+    tool: str
+    arguments: str
+    ended: str
+    result: str
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseView:
+    """An attempt as it is shown: its note, and what was said and done.
+
+    Attributes:
+        more_calls: How many calls were left out.
+    """
+
+    note: JsonObject
+    requests: tuple[str, ...] = ()
+    answer: str = ""
+    calls: tuple[CallView, ...] = ()
+    more_calls: int = 0
+
+    @property
+    def name(self) -> str:
+        """Case, side and attempt."""
+        side = f"@{self.note['side']}" if self.note.get("side") else ""
+        return f"{self.note['case']}{side}#{self.note['attempt']}"
+
+    @property
+    def size(self) -> int:
+        """About how many characters its trace takes in a page."""
+        texts = [*self.requests, self.answer, *(c.arguments + c.result for c in self.calls)]
+        return sum(map(len, texts)) + 200 * len(self.calls)
+
+
+async def view_cases(reader: RunReader, notes: Sequence[JsonObject]) -> list[CaseView]:
+    """Return the attempts, failures first, each log read once."""
+    ordered = sorted(notes, key=lambda note: _ORDER.get(str(note["status"]), 1))
+    return [await _view(reader, note) for note in ordered]
+
+
+async def _view(reader: RunReader, note: JsonObject) -> CaseView:
+    if not note.get("conversation"):
+        return CaseView(note=note)
+    trace = Trace.of(await reader.events(UUID(str(note["conversation"]))))
+    return CaseView(
+        note=note,
+        requests=tuple(cut(text, MAX_TEXT_CHARS) for text in trace.requests),
+        answer=cut(trace.answer, MAX_TEXT_CHARS),
+        calls=tuple(_view_calls(trace)),
+        more_calls=max(0, len(trace.calls) - MAX_CALLS),
+    )
+
+
+def _view_calls(trace: Trace) -> Iterator[CallView]:
+    for call in trace.calls[:MAX_CALLS]:
+        yield CallView(
+            tool=call.tool,
+            arguments=_show(call.arguments),
+            ended=call.ended or "open",
+            result=_show(call.result),
+            error=cut(call.error or "", MAX_VALUE_CHARS),
+        )
+
+
+def _show(value: Json) -> str:
+    return cut(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), MAX_VALUE_CHARS)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text of at most about `limit` characters, the cut marked."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
+
+
+def escape_controls(text: object) -> str:
+    """Return a text with control characters and those that turn its direction round shown as what they are."""
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
