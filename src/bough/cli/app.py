@@ -58,6 +58,8 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             **dict.fromkeys(("list", "show"), "eval_show"),
             "run": "eval_run",
+            "skill": "eval_skill",
+            "add": "eval_add",
             "judge": "eval_judge",
             **dict.fromkeys(("compare", "report"), "eval_report"),
         },

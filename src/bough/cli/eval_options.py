@@ -19,10 +19,10 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.evals.fault import Fault
-    from bough.evals.report.summary import AttemptResult
-    from bough.evals.run.loop import EvalOptions
+    from bough.evals.loop import EvalOptions
     from bough.evals.run.plan import PlannedAttempt
     from bough.evals.run.result import EvalRun
+    from bough.evals.run.summary import AttemptResult
 
 Runs = Annotated[
     Path | None, typer.Option("--runs", metavar="DIR", help="Where runs are kept. [default: <home>/evals]")
@@ -74,7 +74,7 @@ class EvalRunOptions:
             InvalidInput: A metric or a secret is not right.
         """
         from bough.cli.rules import secrets_named
-        from bough.evals.run.loop import EvalOptions
+        from bough.evals.loop import EvalOptions
         from bough.guard import Limits
 
         fields: dict[str, object] = {

@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bough.evals import metrics
+    from bough.evals import metrics, statistics
     from bough.evals.case import CaseInput, Rubric, ToolUse, TurnInput
     from bough.evals.context import TraceContext
-    from bough.evals.eval_set import EvalSet, SetCase
+    from bough.evals.eval_set import EvalSet
     from bough.evals.fault import Fault
     from bough.evals.formats.read import read_set
+    from bough.evals.loop import EvalOptions, evaluate
     from bough.evals.metrics.evaluators import (
         Assertions,
         CostUsd,
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
         ToolUsage,
         Trigger,
     )
-    from bough.evals.run.loop import EvalOptions, evaluate
+    from bough.evals.report.compare import compare_runs
     from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
+    from bough.evals.set_case import SetCase
+    from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
     from bough.evals.trace import Trace, TracedCall
 
 _HOMES = {
@@ -41,7 +44,7 @@ _HOMES = {
     "CaseInput": "bough.evals.case",
     "CostUsd": "bough.evals.metrics.evaluators",
     "DurationSeconds": "bough.evals.metrics.evaluators",
-    "EvalOptions": "bough.evals.run.loop",
+    "EvalOptions": "bough.evals.loop",
     "EvalRun": "bough.evals.run.result",
     "EvalSet": "bough.evals.eval_set",
     "Fault": "bough.evals.fault",
@@ -52,7 +55,8 @@ _HOMES = {
     "Rubric": "bough.evals.case",
     "SchemaDiscovery": "bough.evals.metrics.evaluators",
     "Score": "bough.evals.score",
-    "SetCase": "bough.evals.eval_set",
+    "SetCase": "bough.evals.set_case",
+    "SkillEvalRun": "bough.evals.skill.evaluate",
     "SkillDiscovery": "bough.evals.metrics.evaluators",
     "Steps": "bough.evals.metrics.evaluators",
     "ToolArgs": "bough.evals.metrics.evaluators",
@@ -64,7 +68,9 @@ _HOMES = {
     "TracedCall": "bough.evals.trace",
     "Trigger": "bough.evals.metrics.evaluators",
     "TurnInput": "bough.evals.case",
-    "evaluate": "bough.evals.run.loop",
+    "compare_runs": "bough.evals.report.compare",
+    "evaluate": "bough.evals.loop",
+    "evaluate_skill": "bough.evals.skill.evaluate",
     "read_set": "bough.evals.formats.read",
 }
 
@@ -86,6 +92,7 @@ __all__ = [
     "Score",
     "SetCase",
     "SkillDiscovery",
+    "SkillEvalRun",
     "Steps",
     "ToolArgs",
     "ToolInvocation",
@@ -96,15 +103,18 @@ __all__ = [
     "TracedCall",
     "Trigger",
     "TurnInput",
+    "compare_runs",
     "evaluate",
+    "evaluate_skill",
     "metrics",
     "read_set",
+    "statistics",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":
-        return import_module("bough.evals.metrics")
+    if name in ("metrics", "statistics"):
+        return import_module(f"bough.evals.{name}")
     try:
         home = _HOMES[name]
     except KeyError:

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from bough.errors import StoreError
 from bough.evals.case import CaseInput
 from bough.evals.fault import Fault
+from bough.evals.set_case import SetCase
+from bough.evals.whole_file import write_whole
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from pydantic_evals import Case, Dataset
+    from pydantic_evals.evaluators import Evaluator
 
-    from bough.evals.context import TraceEvaluatorLike
 
 SetFormat: TypeAlias = Literal["adk", "skill", "triggers", "pydantic", "harbor"]
 """What a set was written as."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetCase:
-    """One case of a set.
-
-    Attributes:
-        id: Unique in its set.
-        evaluators: Evaluators that the case brings itself, beside the metrics it has material for.
-        metadata: Whatever the file says besides; free JSON.
-        split: For trigger queries: `train` or `validation`.
-    """
-
-    id: str
-    input: CaseInput
-    evaluators: tuple[TraceEvaluatorLike, ...] = ()
-    metadata: JsonObject = field(default_factory=dict[str, Any])
-    split: str = ""
-
-    @property
-    def sha256(self) -> str:
-        """Digest of what the case asks and expects, hexadecimal."""
-        said = self.input.model_dump(mode="json", exclude={"files": {"__all__": {"source"}}, "skill_roots": True})
-        specs = [repr(each) for each in self.evaluators]
-        return sha256(json.dumps([said, specs], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +40,7 @@ class EvalSet:
     sha256: str = ""
     format: SetFormat = "pydantic"
     description: str = ""
-    evaluators: tuple[TraceEvaluatorLike, ...] = ()
+    evaluators: tuple[Evaluator[Any, Any, Any], ...] = ()
 
     @property
     def has_errors(self) -> bool:
@@ -126,26 +100,6 @@ class EvalSet:
 
             text = yaml.safe_dump(self.as_json(), sort_keys=False, allow_unicode=True)
         write_whole(path, text)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text under a temporary name, make it durable, and give it its name.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}", hint="check the folder and the free space"
-        ) from error
 
 
 def _case_json(case: SetCase) -> JsonObject:

@@ -23,6 +23,7 @@ from bough.events.model import (
     ScriptRan,
     SkillActivated,
     StateChanged,
+    TaskEnded,
     TaskLinked,
     ToolCalled,
     ToolFailed,
@@ -30,6 +31,7 @@ from bough.events.model import (
     ToolRejected,
     ToolReturned,
     Usage,
+    UsageAdded,
     UserMessage,
 )
 from bough.events.record import StoredEvent
@@ -208,7 +210,7 @@ class _Folding:
                 self._ask(event)
             case ModelResponded():
                 self._respond(event)
-            case Condensed() if event.usage is not None:
+            case Condensed() | TaskEnded() | UsageAdded() if event.usage is not None:
                 self._part.use(event.usage)
             case SkillActivated() if event.trigger != "always":
                 self._part.skills.append(event.name)
@@ -302,7 +304,6 @@ class _Folding:
             folding.apply(seq, event.event if isinstance(event, StoredEvent) else event)
         child = folding.trace()
         self._part.children[call] = self._part.children.get(call, ()) + child.calls
-        self._part.use(child.usage)
 
     def _change(self, event: StateChanged) -> None:
         self._instructions = event.changes.get("instructions", self._instructions)

@@ -38,8 +38,36 @@ if __name__ == "__main__":
 '''
 
 
+def _write_evals(folder: Path, name: str, *, script: bool) -> None:
+    """Write two cases and four trigger queries to begin with; what they say is to be replaced."""
+    (folder / "evals").mkdir()
+    used = ["tool: run_skill_script"] if script else []
+    evals = [
+        {
+            "id": "usual",
+            "prompt": "Replace this with a message that the skill is for",
+            "expected_output": "Say in a sentence what a good result is.",
+            "assertions": ["contains: a word that a good answer has", *used],
+        },
+        {
+            "id": "edge",
+            "prompt": "Replace this with a message that is hard for the skill",
+            "expected_output": "Say in a sentence what a good result is.",
+            "assertions": ["contains: a word that a good answer has", "not contains: a word that it must not have"],
+        },
+    ]
+    queries = [
+        {"query": "Replace this with a message that the skill is for", "should_trigger": True},
+        {"query": "Replace this with another one, in other words", "should_trigger": True},
+        {"query": "Replace this with a message that is near but not for it", "should_trigger": False},
+        {"query": "Replace this with a message about something else", "should_trigger": False},
+    ]
+    for file, data in (("evals.json", {"skill_name": name, "evals": evals}), ("eval_queries.json", queries)):
+        (folder / "evals" / file).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
 def new_skill(root: Path, name: str, *, description: str, script: bool = False) -> Path:
-    """Write a new skill into `root / name` and return its file.
+    """Write a new skill with its first evals into `root / name` and return its file.
 
     Args:
         script: Whether it gets a script to begin with.
@@ -68,6 +96,7 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
         (folder / "scripts" / "main.py").write_text(_SCRIPT, encoding="utf-8")
     else:
         body = "\n".join(line for line in body.split("\n") if "scripts/" not in line).replace("3. ", "2. ")
+    _write_evals(folder, name, script=script)
     file = folder / "SKILL.md"
     file.write_text(f"---\nname: {name}\ndescription: {quoted}\n---\n{body}", encoding="utf-8")
     return file

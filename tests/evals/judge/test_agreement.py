@@ -10,7 +10,7 @@ import pytest
 from bough.errors import InvalidInput
 from bough.evals.judge.agreement import JudgedLabel, measure_agreement
 from bough.evals.judge.label import read_labels
-from bough.evals.report.statistics import cohen_kappa
+from bough.evals.statistics import cohen_kappa
 
 
 def test_the_example_of_the_page() -> None:

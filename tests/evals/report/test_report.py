@@ -19,11 +19,11 @@ from bough.evals import CaseInput, EvalSet, SetCase, TurnInput, evaluate
 from bough.evals.report import html as html_report
 from bough.evals.report.compare import compare_runs
 from bough.evals.report.html import render_html
-from bough.evals.report.summary import AttemptResult, summarize
 from bough.evals.report.view import CaseView
 from bough.evals.report.write import render_report, write_reports
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import read_run
+from bough.evals.run.summary import AttemptResult, summarize
 from bough.evals.score import Score
 from bough.testing import ScriptedModel, tool_call
 

@@ -73,7 +73,7 @@ async def test_a_hundred_cases_killed_twice_are_each_run_once(tmp_path: Path) ->
             assert each.conversation is not None
             async for stored in store.read(await store.resolve(each.conversation)):
                 messages += stored.kind == "UserMessage"
-                notes += stored.kind == "StateChanged" and b"eval.result" in stored.raw
+                notes += stored.kind == "TaskNoted"
     finally:
         await store.aclose()
     assert (messages, notes) == (CASES, CASES), "each case was asked once and has one result"

@@ -68,7 +68,7 @@ async def test_a_case_is_a_conversation_whose_log_holds_its_result(settings: Set
     note = last_note(events, run.run)
     assert note is not None and note["status"] == "passed" and note["scores"]["steps"]["value"] == 2
     assert record.tags == {"eval.run": run.run, "eval.case": "c1", "eval.attempt": "1", "eval.role": "attempt"}
-    assert sum(stored.kind == "StateChanged" and stored.event.reason == "eval.result" for stored in events) == 1  # type: ignore[union-attr]
+    assert sum(stored.kind == "TaskNoted" for stored in events) == 1
 
 
 async def test_turns_are_sent_when_the_one_before_is_answered(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.config import Settings
-    from bough.evals.judge.agreement import Agreement
+    from bough.evals.judge.agreement import JudgeAgreement
     from bough.evals.judge.label import Label
     from bough.evals.run.folder import RunFolder
 
@@ -61,16 +61,16 @@ def judge(
 
 async def _measure(
     model: str, votes: int, labels: list[Label], folder: RunFolder, settings: Settings, jobs: int
-) -> Agreement:
+) -> JudgeAgreement:
     from bough.evals.judge.agreement import measure_agreement
     from bough.evals.judge.judge import Judge
-    from bough.evals.judge.measure import judge_labels
+    from bough.evals.run.labels import judge_labels
 
     judge = Judge(model, votes, base_url=settings.base_url)
     return measure_agreement(await judge_labels(judge, labels, folder, settings, jobs=jobs))
 
 
-def _write_run(folder: RunFolder, file: Path, model: str, votes: int, threshold: float, found: Agreement) -> None:
+def _write_run(folder: RunFolder, file: Path, model: str, votes: int, threshold: float, found: JudgeAgreement) -> None:
     from bough.evals.judge.prompt import PROMPT_SHA256
 
     folder.write_record(
@@ -90,7 +90,7 @@ def _write_run(folder: RunFolder, file: Path, model: str, votes: int, threshold:
     (folder.path / "agreement.json").write_text(json_text.dumps(found.as_dict(), indent=1) + "\n", encoding="utf-8")
 
 
-def _blocks(found: Agreement) -> list[Block]:
+def _blocks(found: JudgeAgreement) -> list[Block]:
     rows: tuple[tuple[Span, ...], ...] = (
         (("person yes", ""), (str(found.yes_yes), ""), (str(found.yes_no), "")),
         (("person no", ""), (str(found.no_yes), ""), (str(found.no_no), "")),

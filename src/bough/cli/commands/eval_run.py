@@ -26,7 +26,7 @@ from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from bough.evals.eval_set import EvalSet
-    from bough.evals.run.loop import EvalOptions
+    from bough.evals.loop import EvalOptions
     from bough.evals.run.plan import PlannedAttempt
     from bough.evals.run.result import EvalRun
 
@@ -63,7 +63,7 @@ def run(
     spec = agent_of(agent, settings, skill_roots=options.skill_roots_of(skills))
 
     async def main() -> EvalRun:
-        from bough.evals.run.loop import evaluate
+        from bough.evals.loop import evaluate
 
         return await evaluate(
             found,
@@ -81,7 +81,7 @@ def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
     """Return the options with a line on stderr for each finished attempt."""
     from dataclasses import replace
 
-    from bough.evals.report.summary import AttemptResult
+    from bough.evals.run.summary import AttemptResult
 
     async def tell(planned: PlannedAttempt, result: AttemptResult) -> None:
         renderer.note(progress_line(planned, result))

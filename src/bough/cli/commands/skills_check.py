@@ -49,6 +49,7 @@ def check(
         raise InvalidInput(f"there is no format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
+    found = _add_eval_faults(found)
     checked = tally.of(_scanned(found) if scan else found)
     if format == "sarif":
         _write_sarif(checked)
@@ -71,6 +72,31 @@ class _Tally:
             self.checked += 1
             self.bad += skill.has_errors or not skill.loaded
             yield skill
+
+
+def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what is wrong with the evals of each skill that brings some."""
+    for skill in found:
+        folder = skill.path.parent
+        if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
+            yield skill
+            continue
+        from bough.evals.formats.skill import read_skill_set, read_trigger_set
+
+        faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))
+        told = [
+            Diagnostic(
+                f"evals-{fault.code}",
+                "info" if fault.severity == "note" else fault.severity,
+                str(fault),
+                None,
+                "",
+                fault.file,
+            )
+            for fault in faults
+            if fault.code != "empty"
+        ]
+        yield replace(skill, diagnostics=(*skill.diagnostics, *told))
 
 
 def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from bough.evals.case import CaseInput, CaseSetup, Rubric, ToolUse, TurnInput
-from bough.evals.eval_set import EvalSet, SetCase
-from bough.evals.formats.document import MAX_CASES, Document, Entry
+from bough.evals.document import MAX_CASES, Entry, SetFile
+from bough.evals.eval_set import EvalSet
+from bough.evals.set_case import SetCase
 from bough.types import JsonObject
 
 _CASE_FIELDS = frozenset({"eval_id", "conversation", "rubrics", "session_input", "conversation_scenario"})
@@ -19,7 +20,7 @@ _TURN_FIELDS = frozenset({"user_content", "intermediate_data", "final_response",
 _CAMEL = re.compile(r"(?<=[a-z])([A-Z])")
 
 
-def read_adk_set(document: Document, *, setup: CaseSetup = "chat") -> EvalSet:
+def read_adk_set(document: SetFile, *, setup: CaseSetup = "chat") -> EvalSet:
     """Return the set of a file with `eval_cases`; a case with an error is left out, the others are kept.
 
     Args:
@@ -69,7 +70,7 @@ def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None
     rubrics = _read_rubrics(entry, set())
     session = entry.entry("session_input", "sessionInput")
     state = None if session is None else session.object("state")
-    metadata = _kept(entry, _CASE_FIELDS)
+    metadata = _collect_extra(entry, _CASE_FIELDS)
     if session is not None and (rest := {k: v for k, v in session.data.items() if k != "state"}):
         metadata["session_input"] = rest
     _check_ids(entry, rubrics, turns)
@@ -90,7 +91,7 @@ def _with_case(case: Entry, entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _read_turn(entry: Entry) -> TurnInput | None:
-    _kept(entry, _TURN_FIELDS)
+    _collect_extra(entry, _TURN_FIELDS)
     content = entry.entry("user_content", "userContent")
     if content is None:
         if entry.get("user_content", "userContent") is None:
@@ -164,7 +165,7 @@ def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInpu
             ids.add(rubric.id)
 
 
-def _kept(entry: Entry, known: frozenset[str]) -> dict[str, Any]:
+def _collect_extra(entry: Entry, known: frozenset[str]) -> dict[str, Any]:
     """Return the fields that are kept as they are; a note says which."""
     extra = {
         key: value

@@ -12,17 +12,18 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.document import MAX_CASES, Entry, SetFile, type_name
+from bough.evals.eval_set import EvalSet
 from bough.evals.fault import FaultCode
-from bough.evals.formats.document import MAX_CASES, Document, Entry, type_name
 from bough.evals.score import METRICS
+from bough.evals.set_case import SetCase
 from bough.types import Json, JsonObject
 
 _FIELDS = frozenset({"name", "cases", "evaluators", "report_evaluators", "$schema"})
 _CASE_FIELDS = frozenset({"name", "inputs", "metadata", "expected_output", "evaluators"})
 
 
-def read_pydantic_set(document: Document) -> EvalSet:
+def read_pydantic_set(document: SetFile) -> EvalSet:
     """Return the set of a pydantic-evals file; a case with an error is left out, the others are kept."""
     faults, data = document.faults, cast("JsonObject", document.data)
     top = Entry(data, faults, "")
@@ -50,7 +51,7 @@ def read_pydantic_set(document: Document) -> EvalSet:
     )
 
 
-def _read_case(entry: Entry, number: int, seen: set[str], document: Document) -> SetCase | None:
+def _read_case(entry: Entry, number: int, seen: set[str], document: SetFile) -> SetCase | None:
     faults, before = entry.faults, len(entry.faults.found)
     id = entry.text("name") or f"case-{number}"
     entry.case = id

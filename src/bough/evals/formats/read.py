@@ -7,8 +7,8 @@ from typing import cast
 
 from bough.errors import InvalidInput, NotFound
 from bough.evals.case import CaseSetup
+from bough.evals.document import FaultList, SetFile
 from bough.evals.eval_set import EvalSet
-from bough.evals.formats.document import Document, FaultList
 from bough.types import Json, JsonObject
 
 _HINT = "a skill's folder, an eval set (.json with eval_cases), trigger queries, or a pydantic-evals file (.yaml)"
@@ -32,7 +32,7 @@ def read_set(path: str | Path, *, setup: CaseSetup = "chat") -> EvalSet:
     if place.suffix not in (".json", ".yaml", ".yml"):
         raise InvalidInput(f"{place} is not an eval set", hint=f"give {_HINT}")
     faults = FaultList(place)
-    document = Document(place, faults)
+    document = SetFile(place, faults)
     data = document.data
     if data is None and faults.found:
         return EvalSet(name=place.stem, cases=(), faults=tuple(faults.found), path=place, sha256=document.sha256)

@@ -10,11 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
+from bough.evals.assertion import misspelt_form
 from bough.evals.case import CaseInput, FileInput, TurnInput
-from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.document import Entry, FaultList, SetFile
+from bough.evals.eval_set import EvalSet
 from bough.evals.fault import Fault, FaultCode
-from bough.evals.formats.checks import misspelt_form
-from bough.evals.formats.document import Document, Entry, FaultList
+from bough.evals.set_case import SetCase
 from bough.skills.evals import EvalCase, SkillEvals, TriggerQuery, read_evals
 from bough.skills.model import Diagnostic, Skill
 from bough.skills.read.parse import read_file
@@ -73,7 +74,7 @@ def read_trigger_set(folder: Path) -> EvalSet:
     )
 
 
-def read_query_file(document: Document) -> EvalSet:
+def read_query_file(document: SetFile) -> EvalSet:
     """Return the cases of a list of `{query, should_trigger}` that stands alone; the skill is its folder's."""
     found: list[TriggerQuery] = []
     for number, item in enumerate(cast("list[Json]", document.data), 1):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
-from bough.evals.report.statistics import Interval, cohen_kappa
+from bough.evals.statistics import Interval, cohen_kappa
 from bough.types import JsonObject
 
 RESAMPLES = 10_000
@@ -33,7 +33,7 @@ class JudgedLabel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class JudgeAgreement:
     """Person against judge, over the labels that the judge decided.
 
     Attributes:
@@ -83,7 +83,7 @@ class Agreement:
         }
 
 
-def measure_agreement(judged: Sequence[JudgedLabel]) -> Agreement:
+def measure_agreement(judged: Sequence[JudgedLabel]) -> JudgeAgreement:
     """Return how far the judge agrees with the labels.
 
     Raises:
@@ -93,7 +93,7 @@ def measure_agreement(judged: Sequence[JudgedLabel]) -> Agreement:
     cells = _count([(each.label, bool(each.judged)) for each in decided])
     yes_yes, no_yes, yes_no, no_no = cells
     kappa = cohen_kappa(*cells)
-    return Agreement(
+    return JudgeAgreement(
         yes_yes=yes_yes,
         no_yes=no_yes,
         yes_no=yes_no,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from bough.errors import InvalidInput
 from bough.evals.case import Rubric
-from bough.evals.formats.document import Entry, FaultList
+from bough.evals.document import Entry, FaultList
 from bough.evals.trace import Trace, TracedCall
 from bough.types import JsonObject
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bough.errors import BoughError
 from bough.evals.aliases import canonical_tool
+from bough.evals.assertion import AssertionCheck, parse_check
 from bough.evals.case import Rubric
-from bough.evals.formats.checks import Check, parse_check
 from bough.evals.metrics.answer import fold_text
 from bough.evals.score import AssertionResult, Score, at_least
 from bough.evals.trace import Trace
@@ -50,7 +50,7 @@ async def decide_assertions(ctx: TraceContext, texts: Sequence[str]) -> list[Ass
     return [next(judged) if check.form == "judge" else await _decide(ctx, check) for check in checks]
 
 
-async def _decide(ctx: TraceContext, check: Check) -> AssertionResult:
+async def _decide(ctx: TraceContext, check: AssertionCheck) -> AssertionResult:
     match check.form:
         case "contains":
             holds = fold_text(check.argument) in fold_text(ctx.trace.answer)
@@ -70,7 +70,7 @@ async def _decide(ctx: TraceContext, check: Check) -> AssertionResult:
     return AssertionResult(check.text, holds is not check.negated, evidence)
 
 
-def _match(trace: Trace, check: Check) -> AssertionResult:
+def _match(trace: Trace, check: AssertionCheck) -> AssertionResult:
     re2: Any = import_module("re2")  # it carries no types
     try:
         found = re2.compile(f"(?m){check.argument}", _quiet(re2)).search(trace.answer)
@@ -93,7 +93,7 @@ def _find_tool(trace: Trace, tool: str, negated: bool) -> tuple[bool, str]:
     return bool(calls) if negated else succeeded > 0, f"{tool} was called {len(calls)} times, {succeeded} succeeded"
 
 
-async def _run_check(host: AttemptHost, trace: Trace, check: Check) -> AssertionResult:
+async def _run_check(host: AttemptHost, trace: Trace, check: AssertionCheck) -> AssertionResult:
     """Run a script of the skill in the sandbox, with copies of the outputs, so that it can change none of them."""
     if host.executor is None or host.skill_folder is None or host.workspace is None:
         return AssertionResult(check.text, False, "there is no skill folder or executor to run it with", error=True)

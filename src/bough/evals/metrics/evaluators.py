@@ -17,10 +17,10 @@ from bough.errors import InvalidInput
 from bough.evals import metrics
 from bough.evals.case import Rubric, ToolUse
 from bough.evals.context import TraceContext, TraceEvaluatorLike
-from bough.evals.eval_set import SetCase
 from bough.evals.metrics.assertions import score_assertions
 from bough.evals.metrics.thresholds import thresholds_for
 from bough.evals.score import THRESHOLDS, Score
+from bough.evals.set_case import SetCase
 from bough.types import Json
 
 ExpectedCalls: TypeAlias = Sequence[ToolUse | Mapping[str, Json] | str] | None
@@ -244,7 +244,7 @@ class InstructionAdherence(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        from bough.evals.judge.adherence import score_adherence
+        from bough.evals.metrics.adherence import score_adherence
 
         given = None if self.rubrics is None else tuple(map(_rubric, enumerate(self.rubrics, 1)))
         return await score_adherence(ctx, given, self.threshold)

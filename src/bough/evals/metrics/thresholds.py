@@ -47,7 +47,7 @@ def thresholds_for(
 
 def needs_judge(case: CaseInput, metrics: Mapping[str, float | None] | None = None) -> int:
     """Return how many statements of a case only a judge can decide."""
-    from bough.evals.formats.checks import parse_check
+    from bough.evals.assertion import parse_check
 
     rubrics = len(case.all_rubrics) if "instruction_adherence_score" in thresholds_for(case, metrics) else 0
     return rubrics + sum(parse_check(text).form == "judge" for text in case.checks)

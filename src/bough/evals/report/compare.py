@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bough.errors import InvalidInput
-from bough.evals.report.statistics import Interval, bootstrap_mean, mean, sign_flip
-from bough.evals.report.summary import AttemptResult
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.provenance import find_differences
 from bough.evals.run.read import read_run
+from bough.evals.run.summary import AttemptResult
+from bough.evals.statistics import Interval, bootstrap_mean, mean, sign_flip
 from bough.types import JsonObject
 
 

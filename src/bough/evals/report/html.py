@@ -12,8 +12,8 @@ from typing import Any
 
 from bough.errors import Unavailable
 from bough.evals.report.plot import plot_share, plot_strip
-from bough.evals.report.statistics import mean, wilson
 from bough.evals.report.view import CaseView, escape_controls
+from bough.evals.statistics import mean, wilson
 from bough.types import Json, JsonObject
 
 MAX_BYTES = 20 << 20

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 from bough.errors import InvalidInput
-from bough.evals.eval_set import write_whole
 from bough.evals.report.view import view_cases
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import RunReader
 from bough.evals.run.result import EvalRun
+from bough.evals.whole_file import write_whole
 from bough.events.store import EventStore
 from bough.types import JsonObject
 

@@ -30,10 +30,10 @@ from bough.evals.context import AttemptHost, TraceContext
 from bough.evals.converse import ConversationHost, say
 from bough.evals.judge.judge import Judge, JudgedCase
 from bough.evals.judge.verdict import Judgement
-from bough.evals.report.summary import AttemptResult
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import as_note, write_note
 from bough.evals.run.plan import PlannedAttempt
+from bough.evals.run.summary import AttemptResult
 from bough.evals.score import Score
 from bough.evals.trace import Trace
 from bough.events.record import StoredEvent
@@ -48,6 +48,9 @@ MAX_OUTPUTS = 256
 
 Prepare: TypeAlias = "Callable[[PlannedAttempt, AgentSpec, Path], AbstractAsyncContextManager[AgentSpec]]"
 """What an attempt needs around it: given its workspace, yields the agent with the tools that belong to it."""
+
+AgentFor: TypeAlias = Callable[[PlannedAttempt, AgentSpec, RunFolder], AgentSpec]
+"""Gives an attempt its agent, from the run's."""
 
 OnResult: TypeAlias = Callable[[PlannedAttempt, AttemptResult], Awaitable[None]]
 
@@ -67,7 +70,7 @@ class AttemptRunner:
     agent: AgentSpec
     judge: Judge | None = None
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
-    agent_for: Callable[[PlannedAttempt, AgentSpec], AgentSpec] | None = None
+    agent_for: AgentFor | None = None
     prepare: Prepare | None = None
     skill_folder: Path | None = None
     max_cost_usd: float | None = None
@@ -84,7 +87,7 @@ class AttemptRunner:
     def spec_of(self, planned: PlannedAttempt) -> AgentSpec:
         """Return the agent of an attempt, with the skills that its case allows."""
         case = planned.case.input
-        spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent)
+        spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent, self.folder)
         if not case.offer_skills:
             return spec.model_copy(update={"skills": (), "discover_skills": False, "skill_roots": ()})
         return spec.model_copy(update={"skill_roots": (*case.skill_roots, *spec.skill_roots)})
@@ -100,7 +103,7 @@ class AttemptRunner:
         messages = [turn.user for turn in planned.case.input.turns]
         try:
             await anyio.to_thread.run_sync(make_workspace, workspace, planned.case.input)
-            async with self._prepared(planned, workspace) as spec:
+            async with self._open_agent(planned, workspace) as spec:
                 conversation = await self.host.open(
                     planned.conversation, spec, workspace, planned.tags, f"eval {planned.name}"
                 )
@@ -113,7 +116,7 @@ class AttemptRunner:
             return AttemptEnd(status="error", reason=f"the workspace could not be made: {error}")
 
     @asynccontextmanager
-    async def _prepared(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
+    async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
         spec = self.spec_of(planned)
         if self.prepare is None:
             yield spec
@@ -321,7 +324,7 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
         return "failed", "asked a person"
     if broken := next((score for score in scores.values() if score.error), None):
         return "error", f"{broken.name}: {broken.reason}"
-    if end.status != "finished":
+    if end.status != "finished" and case.should_trigger is None:  # a trigger query may stop as soon as it is decided
         return "failed", f"the limit {end.limit} was reached" if end.limit else f"the run ended {end.status}"
     if case.setup == "skill" and case.should_trigger is None and not case.checks:
         return "skipped", "no assertions"

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from bough.evals.report.summary import AttemptResult
+from bough.evals.run.summary import AttemptResult
 from bough.evals.score import Score
-from bough.events.model import Event, StateChanged, Usage
+from bough.events.model import TaskNoted, Usage
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.types import JsonObject
@@ -19,26 +19,15 @@ NAME = "eval.result"
 
 async def write_note(store: EventStore, conversation: UUID, data: JsonObject) -> None:
     """Append a result to a log. One event."""
-    await store.append(conversation, [_event_of(data)])
-
-
-def _event_of(data: JsonObject) -> Event:
-    return StateChanged(changes={NAME: data}, reason=NAME)
-
-
-def note_of(event: Event) -> JsonObject | None:
-    """Return the result that an event carries; None for any other event."""
-    if isinstance(event, StateChanged) and event.reason == NAME:
-        return event.changes.get(NAME)
-    return None
+    await store.append(conversation, [TaskNoted(task_id=str(conversation), name=NAME, data=data)])
 
 
 def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
     """Return the last result of that run among the events of a log."""
     found: JsonObject | None = None
     for stored in events:
-        if stored.kind == "StateChanged" and (data := note_of(stored.event)) and data.get("run") == run:
-            found = data
+        if stored.kind == "TaskNoted" and isinstance(event := stored.event, TaskNoted) and event.name == NAME:
+            found = event.data if event.data.get("run") == run else found
     return found
 
 

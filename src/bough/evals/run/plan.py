@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from uuid import UUID
 
 from bough.evals.converse import conversation_id
-from bough.evals.eval_set import SetCase
+from bough.evals.set_case import SetCase
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,13 @@ from pathlib import Path
 from bough.agents.build import Blueprint, registry_of
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.eval_set import EvalSet
+from bough.evals.set_case import SetCase
 from bough.types import JsonObject
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("bough", "pydantic-ai-slim", "pydantic-evals", "duckdb", "ibis-framework", "scikit-learn")
-_COMPARED = ("model", "prompt_sha256", "agent", "judge", "metrics", "repeat")
+_COMPARED = ("skill", "model", "prompt_sha256", "agent", "judge", "metrics", "repeat")
 
 
 def describe_run(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.errors import NotFound
-from bough.evals.report.summary import AttemptResult, summarize
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import last_note, result_of_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
+from bough.evals.run.summary import AttemptResult, summarize
 from bough.events import open_store
 from bough.types import JsonObject
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bough.evals.fault import Fault
-from bough.evals.report.statistics import Interval
-from bough.evals.report.summary import AttemptResult, MetricSummary, RunSummary
+from bough.evals.run.summary import AttemptResult, MetricSummary, RunSummary
+from bough.evals.statistics import Interval
 from bough.types import JsonObject
 
 

@@ -35,7 +35,7 @@ class FaultList:
         return any(fault.severity == "error" for fault in self.found[since:])
 
 
-class Document:
+class SetFile:
     """A file, read: its data and the digest of its bytes; `data` is None where it cannot be used."""
 
     def __init__(self, path: Path, faults: FaultList) -> None:

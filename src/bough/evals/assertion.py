@@ -18,7 +18,7 @@ _LIKE_A_FORM = re.compile(r"(?:not\s+)?([A-Za-z]+)\s*:\s")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class AssertionCheck:
     """An assertion, read.
 
     Attributes:
@@ -33,12 +33,12 @@ class Check:
     negated: bool = False
 
 
-def parse_check(text: str) -> Check:
+def parse_check(text: str) -> AssertionCheck:
     """Return what an assertion asks."""
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        return Check(text, "judge", text)
-    return Check(text, cast("CheckForm", found[2]), found[3].strip(), negated=bool(found[1]))
+        return AssertionCheck(text, "judge", text)
+    return AssertionCheck(text, cast("CheckForm", found[2]), found[3].strip(), negated=bool(found[1]))
 
 
 def misspelt_form(text: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bough.errors import InvalidInput
-from bough.evals.report.statistics import (
+from bough.evals.statistics import (
     bootstrap_mean,
     deviation,
     mean,

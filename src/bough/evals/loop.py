@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import AgentLike, settled_spec
 from bough.errors import Conflict, InvalidInput
 from bough.evals.converse import ConversationHost
-from bough.evals.eval_set import EvalSet, SetCase
+from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
 from bough.evals.metrics.thresholds import needs_judge
 from bough.evals.report.write import write_reports
-from bough.evals.run.attempt import Attempt, AttemptRunner, OnResult, Prepare, attempt
+from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, OnResult, Prepare, attempt
 from bough.evals.run.folder import RunFolder, find_run
 from bough.evals.run.note import result_of_note
 from bough.evals.run.plan import PlannedAttempt, choose_cases, plan_attempts
@@ -26,10 +28,11 @@ from bough.evals.run.provenance import describe_run
 from bough.evals.run.read import RunReader, read_run
 from bough.evals.run.result import EvalRun
 from bough.evals.score import METRICS
+from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
 from bough.guard import Limits
-from bough.types import JsonObject
+from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +57,8 @@ class EvalOptions:
         limits: Bounds of each turn.
         keep: Keep the workspaces of attempts that passed, too.
         sides: What is compared; `agent_for` gives each its agent.
+        begin: Called with the folder of the run before its first attempt.
+        record: More fields of `run.json`.
         prepare: What an attempt needs around it, see `Prepare`.
     """
 
@@ -73,7 +78,9 @@ class EvalOptions:
     keep: bool = False
     kind: str = "set"
     sides: Sequence[str] = ("",)
-    agent_for: Callable[[PlannedAttempt, AgentSpec], AgentSpec] | None = None
+    agent_for: AgentFor | None = None
+    begin: Callable[[RunFolder], None] | None = None
+    record: Mapping[str, Json] = field(default_factory=dict[str, Any])
     prepare: Prepare | None = None
     skill_folder: Path | None = None
     on_result: OnResult | None = None
@@ -130,6 +137,8 @@ async def evaluate(
     root = settings.home / "evals" if folder is None else folder
     run = RunFolder.new(root) if resume is None else find_run(root, resume)
     with run.hold():
+        if options.begin is not None:
+            await anyio.to_thread.run_sync(options.begin, run)
         async with _host(run, settings, executor, options) as host:
             record = _make_record(run, eval_set, cases, spec, settings, host, judge, options)
             if resume is not None:
@@ -273,6 +282,7 @@ def _make_record(
 
         judged = {"model": judge.model_name, "votes": judge.votes, "prompt_sha256": PROMPT_SHA256}
     plan: JsonObject = {
+        **options.record,
         "repeat": options.repeat,
         "seed": options.seed,
         "jobs": options.jobs,

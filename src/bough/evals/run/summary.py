@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from bough.evals.report.statistics import Interval, bootstrap_mean, mean, pass_at_k, pass_hat_k, wilson
 from bough.evals.score import Score
+from bough.evals.statistics import Interval, bootstrap_mean, mean, pass_at_k, pass_hat_k, wilson
 from bough.types import JsonObject
 
 

@@ -1,0 +1,51 @@
+"""`bough eval add`: a conversation becomes a case of a set."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.target import Target
+from bough.cli.text import line
+from bough.errors import InvalidInput
+from bough.events.record import StoredEvent
+
+
+def add(
+    id: options.Conversation,
+    set: Annotated[Path, typer.Argument(metavar="SET", help="A pydantic-evals file; made if missing.")],
+    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Of the case. Default: the title.")] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Add a conversation to a set: its messages, tool calls and answers. Files are not copied."""
+    from bough.evals.formats.read import read_set
+    from bough.evals.run.add import add_case, case_of_log
+
+    if set.suffix not in (".yaml", ".yml", ".json"):
+        raise InvalidInput(f"{set} is no name of a set", hint="give a .yaml or .json file")
+    target = Target.parse(id)
+    settings = options.settings_of(home, store)
+
+    async def main() -> tuple[str, list[StoredEvent]]:
+        async with options.opened(settings) as opened:
+            cid = await opened.resolve(target.name)
+            record = await opened.get(cid)
+            events = [stored async for stored in opened.read(cid, 0, target.at)]
+            return name or record.title or str(cid), events
+
+    title, events = asyncio.run(main())
+    case = case_of_log(events, title)
+    found = add_case(read_set(set) if set.exists() else None, set, case)
+    return Report(
+        command="eval add",
+        data={"set": str(set), "case": case.id, "cases": len(found.cases)},
+        blocks=[line((case.id, "strong"), f"  {set}, {len(found.cases)} cases; files of its workspace are not copied")],
+        next=(f"bough eval run {set}",),
+    )

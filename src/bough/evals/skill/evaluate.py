@@ -1,0 +1,169 @@
+"""`evaluate_skill`: each case of a skill with it and without it, then its trigger queries."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bough.config import Settings
+from bough.conversation.agent import AgentLike
+from bough.errors import InvalidInput
+from bough.evals.eval_set import EvalSet
+from bough.evals.fault import Fault
+from bough.evals.formats.skill import read_skill_set, read_trigger_set
+from bough.evals.loop import EvalOptions, evaluate
+from bough.evals.run.folder import RunFolder
+from bough.evals.run.result import EvalRun
+from bough.evals.skill.benchmark import make_benchmark
+from bough.evals.skill.iteration import next_iteration, write_iteration, write_json
+from bough.evals.skill.sides import SIDES, WITH_SKILL, SkillSides
+from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
+from bough.execution.base import CodeExecutor
+from bough.guard import Limits
+from bough.skills.trust.lock import lock_skill
+from bough.types import JsonObject
+
+TRIGGER_STEPS = 3
+"""After so many steps a skill that did not come into use did not trigger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillEvalRun:
+    """What became of a skill's evals.
+
+    Attributes:
+        iteration: The folder in the documented layout; None where the skill has trigger queries only.
+        cases: The run of the cases on both sides; None where there are none.
+        triggers: Figures of the trigger queries, by split; empty where there are none.
+    """
+
+    benchmark: JsonObject
+    iteration: Path | None
+    cases: EvalRun | None
+    queries: EvalRun | None
+    triggers: JsonObject
+    threshold: float
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The mean pass rate with the skill; None without cases."""
+        return None if self.cases is None else self.benchmark["run_summary"][WITH_SKILL]["pass_rate"]["mean"]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the pass rate with the skill, and that of the trigger queries, are at or above the threshold."""
+        rates = [rate for rate in (self.pass_rate, trigger_pass_rate(self.triggers)) if rate is not None]
+        return bool(rates) and all(rate >= self.threshold - 1e-9 for rate in rates)
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        runs = [run.run for run in (self.cases, self.queries) if run is not None]
+        return {
+            "run": runs[0] if runs else None,
+            "runs": runs,
+            "iteration": None if self.iteration is None else self.iteration.name,
+            "folder": None if self.iteration is None else str(self.iteration),
+            "benchmark": self.benchmark,
+            "triggers": self.triggers,
+            "faults": [fault.as_dict() for fault in self.faults],
+            "threshold": self.threshold,
+            "passed": self.passed,
+        }
+
+
+async def evaluate_skill(
+    folder: Path,
+    agent: AgentLike | None = None,
+    *,
+    skills: Sequence[Path] = (),
+    results: Path | None = None,
+    trigger_runs: int = 3,
+    settings: Settings | None = None,
+    executor: CodeExecutor | None = None,
+    runs: Path | None = None,
+    options: EvalOptions | None = None,
+    **given: Any,
+) -> SkillEvalRun:
+    """Run the evals of a skill on both sides, and its trigger queries; write the documented layout.
+
+    Args:
+        skills: Folders of skills that both sides have.
+        results: Where `iteration-N` is made; None: `<skill>-workspace` beside the skill.
+        trigger_runs: How often each trigger query is asked; 0 asks none.
+        runs: Where the runs are kept.
+        options: How the cases are run; single options may be given by name instead.
+
+    Raises:
+        InvalidInput: The folder is no skill, or brings no evals.
+    """
+    folder = folder.absolute()  # noqa: ASYNC240 - asks for the current folder alone
+    options = replace(options or EvalOptions(), **given)
+    settings = settings or Settings.load()
+    cases, queries = read_skill_set(folder), read_trigger_set(folder)
+    if not cases.cases and not queries.cases:
+        raise InvalidInput(f"{folder} brings no evals", hint="`bough skills new` shows what they look like")
+    sides = SkillSides(folder, skills)
+    locked = lock_skill(folder.parent, folder.name)
+    record = {"skill": {"name": cases.name, "sha256": locked.digest}}
+    common: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
+    context: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
+    ran: EvalRun | None = None
+    if cases.cases:
+        how = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **common)
+        ran = await evaluate(cases, agent, options=how, **context)
+    asked = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context)
+    triggers = {} if asked is None else summarize_triggers(queries, asked.cases)
+    metadata: JsonObject = {
+        "run": None if ran is None else ran.run,
+        "skill": record["skill"],
+        "model": None if ran is None else RunFolder(ran.folder).read_record()["model"],
+        "repeat": options.repeat,
+    }
+    benchmark = make_benchmark(() if ran is None else ran.cases, metadata=metadata, triggers=triggers)
+    iteration: Path | None = None
+    if ran is not None:
+        place = folder.parent / f"{folder.name}-workspace" if results is None else results
+        iteration = next_iteration(place)
+        await _write(iteration, ran, benchmark, options)
+    faults = (*cases.faults, *queries.faults)
+    return SkillEvalRun(
+        benchmark=benchmark,
+        iteration=iteration,
+        cases=ran,
+        queries=asked,
+        triggers=triggers,
+        threshold=options.threshold,
+        faults=tuple(dict.fromkeys(faults)),
+    )
+
+
+async def _ask_queries(
+    queries: EvalSet, agent: AgentLike | None, options: EvalOptions, trigger_runs: int, context: dict[str, Any]
+) -> EvalRun | None:
+    if not queries.cases or trigger_runs < 1:
+        return None
+    how = replace(
+        options,
+        kind="triggers",
+        repeat=trigger_runs,
+        judge="none",
+        metrics={},
+        filter=None,
+        limit=None,
+        limits=Limits(iterations=TRIGGER_STEPS, wall_seconds=600),
+    )
+    return await evaluate(queries, agent, options=how, **context)
+
+
+async def _write(iteration: Path, ran: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:
+    run = RunFolder(ran.folder)
+    await write_iteration(iteration, run, ran.cases, options.repeat)
+    write_json(iteration / "benchmark.json", benchmark)
+    for name in ("report.html", "run.json"):
+        shutil.copyfile(run.path / name, iteration / name)
+    if not options.keep:
+        shutil.rmtree(run.path / "work", ignore_errors=True)
