@@ -154,7 +154,7 @@ async def _ask_queries(
         metrics={},
         filter=None,
         limit=None,
-        limits=Limits(iterations=TRIGGER_STEPS, wall_seconds=600),
+        limits=Limits(steps=TRIGGER_STEPS, wall_seconds=600),
     )
     return await evaluate(queries, agent, options=how, **context)
 
