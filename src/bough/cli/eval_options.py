@@ -65,6 +65,12 @@ class EvalRunOptions:
         bool, typer.Option("--retry-errors", help="With --resume: try cases that ended in an error again.")
     ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the set and show the plan; ask no model.")] = False
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="DIR", help="Write what agent and judge answered as bundles.")
+    ] = None
+    recorded: Annotated[
+        Path | None, typer.Option("--recorded", metavar="DIR", help="Answer agent and judge from such bundles.")
+    ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 
     def to_options(self, **given: object) -> EvalOptions:
@@ -92,6 +98,8 @@ class EvalRunOptions:
             "secrets": secrets_named(self.secret) if self.secret else None,
             "retry_errors": self.retry_errors,
             "keep": self.keep,
+            "record_to": self.record,
+            "recorded": self.recorded,
             "argv": sys.argv[1:],
             **given,
         }

@@ -26,6 +26,7 @@ from bough.evals.run.note import result_of_note
 from bough.evals.run.plan import PlannedAttempt, choose_cases, plan_attempts
 from bough.evals.run.provenance import describe_run
 from bough.evals.run.read import RunReader, read_run
+from bough.evals.run.recorded import Recordings, recording_name
 from bough.evals.run.result import EvalRun
 from bough.evals.score import METRICS
 from bough.evals.set_case import SetCase
@@ -59,6 +60,8 @@ class EvalOptions:
         sides: What is compared; `agent_for` gives each its agent.
         begin: Called with the folder of the run before its first attempt.
         record: More fields of `run.json`.
+        record_to: Where the first attempt at each case, and its judge, are written as bundles.
+        recorded: Where such bundles answer instead of model and judge; tools and scripts really run.
         prepare: What an attempt needs around it, see `Prepare`.
     """
 
@@ -82,6 +85,8 @@ class EvalOptions:
     begin: Callable[[RunFolder], None] | None = None
     record: Mapping[str, Json] = field(default_factory=dict[str, Any])
     prepare: Prepare | None = None
+    record_to: Path | None = None
+    recorded: Path | None = None
     skill_folder: Path | None = None
     on_result: OnResult | None = None
     argv: Sequence[str] = ()
@@ -154,6 +159,10 @@ def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Setting
     Raises:
         InvalidInput: Something needs a judge and none was named.
     """
+    if options.recorded is not None and options.judge is None:
+        from bough.agents.models.replay import ReplayModel
+
+        return Judge(ReplayModel([]), options.votes)
     if isinstance(options.judge, Judge):
         return options.judge
     if options.judge is not None and options.judge != NO_JUDGE:
@@ -179,6 +188,10 @@ async def _drive(
     """Run what has no result yet, and write the reports, those of an interrupted run too."""
     async with RunReader.open(folder, host.store) as reader:
         todo, spent = await _find_unfinished(reader, cases, options)
+    recordings = None
+    if options.recorded is not None:
+        names = [recording_name(case.id, side) for case in cases for side in options.sides]
+        recordings = await Recordings.load(options.recorded, names)
     runner = AttemptRunner(
         host=host,
         folder=folder,
@@ -187,6 +200,8 @@ async def _drive(
         metrics=options.metrics,
         agent_for=options.agent_for,
         prepare=options.prepare,
+        recordings=recordings,
+        record_to=options.record_to,
         skill_folder=options.skill_folder,
         max_cost_usd=options.max_cost_usd,
         keep=options.keep,
@@ -283,6 +298,7 @@ def _make_record(
         judged = {"model": judge.model_name, "votes": judge.votes, "prompt_sha256": PROMPT_SHA256}
     plan: JsonObject = {
         **options.record,
+        "recorded": options.recorded is not None,
         "repeat": options.repeat,
         "seed": options.seed,
         "jobs": options.jobs,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bough.evals import ToolUse, Trace, TraceContext, metrics
+from bough.evals import ToolUse, Trace, TraceContext, TracedCall, metrics
 from bough.evals.metrics.evaluators import OURS, evaluator_named
 from bough.events.model import ScriptRan, SkillActivated, ToolRejected, Usage
 
@@ -134,6 +137,21 @@ def test_order_drops_what_is_not_expected_and_looks_at_256_at_most(make: Any) ->
     assert metrics.order(trace, [ToolUse("a"), ToolUse("b")]).value == 0.5
     many = [ToolUse("a")] * 300
     assert metrics.order(trace, many).value == pytest.approx(1 / 256, abs=1e-6)
+
+
+@given(wanted=st.lists(st.sampled_from("abc"), max_size=12), made=st.lists(st.sampled_from("abcd"), max_size=12))
+def test_order_is_the_longest_common_subsequence(wanted: list[str], made: list[str]) -> None:
+    trace = Trace(calls=tuple(TracedCall(id=str(n), tool=name) for n, name in enumerate(made)))
+    longest = max(
+        size for size in range(len(wanted) + 1) if any(_is_within(part, made) for part in combinations(wanted, size))
+    )
+    score = metrics.order(trace, [ToolUse(name) for name in wanted])
+    assert score.value == pytest.approx(longest / len(wanted) if wanted else 1.0, abs=1e-6)
+
+
+def _is_within(part: tuple[str, ...], made: list[str]) -> bool:
+    rest = iter(made)
+    return all(name in rest for name in part)
 
 
 def test_a_schema_must_have_been_found_before_the_first_query(make: Any) -> None:

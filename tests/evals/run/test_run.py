@@ -11,8 +11,9 @@ import pytest
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.errors import Conflict, InvalidInput
-from bough.evals import CaseInput, EvalSet, SetCase, ToolUse, TurnInput, evaluate
+from bough.evals import CaseInput, EvalSet, Rubric, SetCase, ToolUse, TurnInput, evaluate
 from bough.evals.case import FileInput
+from bough.evals.judge import Judge
 from bough.evals.run.folder import RunFolder, find_run, list_runs, plain_name
 from bough.evals.run.note import last_note
 from bough.evals.run.read import read_run
@@ -250,3 +251,24 @@ def test_an_id_never_names_a_path_outside(id: str) -> None:
     name = plain_name(id)
     assert "/" not in name and name not in ("", ".", "..") and len(name) <= 64
     assert plain_name("plain-1.0") == "plain-1.0"
+
+
+async def test_a_run_is_recorded_and_answered_again_without_a_network(settings: Settings, tmp_path: Path) -> None:
+    verdict = json.dumps({"verdicts": [{"rubric_id": "r1", "rationale": "so", "verdict": "yes"}]})
+    judged = SUM.model_copy(update={"rubrics": (Rubric("r", "It adds"),)})
+    call = Answer(calls=(ServerCall(tool="add", arguments={"a": 1, "b": 2}),))
+    with OpenAIServer([call, "3", verdict]) as server:
+        agent = AgentSpec(name="a", model="openai:test", base_url=server.url, tools=(add,), skills=())
+        judge = Judge("openai:test", base_url=server.url)
+        first = await evaluate(set_of(judged), agent, settings=settings, judge=judge, record_to=tmp_path / "rec")
+    assert first.passed
+    assert sorted(path.name for path in (tmp_path / "rec").iterdir()) == ["c1.bough", "c1.judge-1.bough"]
+    again = await evaluate(
+        set_of(judged, "not recorded"),
+        AgentSpec(name="a", model=ScriptedModel([]), tools=(add,), skills=()),
+        settings=settings,
+        recorded=tmp_path / "rec",
+    )
+    assert [each.status for each in again.cases] == ["passed", "error"]
+    assert again.cases[0].scores["instruction_adherence_score"].value == 1.0
+    assert again.cases[1].error is not None and again.cases[1].error["code"] == "not_found"

@@ -85,7 +85,7 @@ def tool_usage_score(
 def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None = THRESHOLDS["order"]) -> Score:
     """Score the longest run of expected calls that were made in this order; other calls may stand between.
 
-    O(expected x calls), with at most 256 expected calls.
+    O(calls), with at most 256 expected calls.
     """
     wanted = [canonical_tool(use.name) for use in expected[:MAX_ORDERED]]
     if not wanted:
@@ -106,15 +106,19 @@ def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = 
 
 
 def _common_subsequence(wanted: Sequence[str], made: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence."""
-    row = [0] * (len(wanted) + 1)
+    """Return the length of the longest common subsequence. O(made): a row of the table is one integer.
+
+    Source: Hyyrö 2004, bit-parallel LCS.
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(wanted):
+        places[name] = places.get(name, 0) | 1 << place
+    full = (1 << len(wanted)) - 1
+    row = full
     for tool in made:
-        diagonal = 0
-        for column, name in enumerate(wanted, 1):
-            above = row[column]
-            row[column] = diagonal + 1 if name == tool else max(above, row[column - 1])
-            diagonal = above
-    return row[-1]
+        matched = row & places[tool]
+        row = ((row + matched) | (row - matched)) & full
+    return len(wanted) - row.bit_count()
 
 
 def _triples(tool: str, arguments: JsonObject, keys: Collection[str]) -> Iterable[_Triple]:

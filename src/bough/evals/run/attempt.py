@@ -33,6 +33,7 @@ from bough.evals.judge.verdict import Judgement
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import as_note, write_note
 from bough.evals.run.plan import PlannedAttempt
+from bough.evals.run.recorded import Recordings, record_attempt
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import Score
 from bough.evals.trace import Trace
@@ -61,6 +62,8 @@ class AttemptRunner:
 
     Attributes:
         metrics: Thresholds named by the caller.
+        recordings: Answer instead of model and judge.
+        record_to: Where attempts and judgements are written as bundles.
         skill_folder: Of the skill that is tried.
         spent_usd: Agent and judge, so far.
     """
@@ -72,6 +75,8 @@ class AttemptRunner:
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     agent_for: AgentFor | None = None
     prepare: Prepare | None = None
+    recordings: Recordings | None = None
+    record_to: Path | None = None
     skill_folder: Path | None = None
     max_cost_usd: float | None = None
     keep: bool = False
@@ -88,9 +93,17 @@ class AttemptRunner:
         """Return the agent of an attempt, with the skills that its case allows."""
         case = planned.case.input
         spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent, self.folder)
+        if self.recordings is not None:
+            spec = self.recordings.agent_of(planned, spec)
         if not case.offer_skills:
             return spec.model_copy(update={"skills": (), "discover_skills": False, "skill_roots": ()})
         return spec.model_copy(update={"skill_roots": (*case.skill_roots, *spec.skill_roots)})
+
+    def judge_of(self, planned: PlannedAttempt) -> Judge | None:
+        """Return the judge of an attempt: the run's, or what was recorded of it."""
+        if self.judge is None or self.recordings is None:
+            return self.judge
+        return self.recordings.judge_of(planned, self.judge.votes)
 
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
         """Run the conversation of an attempt: one turn for each message, each when the one before is answered.
@@ -175,6 +188,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self._planned = planned
         self._end = AttemptEnd(status="error", reason="it was not run")
         self._context: TraceContext | None = None
+        self._judge_model = runner.judge_of(planned)
 
     async def setup(self) -> None:
         """Announce this attempt to the task, which is given nothing but the inputs."""
@@ -207,7 +221,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
                 outputs=tuple(await anyio.to_thread.run_sync(list_outputs, workspace, ctx.inputs)),
                 skill_folder=self._runner.skill_folder,
                 executor=self._runner.host.executor,
-                judge=None if self._runner.judge is None else self._judge,
+                judge=None if self._judge_model is None else self._judge,
             ),
         )
         return self._context
@@ -222,10 +236,12 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         for judgement in context.judgements if context is not None else ():
             judged = add_usage(judged, judgement.usage)
         used = NOTHING_USED if context is None else context.trace.usage
-        if outcome.conversation is not None:
+        if outcome.status != "skipped" or outcome.conversation is not None:
             data = as_note(runner.folder.run, outcome, usage=used, judge_usage=judged, scored_with=version("bough"))
             try:
-                await write_note(runner.host.store, self._planned.conversation, data)
+                await write_note(runner.host.store, self._planned.conversation, data, tags=self._planned.tags)
+                if runner.record_to is not None:
+                    await record_attempt(runner.host.store, outcome, runner.record_to)
             except BoughError as error:
                 outcome = AttemptResult(
                     case=outcome.case, attempt=outcome.attempt, side=outcome.side, status="error",
@@ -251,8 +267,8 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
     async def _judge(
         self, trace: Trace, case: CaseInput, rubrics: Sequence[Rubric], outputs: Sequence[str]
     ) -> Judgement:
-        runner = self._runner
-        assert runner.judge is not None  # noqa: S101 - it is only handed out where there is one
+        runner, judge = self._runner, self._judge_model
+        assert judge is not None  # noqa: S101 - it is only handed out where there is one
         tags = {**self._planned.tags, "eval.role": "judge", "eval.judge": self._planned.name[:200]}
         judged = JudgedCase(
             key=f"{runner.folder.run}/{self._planned.name}",
@@ -264,7 +280,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         )
         folder = runner.folder.path / "judge"
         folder.mkdir(exist_ok=True)
-        return await runner.judge.judge(judged, runner.host, folder)
+        return await judge.judge(judged, runner.host, folder)
 
     def _outcome(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> AttemptResult:
         """Return what the attempt came to, from how it ended and what its scores say."""
@@ -292,7 +308,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
             status=status,
             reason=reason,
             scores=scores,
-            conversation=str(self._planned.conversation) if trace.requests or trace.instructions else None,
+            conversation=str(self._planned.conversation) if end.status else None,
             cost_usd=trace.cost_usd,
             tokens=trace.usage.input_tokens + trace.usage.output_tokens,
             judge_cost_usd=_cost_of(judgements),

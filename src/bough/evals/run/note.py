@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from bough.errors import NotFound
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import Score
-from bough.events.model import TaskNoted, Usage
-from bough.events.record import StoredEvent
+from bough.events.model import ConversationStarted, TaskNoted, Usage
+from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
 from bough.types import JsonObject
 
@@ -17,9 +18,28 @@ SCHEMA_VERSION = 1
 NAME = "eval.result"
 
 
-async def write_note(store: EventStore, conversation: UUID, data: JsonObject) -> None:
-    """Append a result to a log. One event."""
-    await store.append(conversation, [TaskNoted(task_id=str(conversation), name=NAME, data=data)])
+async def write_note(
+    store: EventStore, conversation: UUID, data: JsonObject, *, tags: Mapping[str, str] | None = None
+) -> None:
+    """Append a result to a log. One event.
+
+    An attempt that ended before its conversation could be started gets one with `tags`, so that it has a result, too.
+    """
+    note = TaskNoted(task_id=str(conversation), name=NAME, data=data)
+    try:
+        await store.append(conversation, [note])
+    except NotFound:
+        title = f"eval {data['case']}"
+        started = ConversationStarted(title=title, tags=dict(tags or {}))
+        record = ConversationRecord(
+            id=conversation,
+            root=conversation,
+            title=title,
+            tags=dict(tags or {}),
+            created=started.ts,
+            updated=started.ts,
+        )
+        await store.create(record, events=[started, note])
 
 
 def last_note(events: Iterable[StoredEvent], run: str) -> JsonObject | None:
