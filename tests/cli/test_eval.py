@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bough.testing import OpenAIServer
+from bough.testing.openai_server import Hang
+
+BOUGH = Path(sys.executable).parent / "bough"
 
 
 def write_set(folder: Path, *cases: dict[str, Any]) -> Path:
@@ -116,3 +122,26 @@ def test_listing_runs_imports_neither_pydantic_evals_nor_a_model(cli: Any) -> No
     for name in ("pydantic_evals", "pydantic_ai", "ibis", "sklearn", "jinja2"):
         assert f" {name}\n" not in done.stderr, name
     assert done.stdout.strip() == "no runs yet"
+
+
+def test_a_run_that_is_interrupted_has_a_report_and_goes_on(cli: Any, tmp_path: Path) -> None:
+    path = write_set(tmp_path, case("a", "one"), case("b", "two"))
+    with OpenAIServer(["first", Hang()]) as server:
+        command = [BOUGH, "eval", "run", str(path), "-m", "openai:test", "--base-url", server.url, "--jobs", "1"]
+        process = subprocess.Popen(
+            command, cwd=cli.folder, env=cli.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        while "pass " not in process.stderr.readline():
+            assert process.poll() is None
+        while len(server.received) < 2:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        assert (process.returncode, out) == (130, ""), err
+    shown = cli.data("eval", "show", "-")
+    assert {each["case"]: each["status"] for each in shown["cases"]} == {"a": "passed", "b": "skipped"}
+    with OpenAIServer(["second"]) as server:
+        # Another address is another agent: a run goes on only as it was begun.
+        refused = cli("eval", "run", str(path), "-m", "openai:test", "--base-url", server.url, "--resume", "-")
+        assert (refused.returncode, len(server.received)) == (7, 0), refused.stderr
