@@ -145,3 +145,21 @@ def test_a_run_that_is_interrupted_has_a_report_and_goes_on(cli: Any, tmp_path: 
         # Another address is another agent: a run goes on only as it was begun.
         refused = cli("eval", "run", str(path), "-m", "openai:test", "--base-url", server.url, "--resume", "-")
         assert (refused.returncode, len(server.received)) == (7, 0), refused.stderr
+
+
+def test_the_cases_of_a_skill_run_with_that_skill(cli: Any) -> None:
+    skill = Path(__file__).parents[2] / "examples" / "skills" / "csv-profile"
+    done = cli("eval", "run", str(skill), "-m", "offline", "--filter", "rain", BOUGH_SKILL_ROOTS="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert cli("skills", "check", str(skill)).returncode == 0
+
+
+def test_a_conversation_becomes_a_case_that_passes(cli: Any, tmp_path: Path) -> None:
+    assert cli("run", "/word-count README.md", "-m", "offline", "--title", "count").returncode == 0
+    path = tmp_path / "mine.yaml"
+    added = cli("eval", "add", "-", str(path))
+    assert added.returncode == 0, added.stderr
+    assert cli("eval", "add", "-", str(path)).returncode == 2, "the name is taken"
+    assert "count" in path.read_text()
+    done = cli("eval", "run", str(path), "-m", "offline", "--metric", "output_correctness_score=0")
+    assert done.returncode == 0, done.stdout + done.stderr

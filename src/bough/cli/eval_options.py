@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,7 +73,7 @@ class EvalRunOptions:
     ] = None
     keep: Annotated[bool, typer.Option("--keep", help="Keep the workspaces of cases that passed.")] = False
 
-    def to_options(self, **given: object) -> EvalOptions:
+    def to_options(self, **given: Any) -> EvalOptions:
         """Return what `evaluate` takes.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -60,7 +60,9 @@ def run(
         return dry_run_report("eval run", found, how)
     if not found.cases:
         raise InvalidInput(f"{set} has no cases to run", hint="mend the faults above")
-    spec = agent_of(agent, settings, skill_roots=options.skill_roots_of(skills))
+    roots = options.skill_roots_of(skills)
+    spec = agent_of(agent, settings, skill_roots=roots)
+    needed = _skill_options(found, roots)
 
     async def main() -> EvalRun:
         from bough.evals.loop import evaluate
@@ -71,10 +73,20 @@ def run(
             settings=settings,
             folder=runs_root(settings, runs),
             resume=how.resume,
-            options=with_progress(how.to_options(), renderer),
+            options=with_progress(how.to_options(**needed), renderer),
         )
 
     return run_report("eval run", asyncio.run(main()))
+
+
+def _skill_options(found: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
+    if found.format != "skill" or found.path is None:
+        return {}
+    from bough.evals.skill.sides import SkillSides
+
+    sides = SkillSides(found.path, roots)
+    return {"agent_for": sides.agent_for, "begin": sides.begin, "skill_folder": found.path.absolute()}
 
 
 def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
