@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bough.cli.text import one_line
 from bough.config import Settings
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-
-KEYS = (
-    "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots",
-    "discover_skills", "workspace_access", "catalog_tokens",
-)  # fmt: skip
-"""What a file may say: data only, no code."""
 
 
 def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = ()) -> AgentSpec:
@@ -72,18 +63,11 @@ def load_agent(file: Path, *, model: str | None = None, base_url: str | None = N
     Raises:
         InvalidInput: It cannot be read, is no mapping, has an unknown key or a value that does not fit.
     """
-    from pydantic import ValidationError
-
-    from bough.agents.spec import AgentSpec
+    from bough.agents.from_data import spec_from_data
 
     values = {"name": file.stem, "discover_skills": True} | _read(file)
     values |= {key: value for key, value in (("model", model), ("base_url", base_url)) if value is not None}
-    try:
-        return AgentSpec.model_validate(_placed(values, file.absolute().parent))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the agent"
-        raise InvalidInput(f"{file}: {where}: {first['msg']}", hint="mend that value") from error
+    return spec_from_data(values, base=file.absolute().parent, where=str(file))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -94,21 +78,5 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise InvalidInput(f"the agent {file} cannot be read: {error}", hint="give a YAML or JSON file") from error
     if not isinstance(data, dict):
-        raise InvalidInput(f"the agent {file} has no `key: value` lines", hint=f"known keys: {', '.join(KEYS)}")
-    values = {str(key): value for key, value in cast("dict[Any, Any]", data).items()}
-    unknown = [key for key in values if key not in KEYS]
-    if unknown:
-        near = get_close_matches(unknown[0], KEYS, 1)
-        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(KEYS)}"
-        raise InvalidInput(f"{file}: unknown keys: {one_line(', '.join(unknown), 60)}", hint=hint)
-    return values
-
-
-def _placed(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values with paths that count from the file's folder."""
-    placed = dict(values)
-    if isinstance(path := placed.get("system_prompt_path"), str):
-        placed["system_prompt_path"] = folder / path
-    if isinstance(roots := placed.get("skill_roots"), list):
-        placed["skill_roots"] = [folder / str(root) for root in cast("list[Any]", roots)]
-    return placed
+        raise InvalidInput(f"the agent {file} has no `key: value` lines", hint="for example model: openai:gpt-5")
+    return {str(key): value for key, value in cast("dict[Any, Any]", data).items()}

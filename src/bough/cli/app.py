@@ -25,8 +25,11 @@ _VERBS: Mapping[str, str] = {
     "replay": "replay",
     "exec": "execute",
     "doctor": "doctor",
+    "serve": "serve",
 }
 """Command to its module; the function has the command's name, with `_` after it where Python needs that."""
+
+_KEYS = ("create", "list", "revoke", "rotate")
 
 _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "agents": (
@@ -64,6 +67,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("compare", "report"), "eval_report"),
         },
     ),
+    "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
 """Noun to its help and its verbs; verb to module, as above."""
 

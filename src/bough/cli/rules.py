@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,19 +53,10 @@ class RuleOptions:
         Raises:
             InvalidInput: A value, or a file of hooks that counts, is not right.
         """
-        from bough.guard import find_hooks, policy_named
-        from bough.guard.hook_file import load_hooks
-        from bough.skills import TrustStore
+        from bough.conversation.rules import rules_of
 
-        home = settings.home
-        own = load_hooks(home / "hooks.json")
-
-        return {
-            "confirmation_policy": policy_named(settings.policy if self.policy is None else self.policy),
-            "hooks": own if workspace is None else find_hooks(home=home, project=workspace, trust=TrustStore(home)),
-            "limits": self._limits(),
-            "secrets": secrets_named(self.secret or ()),
-        }
+        rules = rules_of(settings if self.policy is None else replace(settings, policy=self.policy), workspace)
+        return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:
         """Yield what a person should know before the run: hooks that are not asked."""

@@ -27,12 +27,15 @@ from bough.guard import (
     SecurityAnalyzer,
     allow_list_from_json,
     analyzer_from_json,
+    find_hooks,
     limits_from_json,
     policy_from_json,
     policy_named,
 )
+from bough.guard.hook_file import load_hooks
 from bough.guard.limits import narrower as narrower_limits
 from bough.guard.policy import narrower as narrower_policy
+from bough.skills import TrustStore
 from bough.types import JsonObject
 
 
@@ -292,6 +295,23 @@ class RulesInForce:
                 self._rules = Rules.resumed(recorded, self._given)
             self._recorded = recorded
         return self._rules
+
+
+def rules_of(settings: Settings, workspace: Path | None = None) -> GivenRules:
+    """Return what a person's settings say of the rules: the policy by name, the hooks of the home.
+
+    Args:
+        workspace: Brings its own hooks along where a person has trusted them; None brings none.
+
+    Raises:
+        InvalidInput: The policy has no such name, or a file of hooks that counts is not right.
+    """
+    home = settings.home
+    if workspace is None:
+        hooks = load_hooks(home / "hooks.json")
+    else:
+        hooks = find_hooks(home=home, project=workspace, trust=TrustStore(home))
+    return {"confirmation_policy": policy_named(settings.policy), "hooks": hooks}
 
 
 def _require_hooks(recorded: list[Any], given: HookSet) -> None:

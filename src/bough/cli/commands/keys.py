@@ -1,0 +1,115 @@
+"""`bough keys`: the keys of the agent server."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.text import Line, line
+from bough.config import Settings
+from bough.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from bough.server.auth.keys import KeyInfo, KeyTable, NewKey
+
+T = TypeVar("T")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="What the key is for; it is the name in records.")]
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `bough keys list` shows it.")]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="T", help="Whose key it is; `local` is the command line's.")]
+Role = Annotated[str, typer.Option("--role", metavar="read|write|admin", help="What it may do.")]
+Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="Only these scopes; repeatable.")]
+Expires = Annotated[str | None, typer.Option("--expires", metavar="90d", help="How long it is valid.")]
+Grace = Annotated[str, typer.Option("--grace", metavar="1h", help="How long the old key goes on.")]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def create(
+    name: KeyName,
+    tenant: Tenant = "local",
+    role: Role = "write",
+    scope: Scopes = None,
+    expires: Expires = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Make a key and print it, this once."""
+    ends = None if expires is None else _duration(expires, "--expires")
+
+    async def make(table: KeyTable) -> NewKey:
+        from bough.server.auth.caller import SCOPES
+
+        named: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
+        return await table.create(name, expires=ends, **named)
+
+    return _made("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
+
+
+def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
+    """List the keys, without their texts."""
+    found = asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.list()))
+    blocks = [_row(info) for info in found] or [line(("no keys: only this machine may use the server", "dim"))]
+    return Report(command="keys list", data={"items": [_json(info) for info in found]}, blocks=blocks)
+
+
+def revoke(id: KeyId, home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
+    """End a key; servers know within a second."""
+    asyncio.run(_with_table(options.settings_of(home, store), lambda table: table.revoke(id)))
+    return Report(command="keys revoke", data={"id": id, "revoked": True}, blocks=[line(f"revoked {id}")])
+
+
+def rotate(
+    id: KeyId,
+    grace: Grace = "1h",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Make a key like another one, which ends after the grace."""
+    length = _duration(grace, "--grace")
+    settings = options.settings_of(home, store)
+    return _made("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
+
+
+async def _with_table(settings: Settings, do: Callable[[KeyTable], Awaitable[T]]) -> T:
+    try:
+        from bough.server.auth.keys import KeyTable
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
+    async with options.opened(settings) as store:
+        return await do(KeyTable(store))
+
+
+def _made(command: str, key: NewKey) -> Report:
+    data = {"id": key.id, "key": key.text, "tenant": key.tenant}
+    return Report(command=command, data=data, blocks=[line(key.text)])
+
+
+def _row(info: KeyInfo) -> Line:
+    ended = "revoked" if info.revoked else f"until {info.expires:%Y-%m-%d %H:%M}" if info.expires else ""
+    return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  ", (ended, "dim"))
+
+
+def _json(info: KeyInfo) -> dict[str, Any]:
+    def said(time: datetime | None) -> str | None:
+        return None if time is None else time.isoformat()
+
+    times = {"created": said(info.created), "expires": said(info.expires), "used": said(info.used)}
+    named = {"id": info.id, "tenant": info.tenant, "name": info.name, "role": info.role, "scopes": list(info.scopes)}
+    return {**named, **times, "revoked": said(info.revoked)}
+
+
+def _duration(text: str, option: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        raise InvalidInput(f"{option}: not a duration", hint="for example 90d, 12h, 30m, 10s")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])

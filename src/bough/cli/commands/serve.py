@@ -1,0 +1,104 @@
+"""`bough serve`: the agent server."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report, renderer_for
+from bough.cli.text import line
+from bough.config import Settings
+from bough.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDR", help="The address to listen on.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")]
+Agents = Annotated[
+    list[str] | None,
+    typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents of Python to serve by name; repeatable."),
+]
+RunsOption = Annotated[str | None, typer.Option("--runs", metavar="here|workers", help="Where runs are executed.")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once in this process.")
+]
+Unsafe = Annotated[
+    bool, typer.Option("--unsafe-no-auth", help="Listen on any address although there is no key: open to everybody.")
+]
+
+
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    agents: Agents = None,
+    runs: RunsOption = None,
+    concurrency: Concurrency = None,
+    unsafe_no_auth: Unsafe = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> None:
+    """Serve conversations over HTTP.
+
+    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    """
+    settings = options.settings_of(home, store)
+    try:
+        from bough.server.app import create_app
+        from bough.server.serve import listen, require_safe_bind, run_server
+        from bough.server.settings import ServerSettings
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
+    served = ServerSettings.load(settings, runs=runs, concurrency=concurrency)
+    specs = agents_of(agents or ())
+    has_keys = asyncio.run(_has_keys(settings))
+    require_safe_bind(host, has_keys=has_keys, unsafe=unsafe_no_auth)
+    listening = listen(host, port)
+    renderer = renderer_for(json=json)
+    name = f"[{host}]" if ":" in host else host
+    url = f"http://{name}:{listening.getsockname()[1]}"
+
+    def ready() -> None:
+        if not has_keys:
+            renderer.note(line(("no key is needed: everybody on this machine may use this server", "warn")))
+        renderer.note(line(f"listening on {url}"))
+        if json:
+            renderer.report(Report(command="serve", data={"url": url}))
+
+    run_server(create_app(settings, server=served, agents=specs, bind=host), served, listening, ready)
+
+
+async def _has_keys(settings: Settings) -> bool:
+    from bough.server.auth.keys import KeyTable
+
+    async with options.opened(settings) as store:
+        return await KeyTable(store).any()
+
+
+def agents_of(names: list[str] | tuple[str, ...]) -> list[AgentSpec]:
+    """Return the agents that `MODULE:ATTRIBUTE` names: a spec, a list or mapping of them, or a function that gives one.
+
+    Raises:
+        InvalidInput: A module or attribute is not there, or is no agent.
+    """
+    return [spec for name in names for spec in _agents_at(name)]
+
+
+def _agents_at(name: str) -> list[AgentSpec]:
+    from bough.agents.spec import AgentSpec
+
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(import_module(module), attribute)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
+    found = found() if callable(found) and not isinstance(found, AgentSpec) else found
+    specs: list[Any] = [found] if isinstance(found, AgentSpec) else list(getattr(found, "values", lambda: found)())
+    if not all(isinstance(spec, AgentSpec) for spec in specs):
+        raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
+    return specs

@@ -1,0 +1,107 @@
+"""The agents of a server by name, and agents that a body describes: data, within what its caller may say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from bough.agents.from_data import spec_from_data
+from bough.agents.models.resolve import resolve_model
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.errors import InvalidInput, PermissionDenied
+from bough.server.auth.caller import Caller
+from bough.server.forms.conversations import AgentForm
+from bough.server.settings import ServerSettings
+
+DEFAULT = "default"
+_ACCESS = ("none", "read", "write", "run")
+_ADMINS_FIELDS = ("system_prompt_path", "skill_roots")
+
+
+class AgentCatalogue:
+    """Registered agents, and `default`, the agent of `bough run`."""
+
+    def __init__(self, settings: Settings, server: ServerSettings, registered: Mapping[str, AgentSpec]) -> None:
+        self._settings = settings
+        self._server = server
+        self._registered = dict(registered)
+
+    def names(self) -> list[str]:
+        """Return the names of all agents, sorted."""
+        return sorted({DEFAULT, *self._registered})
+
+    def named(self, name: str) -> AgentSpec:
+        """Return a registered agent.
+
+        Raises:
+            InvalidInput: None has that name; the nearest one is named.
+        """
+        if name in self._registered:
+            return self._registered[name]
+        if name == DEFAULT:
+            return self._default()
+        near = get_close_matches(name, self.names(), 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known agents: {', '.join(self.names())}"
+        raise InvalidInput("no agent has that name", hint=hint)
+
+    def agent_for(self, caller: Caller, given: str | AgentForm | None) -> AgentSpec:
+        """Return the agent that a body names or describes, its workspace tools within what the tenant may have.
+
+        Raises:
+            InvalidInput: The name is unknown, or a value does not fit.
+            PermissionDenied: The body says what only an admin may say.
+        """
+        if not isinstance(given, AgentForm):
+            return self.narrowed(caller, self.named(given or DEFAULT))
+        self.require_sayable(caller, given)
+        values = given.model_dump(exclude_none=True, exclude_unset=True)
+        default = self._default()
+        settled = {"model": default.model, "discover_skills": True, "workspace_access": default.workspace_access}
+        return self.narrowed(caller, spec_from_data(settled | values, base=self._settings.home, where="agent"))
+
+    def require_sayable(self, caller: Caller, given: AgentForm) -> None:
+        """Check that a caller may say what it says.
+
+        Raises:
+            PermissionDenied: A field needs the role admin; the message names it.
+        """
+        said = next((name for name in _ADMINS_FIELDS if getattr(given, name) is not None), None)
+        if said is not None and not caller.may("admin"):
+            raise PermissionDenied(f"agent.{said} needs the role admin", hint="name a registered agent")
+        self.require_base_url(caller, given.base_url)
+
+    def require_base_url(self, caller: Caller, base_url: str | None) -> None:
+        """Check that a caller may have its models asked at an address.
+
+        Raises:
+            PermissionDenied: It is neither in `server.models` nor named by an admin.
+        """
+        if base_url is not None and base_url not in self._server.models and not caller.may("admin"):
+            hint = "the operator can list it in server.models"
+            raise PermissionDenied("agent.base_url needs the role admin", hint=hint)
+
+    def require_model(self, name: str, base_url: str | None) -> None:
+        """Check that a model can be had, before it is written down.
+
+        Raises:
+            InvalidInput: The string names no model.
+            Unavailable: Its key or package is missing.
+        """
+        resolve_model(name, base_url=base_url or self._settings.base_url, env=os.environ)
+
+    def narrowed(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
+        """Return the agent with workspace tools no wider than the tenant's."""
+        bound = self._server.limits_of(caller.tenant).access
+        if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
+            return spec
+        return spec.model_copy(update={"workspace_access": bound})
+
+    def _default(self) -> AgentSpec:
+        if DEFAULT in self._registered:
+            return self._registered[DEFAULT]
+        settings = self._settings
+        name = resolve_model(settings.model, base_url=settings.base_url, env=os.environ).name
+        access = "none" if name == "offline" else "run"
+        return AgentSpec(model=name, base_url=settings.base_url, discover_skills=True, workspace_access=access)

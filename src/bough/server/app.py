@@ -1,0 +1,150 @@
+"""The application: middleware in order, routers, lifespan; nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+from uuid import UUID
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+import bough
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation import AsyncConversation
+from bough.events import open_store
+from bough.events.store import EventStore
+from bough.server.agents import AgentCatalogue
+from bough.server.auth.keys import Keys, KeyTable
+from bough.server.auth.origin import HostOrigin
+from bough.server.auth.sealed import SealedSecrets, SecretBox
+from bough.server.bounds.limits import Limits
+from bough.server.conversations import reopen
+from bough.server.executors import SharedExecutor
+from bough.server.live import sockets
+from bough.server.live.broadcast import Broadcasts
+from bough.server.metrics import Metrics
+from bough.server.middleware import Bounds, Problems, RequestLog
+from bough.server.openhands import commands, files, git
+from bough.server.openhands.commands import Commands
+from bough.server.openhands.events import OpenHandsEvents
+from bough.server.problems import install
+from bough.server.routes import conversations, events, forks, keys, meta, runs
+from bough.server.runs import Runs
+from bough.server.services import Services
+from bough.server.settings import ServerSettings
+from bough.server.states import StateCache
+from bough.server.workspaces import Workspaces
+from bough.types import SystemClock
+
+Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
+
+# `runs` comes last: it ends with a route that takes whatever is left below a conversation.
+_ROUTERS = (meta, keys, conversations, forks, events, sockets, commands, files, git, runs)
+
+
+def create_app(
+    settings: Settings | None = None,
+    *,
+    server: ServerSettings | None = None,
+    agents: Agents = (),
+    store: EventStore | None = None,
+    bind: str = "127.0.0.1",
+) -> FastAPI:
+    """Return the application of an agent server.
+
+    Args:
+        server: How it serves; None reads it from the home and the environment.
+        agents: Specs of Python, served by name beside `default`.
+        store: Used as it is, and the caller's to close; None opens the settings' one.
+        bind: The address that it will listen on, one of the names that `Host` may have.
+    """
+    settings = settings or Settings.load()
+    server = server or ServerSettings.load(settings)
+    plan = _Plan(settings, server, _by_name(agents), store, Metrics())
+    app = FastAPI(
+        title="bough agent server",
+        version=bough.__version__,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=plan.lifespan,
+        # Outermost first: the id comes before whatever may refuse, and a refusal is counted and logged.
+        middleware=[
+            Middleware(RequestLog, metrics=plan.metrics),
+            Middleware(Problems),
+            Middleware(Bounds, settings=server),
+            Middleware(HostOrigin, settings=server, bind=bind),
+        ],
+    )
+    install(app)
+    for module in _ROUTERS:
+        app.include_router(module.routes)
+    return app
+
+
+def _by_name(agents: Agents) -> dict[str, AgentSpec]:
+    if isinstance(agents, Mapping):
+        return {str(name): spec for name, spec in cast("Mapping[str, AgentSpec]", agents).items()}
+    return {spec.name: spec for spec in agents}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What an application is made of, before anything is opened."""
+
+    settings: Settings
+    server: ServerSettings
+    agents: Mapping[str, AgentSpec]
+    given_store: EventStore | None
+    metrics: Metrics
+
+    def lifespan(self, app: FastAPI) -> AbstractAsyncContextManager[None]:
+        """Return what opens the services of an application and closes them."""
+        return self._lifespan(app)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as closing:
+            store = self.given_store or await open_store(self.settings.store)
+            if self.given_store is None:
+                closing.push_async_callback(store.aclose)
+            app.state.services = services = self._services(store)
+            # Ended in this order: runs still publish to readers, commands and runs still use the executor.
+            closing.push_async_callback(services.executor.aclose)
+            closing.push_async_callback(services.commands.aclose)
+            closing.push_async_callback(services.broadcasts.aclose)
+            closing.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
+            yield
+            services.draining = True
+
+    def _services(self, store: EventStore) -> Services:
+        settings, server, metrics = self.settings, self.server, self.metrics
+        broadcasts = Broadcasts(store, metrics)
+        executor = SharedExecutor(settings.executor)
+
+        async def open_for_run(cid: UUID) -> AsyncConversation:
+            state = await services.states.state_of(await store.get(cid))
+            return await reopen(services, store, cid, state)
+
+        services = Services(
+            settings=settings,
+            server=server,
+            store=store,
+            metrics=metrics,
+            keys=Keys(KeyTable(store), metrics),
+            sealed=SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ)),
+            limits=Limits(server, metrics),
+            broadcasts=broadcasts,
+            states=StateCache(store, server.cache_bytes),
+            agents=AgentCatalogue(settings, server, self.agents),
+            runs=Runs(store, open_for_run, server, metrics, broadcasts),
+            workspaces=Workspaces(settings, server),
+            executor=executor,
+            commands=Commands(executor, SystemClock()),
+            event_form=OpenHandsEvents(),
+        )
+        return services

@@ -1,0 +1,325 @@
+"""API keys: made, kept as digests, verified. Without any key everybody on this machine is the tenant `local`.
+
+A key is `bough_<8 hexadecimal digits>_<43 characters>`; what is kept is the SHA-256 of the whole text, since 256 random
+bits need no slow hash, and a slow one would be a way to stop the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from bough.errors import InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
+from bough.events.beside import Beside, Tables
+from bough.events.record import moment
+from bough.events.store import EventStore
+from bough.server.auth.caller import LOCAL, ROLES, SCOPES, Caller, Role
+from bough.server.metrics import Metrics
+
+SERVER = Beside("server", "bough.server.sql")
+"""The server's tables beside the log."""
+
+_TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
+_TENANT = re.compile(r"[a-z0-9_-]{1,64}")
+_REMEMBERED_SECONDS = 1.0
+_REMEMBERED = 10_000
+_USED_SECONDS = 60.0
+_WRONG_A_MINUTE = 10
+_TENANT_KEYS = 100
+_NO_DIGEST = bytes(32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyInfo:
+    """A key without its text."""
+
+    id: str
+    tenant: str
+    name: str
+    role: Role
+    scopes: tuple[str, ...]
+    created: datetime
+    expires: datetime | None
+    used: datetime | None
+    revoked: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewKey:
+    """A key that was just made: the only time that its text is there."""
+
+    id: str
+    text: str
+    tenant: str
+
+
+class KeyTable:
+    """The keys of a store."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+
+    async def create(
+        self,
+        name: str,
+        *,
+        tenant: str = LOCAL,
+        role: Role = "admin",
+        scopes: Collection[str] = SCOPES,
+        expires: timedelta | None = None,
+    ) -> NewKey:
+        """Make a key, and its tenant with the first one.
+
+        Raises:
+            InvalidInput: A name, role or scope is not valid.
+            LimitExceeded: The tenant has as many keys as it may have.
+        """
+        _check(name, tenant, role, scopes)
+        id, text = _new_text()
+
+        def add(tables: Tables) -> NewKey:
+            row = tables.one("server.count_tenant_keys", tenant=tenant)
+            if row is not None and row[0] >= _TENANT_KEYS:
+                raise LimitExceeded(f"a tenant has at most {_TENANT_KEYS} keys", hint="revoke one")
+            now = tables.now()
+            tables.run("server.add_tenant", id=tenant, now=now)
+            ends = None if expires is None else now + expires // timedelta(microseconds=1)
+            kept = json.dumps(sorted(scopes))
+            named: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": kept}
+            tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **named)
+            return NewKey(id=id, text=text, tenant=tenant)
+
+        return await self._store.together(SERVER, add)
+
+    async def list(self, tenant: str | None = None) -> list[KeyInfo]:
+        """Return the keys of a tenant, or of all."""
+        rows = await self._store.together(SERVER, lambda tables: tables.run("server.keys", tenant=tenant))
+        return [_info(row) for row in rows]
+
+    async def revoke(self, id: str, *, tenant: str | None = None) -> None:
+        """End a key; other processes know within a second.
+
+        Raises:
+            NotFound: There is no such key in use, or not in the tenant.
+        """
+
+        def revoke(tables: Tables) -> bool:
+            return bool(tables.run("server.revoke", id=id, tenant=tenant, now=tables.now()))
+
+        if not await self._store.together(SERVER, revoke):
+            raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
+
+    async def rotate(self, id: str, *, tenant: str | None = None, grace: timedelta = timedelta(hours=1)) -> NewKey:
+        """Make a key like another one, which ends after `grace`.
+
+        Raises:
+            NotFound: There is no such key in use, or not in the tenant.
+        """
+        new, text = _new_text()
+
+        def rotate(tables: Tables) -> NewKey | None:
+            row = tables.one("server.key", id=id)
+            if row is None or row[6] is not None or (tenant is not None and row[0] != tenant):
+                return None
+            now = tables.now()
+            named: dict[str, Any] = {"tenant": row[0], "label": row[1], "role": row[3], "scopes": row[4]}
+            tables.run("server.add_key", id=new, digest=_digest(text), now=now, expires=row[5], **named)
+            tables.run("server.expire", id=id, expires=now + grace // timedelta(microseconds=1))
+            return NewKey(id=new, text=text, tenant=row[0])
+
+        made = await self._store.together(SERVER, rotate)
+        if made is None:
+            raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
+        return made
+
+    async def any(self) -> bool:
+        """Whether there is any key, revoked ones too: the first one ends the mode without keys for ever."""
+        row = await self._store.together(SERVER, lambda tables: tables.one("server.count_keys"))
+        return row is not None and row[0] > 0
+
+    async def tenants(self) -> list[tuple[str, datetime, datetime | None]]:
+        """Return the tenants: id, since when, since when disabled."""
+        rows = await self._store.together(SERVER, lambda tables: tables.run("server.tenants"))
+        return [(row[0], moment(row[1]), None if row[2] is None else moment(row[2])) for row in rows]
+
+    async def set_disabled(self, tenant: str, *, disabled: bool) -> None:
+        """Have all keys of a tenant refused, or accepted again.
+
+        Raises:
+            NotFound: There is no such tenant.
+        """
+
+        def change(tables: Tables) -> bool:
+            return bool(tables.run("server.set_disabled", id=tenant, disabled=tables.now() if disabled else None))
+
+        if not await self._store.together(SERVER, change):
+            raise NotFound("there is no such tenant", hint="`bough tenants list` shows them")
+
+    async def find(self, id: str) -> tuple[Any, ...] | None:
+        """Return the row of a key, and the store's time behind it."""
+
+        def look(tables: Tables) -> tuple[Any, ...] | None:
+            row = tables.one("server.key", id=id)
+            return None if row is None else (*row, tables.now())
+
+        return await self._store.together(SERVER, look)
+
+    async def touch(self, id: str) -> None:
+        """Record that a key was used."""
+        await self._store.together(SERVER, lambda tables: tables.run("server.touch", id=id, now=tables.now()))
+
+
+@dataclass
+class _Verified:
+    caller: Caller | None
+    at: float
+
+
+class Keys:
+    """Verifies keys for one server.
+
+    Args:
+        unsafe: Everybody is trusted, wherever they come from, while there is no key.
+    """
+
+    def __init__(self, table: KeyTable, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.table = table
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        self._used: dict[str, float] = {}
+        self._wrong: OrderedDict[str, list[float]] = OrderedDict()
+        self._exist: tuple[bool, float] | None = None
+
+    async def caller_of(self, key: str | None, client: str) -> Caller:
+        """Return the holder of a key; without any key in the store, the tenant `local`.
+
+        Args:
+            client: Address of the caller, against which wrong keys are counted.
+
+        Raises:
+            Unauthenticated: The key is missing, unknown, wrong, expired or revoked; all look the same.
+            LimitExceeded: Too many wrong keys came from that address.
+        """
+        if not await self.are_needed():
+            return Caller()
+        if key is None:
+            raise Unauthenticated("a key is needed", hint="send X-Session-API-Key or Authorization: Bearer")
+        self._require_few_wrong(client)
+        caller = await self._verify(key)
+        if caller is None:
+            self._metrics.auth_failures.inc()
+            self._count_wrong(client)
+            raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
+        return caller
+
+    def forget(self) -> None:
+        """Verify anew: a key was revoked here."""
+        self._verified.clear()
+        self._exist = None
+
+    async def are_needed(self) -> bool:
+        """Whether a caller needs a key: whether there is any."""
+        now = self._monotonic()
+        if self._exist is None or (not self._exist[0] and now - self._exist[1] > _REMEMBERED_SECONDS):
+            self._exist = (await self.table.any(), now)
+        return self._exist[0]
+
+    async def _verify(self, key: str) -> Caller | None:
+        digest, now = _digest(key), self._monotonic()
+        known = self._verified.get(digest)
+        if known is None or now - known.at > _REMEMBERED_SECONDS:
+            known = _Verified(await self._look_up(key, digest), now)
+            self._verified[digest] = known
+            self._verified.move_to_end(digest)
+            if len(self._verified) > _REMEMBERED:
+                self._verified.popitem(last=False)
+        if known.caller is not None and known.caller.key is not None:
+            await self._touch(known.caller.key, now)
+        return known.caller
+
+    async def _look_up(self, key: str, digest: bytes) -> Caller | None:
+        found = _TEXT.fullmatch(key)
+        row = None if found is None else await self.table.find(found[1])
+        kept = _NO_DIGEST if row is None else bytes(row[2])
+        is_same = hmac.compare_digest(kept, digest)  # an unknown id is compared as well
+        if row is None or found is None or not is_same:
+            return None
+        tenant, name, _, role, scopes, expires, revoked, disabled, now = row
+        if revoked is not None or disabled is not None or (expires is not None and expires <= now):
+            return None
+        return Caller(tenant=tenant, key=found[1], name=name, role=role, scopes=frozenset(json.loads(scopes)))
+
+    async def _touch(self, id: str, now: float) -> None:
+        if now - self._used.get(id, -_USED_SECONDS) >= _USED_SECONDS:
+            self._used[id] = now
+            await self.table.touch(id)
+
+    def _require_few_wrong(self, client: str) -> None:
+        since = self._monotonic() - 60
+        recent = [at for at in self._wrong.get(client, ()) if at > since]
+        if len(recent) >= _WRONG_A_MINUTE:
+            wait = round(recent[0] - since, 1)
+            details = {"limit": "wrong_keys", "retry_after_seconds": wait}
+            raise LimitExceeded("too many wrong keys", hint="wait a minute", details=details)
+
+    def _count_wrong(self, client: str) -> None:
+        now = self._monotonic()
+        self._wrong[client] = [*(at for at in self._wrong.pop(client, ()) if at > now - 60), now]
+        if len(self._wrong) > _REMEMBERED:
+            self._wrong.popitem(last=False)
+
+
+def require_no_wider(caller: Caller, role: Role, scopes: Collection[str]) -> None:
+    """Check that a key made by a caller can at most what the caller can.
+
+    Raises:
+        PermissionDenied: It could more.
+    """
+    if not caller.may(role) or set(scopes) - caller.scopes:
+        raise PermissionDenied("a key cannot make one that may do more", hint="a smaller role, fewer scopes")
+
+
+def _check(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
+    if not 1 <= len(name) <= 64 or not name.isprintable():
+        raise InvalidInput("the key's name is not valid", hint="1 to 64 printable characters")
+    if not _TENANT.fullmatch(tenant):
+        raise InvalidInput("the tenant's name is not valid", hint="1 to 64 of a-z 0-9 _ -")
+    if role not in ROLES:
+        raise InvalidInput("there is no such role", hint=f"one of: {', '.join(ROLES)}")
+    if unknown := sorted(set(scopes) - SCOPES):
+        raise InvalidInput(f"there is no scope {unknown[0]}", hint=f"known scopes: {', '.join(sorted(SCOPES))}")
+
+
+def _new_text() -> tuple[str, str]:
+    id = secrets.token_hex(4)
+    return id, f"bough_{id}_{secrets.token_urlsafe(32)}"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _info(row: Sequence[Any]) -> KeyInfo:
+    id, tenant, name, role, scopes, *times = row
+    created, expires, used, revoked = (None if time is None else moment(time) for time in times)
+    return KeyInfo(
+        id=id,
+        tenant=tenant,
+        name=name,
+        role=role,
+        scopes=tuple(json.loads(scopes)),
+        created=cast("datetime", created),
+        expires=expires,
+        used=used,
+        revoked=revoked,
+    )

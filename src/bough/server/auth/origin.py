@@ -1,0 +1,70 @@
+"""Which `Host` and `Origin` are ours: a page of another site reaches nothing, however its name resolves."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from bough.errors import PermissionDenied
+from bough.server.problems import answer_to, request_id_of
+from bough.server.settings import ServerSettings
+
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class HostOrigin:
+    """Refuses a foreign `Host` before anything is looked up, and a foreign `Origin` on what changes or streams.
+
+    Args:
+        bind: The address that the server listens on.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, bind: str = "127.0.0.1") -> None:
+        self._app = app
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.origins)
+        own = {bind.lower()} if bind not in ("0.0.0.0", "::", "") else set[str]()  # noqa: S104 - compared, not bound
+        self._hosts = _LOOPBACK | own | {host.lower() for host in settings.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        error = self._refusal(scope)
+        if error is None:
+            return await self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            await receive()
+            return await send({"type": "websocket.close", "code": 1008})  # before the handshake: answered by 403
+        await answer_to(error, request_id_of(scope))(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> PermissionDenied | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        host = _name_of(headers.get("host", ""))
+        if host not in self._hosts:
+            return PermissionDenied("the Host of the request is not one of this server", hint="add it to server.hosts")
+        origin = headers.get("origin")
+        streams = scope["type"] == "websocket" or scope["path"].endswith("/stream")
+        changes = scope["type"] == "http" and scope["method"] not in _READING
+        if origin is None or not (streams or changes) or self._is_own(origin, headers.get("host", "")):
+            return None
+        return PermissionDenied("the Origin of the request is another site", hint="add it to server.origins")
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        if origin.lower().rstrip("/") in self._origins:
+            return True
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _name_of(host: str) -> str:
+    """Return the name of a `Host` header without its port; empty for one that is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,229 @@
+"""The tenant rule in one place: a store that shows one owner's conversations and no others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from bough.errors import Conflict, NotFound
+from bough.events.beside import Beside, Follow, Tables
+from bough.events.model import Event
+from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
+from bough.events.store import Cut, DeleteMode, EventStore
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.events.check import Census, Integrity
+    from bough.events.draft import Piece
+
+T = TypeVar("T")
+
+
+class OwnedStore:
+    """An `EventStore` that knows one owner's conversations; all others are not there.
+
+    Every method that is given an id asks for the row's owner first: one indexed row. What it creates belongs to the
+    owner.
+
+    Args:
+        store: The whole store.
+        owner: None stands for the conversations without an owner.
+        about: Kept with the conversations that are created or forked through it, beside their own `config`.
+    """
+
+    def __init__(self, store: EventStore, owner: str | None, *, about: JsonObject | None = None) -> None:
+        self._store = store
+        self._owner = owner
+        self._about = about or {}
+        self.url = store.url
+
+    def keeping(self, about: JsonObject) -> OwnedStore:
+        """Return the same view; what is created or forked through it keeps `about` in its `config`."""
+        return OwnedStore(self._store, self._owner, about=about)
+
+    @property
+    def owner(self) -> str | None:
+        """Whose conversations it shows."""
+        return self._owner
+
+    async def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record. One row.
+
+        Raises:
+            NotFound: There is none, or it is somebody else's: both look the same.
+        """
+        record = await self._store.get(cid)
+        if record.owner != self._owner:
+            raise NotFound(f"there is no conversation {cid}")
+        return record
+
+    async def create(
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+    ) -> ConversationRecord:
+        """Create a root conversation that belongs to the owner."""
+        if record is None:
+            raise Conflict("a conversation of an owner needs a record")
+        owned = replace(record, owner=self._owner, config=record.config | self._about)
+        return await self._store.create(owned, events=events)
+
+    async def fork(
+        self,
+        cid: UUID,
+        *,
+        at: Cut | None = None,
+        id: UUID | None = None,
+        events: Sequence[Event] = (),
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        config: JsonObject | None = None,
+        owner: str | None = None,
+        lineage: JsonObject | None = None,
+    ) -> ConversationRecord:
+        """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
+        await self.get(cid)
+        kept = (config or {}) | self._about
+        named: dict[str, Any] = {"title": title, "tags": tags, "config": kept, "owner": self._owner, "lineage": lineage}
+        return await self._store.fork(cid, at=at, id=id, events=events, **named)
+
+    async def append(
+        self, cid: UUID, events: Sequence[Event], *, generation: int | None = None, expected_head: int | None = None
+    ) -> int:
+        """Append to a conversation of the owner."""
+        await self.get(cid)
+        return await self._store.append(cid, events, generation=generation, expected_head=expected_head)
+
+    async def read(
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+    ) -> AsyncIterator[StoredEvent]:
+        """Iterate events of a conversation of the owner."""
+        await self.get(cid)
+        async for stored in self._store.read(cid, start, stop, reverse=reverse):
+            yield stored
+
+    async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
+        """Return the last events of a conversation of the owner."""
+        await self.get(cid)
+        return await self._store.tail(cid, n)
+
+    async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
+        """Return where an event is, within a conversation of the owner."""
+        if cid is None:
+            raise NotFound(f"there is no event {event_id}")
+        await self.get(cid)
+        return await self._store.locate(event_id, cid=cid)
+
+    async def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
+        """Iterate events of a conversation of the owner as they come."""
+        await self.get(cid)
+        async for stored in self._store.subscribe(cid, after):
+            yield stored
+
+    async def count(self, filter: ConversationFilter | None = None) -> int:
+        """Return how many conversations of the owner fit. O(conversations of the owner)."""
+        page = await self.list(filter, None, 500)
+        total = len(page.items)
+        while page.next_cursor is not None:
+            page = await self.list(filter, page.next_cursor, 500)
+            total += len(page.items)
+        return total
+
+    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of the owner's conversations."""
+        return await self._store.list(self._owned(filter), cursor, limit)
+
+    async def children(self, cid: UUID) -> list[ConversationRecord]:
+        """Return the owner's forks of a conversation of the owner."""
+        await self.get(cid)
+        return [child for child in await self._store.children(cid) if child.owner == self._owner]
+
+    async def lineage(self, cid: UUID) -> list[tuple[UUID, int, int]]:
+        """Return the ranges that make up a log of the owner."""
+        await self.get(cid)
+        return await self._store.lineage(cid)
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return what two conversations of the owner share."""
+        await self.get(a)
+        await self.get(b)
+        return await self._store.common_ancestor(a, b)
+
+    async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        """Take the lease of a conversation of the owner."""
+        await self.get(cid)
+        return await self._store.acquire(cid, owner, ttl)
+
+    async def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease that was taken."""
+        return await self._store.renew(lease, ttl)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a lease back."""
+        await self._store.release(lease)
+
+    async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
+        """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""
+        await self.get(cid)
+        await self._store.delete(cid, mode)
+
+    async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
+        """Write a conversation of the owner to a bundle."""
+        await self.get(cid)
+        await self._store.export(cid, file, key=key, salvage=salvage)
+
+    async def import_(self, file: IO[bytes], *, trusted: Collection[bytes] | None = None) -> ConversationRecord:
+        """Refuse: an import goes through the route, which gives it its owner."""
+        raise NotFound("imports are made by their route")
+
+    async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
+        """Return what a conversation of the owner descends from."""
+        await self.get(cid)
+        return await self._store.ancestry(cid)
+
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation of the owner, even of a deleted one."""
+        record = await self._store.peek(cid)
+        if record.owner not in (self._owner, None):
+            raise NotFound(f"there is no conversation {cid}")
+        return record
+
+    async def resolve(self, name: str) -> UUID:
+        """Refuse: names are of the command line."""
+        raise NotFound("conversations are named by their whole id here")
+
+    async def together(
+        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+    ) -> T:
+        """Change rows beside the log; for the layer of conversations, which has asked for its conversation before."""
+        return await self._store.together(beside, change, read_only=read_only)
+
+    def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+        """Have rows beside the log follow events."""
+        self._store.follow(beside, kinds, add)
+
+    def commits(self) -> AsyncIterator[None]:
+        """Iterate moments at which something was committed; says nothing of what."""
+        return self._store.commits()
+
+    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
+        """Refuse: ranges of rows are the store's own business."""
+        raise NotFound("ranges are not read here")
+
+    async def restore(self, pieces: Sequence[Piece]) -> None:
+        """Refuse: an import goes through its route."""
+        raise NotFound("imports are made by their route")
+
+    async def check(self) -> Integrity:
+        """Refuse: the whole store is nobody's."""
+        raise NotFound("the whole store is not checked here")
+
+    async def census(self) -> Census:
+        """Refuse: the whole store is nobody's."""
+        raise NotFound("the whole store is not counted here")
+
+    async def aclose(self) -> None:
+        """Do nothing: the store is the server's to close."""
+
+    def _owned(self, filter: ConversationFilter | None) -> ConversationFilter:
+        return replace(filter or ConversationFilter(), owner=self._owner)

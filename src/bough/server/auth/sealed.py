@@ -1,0 +1,207 @@
+"""Secrets of conversations, encrypted in rows beside the log: AES-256-GCM under a key of the operator's.
+
+The log has their names only. What is sealed is bound to tenant, conversation and name, so a row that is moved elsewhere
+does not open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets as randomness
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bough.errors import InvalidInput, Unavailable
+from bough.events.beside import Tables
+from bough.events.model import StateChanged
+from bough.events.record import ConversationRecord
+from bough.events.store import EventStore
+from bough.guard import Secrets
+from bough.server.auth.caller import LOCAL
+from bough.server.auth.keys import SERVER
+from bough.types import JsonObject
+
+VARIABLE = "BOUGH_SECRET_KEY"
+MODEL_KEY = "$model"
+"""The name of a posted model key; no environment variable can have it, so no script is given it."""
+
+MIN_CHARACTERS = 32
+_NONCE_BYTES = 12
+
+
+class SecretBox:
+    """Seals and opens texts. The first key seals, all of them open.
+
+    Raises:
+        InvalidInput: A key is shorter than 32 characters.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        short = [key for key in keys if len(key) < MIN_CHARACTERS]
+        if short or not keys:
+            raise InvalidInput(f"{VARIABLE} needs at least {MIN_CHARACTERS} characters", hint="openssl rand -base64 48")
+        self._keys = {_key_id(key): _derive(key) for key in keys}
+        self.first = _key_id(keys[0])
+
+    @classmethod
+    def of(cls, home: Path, env: Mapping[str, str]) -> SecretBox:
+        """Return the box of `BOUGH_SECRET_KEY` (several by comma), else of `<home>/secret.key`, made if missing.
+
+        Raises:
+            InvalidInput: A key is too short.
+            Unavailable: The file can neither be read nor made.
+        """
+        if given := env.get(VARIABLE):
+            return cls([key.strip() for key in given.split(",") if key.strip()])
+        return cls([_key_of_file(home / "secret.key")])
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of all keys."""
+        return frozenset(self._keys)
+
+    def seal(self, about: str, text: str) -> tuple[str, bytes, bytes]:
+        """Return the id of the key, the nonce and the ciphertext."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = randomness.token_bytes(_NONCE_BYTES)
+        return self.first, nonce, AESGCM(self._keys[self.first]).encrypt(nonce, text.encode(), about.encode())
+
+    def open(self, about: str, key_id: str, nonce: bytes, ciphertext: bytes) -> str:
+        """Return a text that was sealed.
+
+        Raises:
+            Unavailable: Its key is not here, or it was sealed for something else.
+        """
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if key_id not in self._keys:
+            raise Unavailable("a secret was sealed with a key that is not here", hint=f"add that key to {VARIABLE}")
+        try:
+            return AESGCM(self._keys[key_id]).decrypt(nonce, ciphertext, about.encode()).decode()
+        except InvalidTag as error:
+            raise Unavailable("a sealed secret cannot be opened", hint="post it again") from error
+
+
+class SealedSecrets:
+    """The secrets of conversations in a store.
+
+    Args:
+        box: Made at the first use, so that a server without secrets needs no key.
+    """
+
+    def __init__(self, store: EventStore, box: Callable[[], SecretBox]) -> None:
+        self._store = store
+        self._make_box = box
+        self._box: SecretBox | None = None
+
+    @property
+    def box(self) -> SecretBox:
+        """What seals and opens."""
+        if self._box is None:
+            self._box = self._make_box()
+        return self._box
+
+    async def put(self, record: ConversationRecord, policies: JsonObject, values: Mapping[str, str]) -> None:
+        """Seal values for a conversation, and record their names, in one transaction.
+
+        Args:
+            policies: As its log has them.
+
+        Raises:
+            InvalidInput: A name or a value cannot be one of a secret.
+        """
+        check_values(values)
+        sealed = {name: self.box.seal(_about(record, name), value) for name, value in values.items()}
+        names = sorted({*(policies.get("secrets") or ()), *(name for name in values if name != MODEL_KEY)})
+        held = {**(policies.get("sealed") or {}), **dict.fromkeys(values, str(record.id))}
+
+        def write(tables: Tables) -> None:
+            cid, now = tables.number(record.id), tables.now()
+            for name, (key_id, nonce, ciphertext) in sealed.items():
+                parts: dict[str, Any] = {"key_id": key_id, "nonce": nonce, "ciphertext": ciphertext}
+                tables.run("server.seal", cid=cid, label=name, now=now, **parts)
+            tables.run("server.add_sealing_key", key_id=self.box.first, now=now)
+            tables.append(record.id, [StateChanged(changes={"policies": {"secrets": names, "sealed": held}})])
+
+        await self._store.together(SERVER, write)
+
+    async def values(self, owner: str | None, policies: JsonObject) -> dict[str, str]:
+        """Return the values that a conversation's log names, those of its source among them.
+
+        Raises:
+            Unavailable: One cannot be opened.
+        """
+        held: Mapping[str, str] = policies.get("sealed") or {}
+        if not held:
+            return {}
+        found = await self._store.together(SERVER, lambda tables: _rows(tables, held))
+        return {name: self.box.open(f"{owner or LOCAL}|{held[name]}|{name}", *row) for name, row in found.items()}
+
+    async def unknown_keys(self) -> bool:
+        """Whether this store has sealed secrets and none of the keys that are here opens any of them."""
+        rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"))
+        return bool(rows) and not {row[0] for row in rows} & self.box.ids
+
+
+def secrets_of(values: Mapping[str, str]) -> Secrets:
+    """Return values as secrets of a conversation, the model's key left out."""
+    return Secrets({name: _constant(value) for name, value in values.items() if name != MODEL_KEY})
+
+
+def check_values(values: Mapping[str, str]) -> None:
+    """Check that values can be secrets.
+
+    Raises:
+        InvalidInput: A name cannot be an environment variable's, or a value is too short to be masked.
+    """
+    secrets_of(values).values()
+
+
+def _constant(value: str) -> Callable[[], str]:
+    return lambda: value
+
+
+def _rows(tables: Tables, held: Mapping[str, str]) -> dict[str, tuple[str, bytes, bytes]]:
+    found: dict[str, tuple[str, bytes, bytes]] = {}
+    for conversation in set(held.values()):
+        number = tables.number(UUID(conversation))
+        for name, key_id, nonce, ciphertext in tables.run("server.sealed", cid=number):
+            if held.get(name) == conversation:
+                found[name] = (key_id, bytes(nonce), bytes(ciphertext))
+    return found
+
+
+def _about(record: ConversationRecord, name: str) -> str:
+    return f"{record.owner or LOCAL}|{record.id}|{name}"
+
+
+def _key_id(key: str) -> str:
+    return hashlib.sha256(b"bough key id" + key.encode()).hexdigest()[:16]
+
+
+def _derive(key: str) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"bough sealed secrets 1").derive(key.encode())
+
+
+def _key_of_file(path: Path) -> str:
+    """Return the key of a file; two processes that make it at once end up with one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(randomness.token_urlsafe(48))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be written: {error.strerror}", hint=f"set {VARIABLE}") from error
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}", hint=f"set {VARIABLE}") from error

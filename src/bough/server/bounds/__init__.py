@@ -1,0 +1,1 @@
+"""How much a caller may ask for, and how the same request twice is one."""

@@ -1,0 +1,62 @@
+"""`ETag` of a conversation is its head; `If-Match` holds a change to what the caller saw."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, TypeAlias
+
+from fastapi import Header
+from starlette.responses import Response
+
+from bough.errors import Malformed, Stale
+from bough.events.record import ConversationRecord
+
+_TAG = re.compile(r'(?:W/)?"(\d{1,15})"')
+
+IfMatch: TypeAlias = Annotated[str | None, Header(alias="If-Match", description='`"<head>"`, as ETag gave it.')]
+IfNoneMatch: TypeAlias = Annotated[str | None, Header(alias="If-None-Match")]
+
+
+def expected_head(if_match: str | None) -> int | None:
+    """Return the head that the caller saw; None where any will do.
+
+    Raises:
+        Malformed: It is no tag of a conversation.
+    """
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _TAG.fullmatch(if_match.strip())
+    if found is None:
+        raise Malformed("If-Match is not an ETag of a conversation", hint='it looks like "41"')
+    return int(found[1])
+
+
+def require_match(record: ConversationRecord, if_match: str | None) -> None:
+    """Check that a conversation is as the caller saw it.
+
+    Raises:
+        Stale: It has grown since.
+    """
+    expected = expected_head(if_match)
+    if expected is not None and expected != record.head:
+        raise stale(record.head)
+
+
+def stale(head: int) -> Stale:
+    """Return the error of a conversation that has grown."""
+    return Stale("the conversation has changed since", hint="read it again", details={"head": head})
+
+
+def tag_of(head: int) -> str:
+    """Return the ETag of a conversation of that length."""
+    return f'"{head}"'
+
+
+def set_tag(response: Response, head: int) -> None:
+    """Put the ETag into an answer."""
+    response.headers["ETag"] = tag_of(head)
+
+
+def is_known(if_none_match: str | None, head: int) -> bool:
+    """Whether the caller has what it asks for already."""
+    return if_none_match is not None and tag_of(head) in [tag.strip() for tag in if_none_match.split(",")]

@@ -1,0 +1,38 @@
+"""The same request sent twice makes one thing: its `Idempotency-Key` becomes the id of what it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, TypeAlias
+from uuid import UUID, uuid5
+
+from fastapi import Header, Request
+
+from bough.errors import Malformed
+from bough.server.auth.caller import Caller
+
+BOUGH = UUID("5b0ff6b2-6d0c-5d4e-9a54-0b0e6a1f3c77")
+"""The name space of ids that keys become; never changes."""
+
+IdempotencyKey: TypeAlias = Annotated[
+    str | None, Header(alias="Idempotency-Key", description="1 to 255 printable characters.")
+]
+
+
+def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | None:
+    """Return the id that a key stands for in this tenant and on this route; None without a key.
+
+    Raises:
+        Malformed: The key is empty, too long or not printable.
+    """
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isprintable():
+        raise Malformed("Idempotency-Key is not valid", hint="1 to 255 printable characters")
+    return uuid5(BOUGH, f"{caller.tenant}\n{request.method} {request.url.path}\n{key}")
+
+
+def digest_of(body: Any) -> str:
+    """Return the digest of a body, the same for equal bodies. It holds no secret: those are left out before."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()

@@ -1,0 +1,143 @@
+"""What the routes of conversations do: start, fork, say something; the same calls a user of the library makes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bough.agents.spec import AgentSpec
+from bough.conversation import AsyncConversation, State
+from bough.conversation.agent import recorded_spec
+from bough.conversation.rules import GivenRules, rules_of
+from bough.errors import Conflict, NotFound
+from bough.events.model import UserMessage
+from bough.events.record import ConversationRecord
+from bough.events.store import EventStore
+from bough.server.auth.caller import Access
+from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
+from bough.server.forms.info import ConversationInfo, info_of
+from bough.server.services import Services
+from bough.types import JsonObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A conversation to be started, whichever form it was asked for in.
+
+    Attributes:
+        secrets: By name, the model's key as `$model`; they are sealed.
+        about: Kept in its row: the form, what was posted, the digest of the request.
+    """
+
+    id: UUID
+    agent: AgentSpec
+    workspace: Path
+    title: str | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    rules: GivenRules = field(default_factory=GivenRules)
+    message: UserMessage | None = None
+    run: bool = False
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    about: JsonObject = field(default_factory=dict[str, Any])
+
+
+async def existing(access: Access, id: UUID | None, digest: str) -> ConversationRecord | None:
+    """Return the conversation that the very same request made before.
+
+    Raises:
+        Conflict: The id is taken by anything else.
+    """
+    if id is None:
+        return None
+    try:
+        record = await access.store.get(id)
+    except NotFound:
+        return None
+    if record.config.get("request") != digest:
+        raise Conflict("the id is taken", hint="use another id, or send the same request")
+    return record
+
+
+async def start(access: Access, new: Start) -> ConversationRecord:
+    """Start a conversation and say its first message; durable on return.
+
+    Raises:
+        Conflict: The id is taken.
+    """
+    services = access.services
+    check_values(new.secrets)
+    rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
+    conversation = await AsyncConversation.create(
+        new.agent,
+        workspace=new.workspace,
+        store=access.store.keeping(new.about),
+        id=new.id,
+        title=new.title,
+        tags=new.tags,
+        settings=services.settings,
+        **rules,
+    )
+    async with conversation:
+        if new.secrets:
+            await services.sealed.put(await access.store.get(new.id), conversation.state.policies, new.secrets)
+        if new.message is not None:
+            await conversation.send_message(stamped(access, new.message))
+    if new.run:
+        services.runs.start(new.id, access.caller.owner, access.caller.tenant)
+    return await access.store.get(new.id)
+
+
+def stamped(access: Access, message: UserMessage) -> UserMessage:
+    """Return a message as of now: times in a log follow its order, and clients sort by them."""
+    return message.model_copy(update={"ts": access.services.clock.now()})
+
+
+@asynccontextmanager
+async def opened(access: Access, id: UUID, *, about: JsonObject | None = None) -> AsyncGenerator[AsyncConversation]:
+    """Give the conversation in use while the block runs.
+
+    Args:
+        about: Kept in the rows of forks that are made of it.
+
+    Raises:
+        NotFound: It is not there, or another tenant's.
+    """
+    services = access.services
+    state = await services.states.state_of(await access.store.get(id))
+    found = await reopen(services, access.store.keeping(about or {}), id, state)
+    async with found:
+        yield found
+
+
+async def reopen(services: Services, store: EventStore, id: UUID, state: State) -> AsyncConversation:
+    """Return a conversation in use, with the secrets and the model's key that were sealed for it.
+
+    Raises:
+        Unavailable: A secret cannot be opened.
+    """
+    settings, rules = services.settings, rules_of(services.settings)
+    values = await services.sealed.values((await store.get(id)).owner, state.policies)
+    if values:
+        rules["secrets"] = secrets_of(values)
+    key = values.get(MODEL_KEY)
+    agent = None if key is None else recorded_spec(state).model_copy(update={"api_key": key})
+    return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, **rules)
+
+
+async def info(access: Access, id: UUID) -> ConversationInfo:
+    """Return the document of a conversation.
+
+    Raises:
+        NotFound: It is not there, or another tenant's.
+    """
+    return await info_of_record(access, await access.store.get(id))
+
+
+async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
+    """Return the document of a conversation whose row was read."""
+    state = await access.services.states.state_of(record)
+    return info_of(record, state, run=access.services.runs.latest(record.id))

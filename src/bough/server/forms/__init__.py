@@ -1,0 +1,1 @@
+"""Bodies and answers as pydantic models."""

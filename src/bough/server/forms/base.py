@@ -1,0 +1,80 @@
+"""What all forms share: unknown fields are refused, times have one width, pages one shape."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+OUR_EVENTS = "application/vnd.bough.event+json"
+"""The media type of events as bough keeps them; without it they are in OpenHands' form."""
+
+T = TypeVar("T")
+
+Title = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"\S")]
+"""A title: not blank."""
+
+TagName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+TagValue = Annotated[str, StringConstraints(max_length=256)]
+Tags = Annotated[dict[TagName, TagValue], Field(max_length=100)]
+"""At most 100 tags, names up to 64 and values up to 256 characters long."""
+
+Reason = Annotated[str, StringConstraints(max_length=2000)]
+
+
+class Form(BaseModel):
+    """A body that is sent to us: unknown fields are refused, and errors never hold what was sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Success(BaseModel):
+    """It was done."""
+
+    success: bool = True
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list; `next_page_id` is null on the last one."""
+
+    items: list[T]
+    next_page_id: str | None = None
+
+
+class Text(BaseModel):
+    """A text as the answer."""
+
+    response: str
+
+
+def stamp(moment: datetime) -> str:
+    """Return a moment in UTC with fixed width, so that texts of moments sort as moments do: 27 characters."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+
+
+Stamp = Annotated[str, Field(examples=["2026-11-22T02:53:00.123456Z"], min_length=27, max_length=27)]
+
+
+def as_utc(moment: datetime | None) -> datetime | None:
+    """Return a moment that came in; one without a zone is UTC."""
+    if moment is None or moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=UTC)
+
+
+class LenientForm(Form):
+    """A body in OpenHands' form: unknown fields are let through where they hold nothing, for its next releases."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[str, Any]", given)
+        return {name: value for name, value in fields.items() if name in cls.model_fields or not is_empty(value)}
+
+
+def is_empty(value: Any) -> bool:
+    """Whether a value says nothing: null, false, 0, an empty text, list or object."""
+    return value is None or value is False or value in (0, "") or value == [] or value == {}

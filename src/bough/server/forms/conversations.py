@@ -1,0 +1,153 @@
+"""Bodies that make, change and fork conversations, in our form; OpenHands' form is in `openhands.bodies`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field, StringConstraints
+
+from bough.events.record import Status
+from bough.server.forms.base import Form, Reason, Tags, Title
+from bough.types import JsonObject
+
+Message = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class PolicyForm(Form):
+    """When a call waits for a person."""
+
+    kind: Literal["AlwaysConfirm", "NeverConfirm", "ConfirmRisky"]
+    threshold: Literal["LOW", "MEDIUM", "HIGH"] | None = None
+    confirm_unknown: bool | None = None
+
+    def as_json(self) -> JsonObject:
+        """Return it as the guard reads it."""
+        return self.model_dump(exclude_none=True)
+
+
+class LimitsForm(Form):
+    """Bounds of a run; what is left out has no bound."""
+
+    requests: int | None = Field(default=None, ge=0)
+    input_tokens: int | None = Field(default=None, ge=0)
+    output_tokens: int | None = Field(default=None, ge=0)
+    total_tokens: int | None = Field(default=None, ge=0)
+    cost_usd: float | None = Field(default=None, ge=0)
+    wall_seconds: float | None = Field(default=None, ge=0)
+    iterations: int | None = Field(default=None, ge=0)
+    unpriced: Literal["refuse", "allow"] | None = None
+
+    def as_json(self) -> JsonObject:
+        """Return it as the guard reads it."""
+        return self.model_dump(exclude_none=True)
+
+
+class AgentForm(Form):
+    """An agent as data: what anybody may say of one. Everything that names code, paths or hosts is for admins."""
+
+    name: str = Field(default="default", min_length=1, max_length=64, pattern=r"^[\w.-]+$")
+    description: str = Field(default="", max_length=2000)
+    model: ModelName | None = None
+    base_url: str | None = Field(default=None, max_length=2000)
+    system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    system_prompt_path: str | None = Field(default=None, max_length=4096)
+    skill_roots: list[str] | None = Field(default=None, max_length=100)
+    discover_skills: bool | None = None
+    workspace_access: Literal["none", "read", "write", "run"] | None = None
+    catalog_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+
+
+class WorkspaceForm(Form):
+    """Where the tools of a conversation work."""
+
+    working_dir: str | None = Field(default=None, min_length=1, max_length=4096)
+    policy: Literal["shared"] | None = None
+
+
+class NewConversation(Form):
+    """A new conversation, in our form."""
+
+    id: UUID | None = None
+    title: Title | None = None
+    tags: Tags = Field(default_factory=dict)
+    agent: str | AgentForm | None = None
+    workspace: WorkspaceForm | None = None
+    confirmation_policy: PolicyForm | None = None
+    security_analyzer: dict[str, Any] | None = None
+    limits: LimitsForm | None = None
+    initial_message: Message | None = None
+    run: bool = False
+
+
+class Change(Form):
+    """What PATCH changes; what is left out stays."""
+
+    title: Title | None = None
+    tags: Tags | None = None
+
+
+class Overrides(Form):
+    """What a fork does otherwise; rules only get stricter."""
+
+    model: ModelName | None = None
+    system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    confirmation_policy: PolicyForm | None = None
+    security_analyzer: dict[str, Any] | None = None
+    limits: LimitsForm | None = None
+
+
+class Fork(Form):
+    """How to fork: seed 001's fields, then ours. `agent` is a registered name, an `AgentForm`, or OpenHands' form.
+
+    Source: seed 001, `POST /api/conversations/{id}/fork`.
+    """
+
+    id: UUID | None = None
+    title: Title | None = None
+    tags: Tags | None = None
+    agent: str | dict[str, Any] | None = None
+    reset_metrics: bool = True
+    from_event_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F-]{36}(\.\w+)?$")] | None = None
+    at: int | None = Field(default=None, ge=0)
+    snap: Literal["exact", "turn"] = "exact"
+    pending: Literal["close", "drop", "carry"] = "close"
+    overrides: Overrides | None = None
+    inherit_tags: bool = True
+    workspace: Literal["shared", "readonly", "copy", "worktree"] = "shared"
+    moment: Literal["then", "now"] | None = None
+    reason: Reason | None = None
+
+
+class Graft(Form):
+    """What to tell a conversation of another one."""
+
+    source: UUID
+    start: int | None = Field(default=None, ge=0)
+    stop: int | None = Field(default=None, ge=0)
+    summary: str = Field(default="", max_length=1 << 20)
+
+
+class ConversationQuery(Form):
+    """Which conversations to list, and in which order."""
+
+    status: Status | None = None
+    text: str | None = Field(default=None, max_length=200)
+    agent: str | None = Field(default=None, max_length=64)
+    root: UUID | None = None
+    tag: list[str] = Field(default=[], max_length=100)
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+
+
+class ConversationPage(ConversationQuery):
+    """One page of such a list."""
+
+    page_id: str | None = Field(default=None, max_length=200)
+    limit: int = Field(default=100, ge=1, le=100)
+    sort_order: Literal["CREATED_AT", "CREATED_AT_DESC", "UPDATED_AT", "UPDATED_AT_DESC"] = "CREATED_AT_DESC"
+    full: bool = False

@@ -1,0 +1,146 @@
+"""Events on the wire: our form, the registry of forms, the body of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Protocol
+from uuid import UUID
+
+from pydantic import Field, StringConstraints
+
+from bough.errors import InvalidInput
+from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
+from bough.events.record import StoredEvent
+from bough.server.forms.base import OUR_EVENTS, Form, LenientForm, Success, stamp
+from bough.types import JsonObject
+
+
+class EventForm(Protocol):
+    """A form of events on the wire. One of ours may be several of another form, in order."""
+
+    def encode(self, stored: StoredEvent, calls: Mapping[str, str]) -> Sequence[JsonObject]:
+        """Return the parts of an event.
+
+        Args:
+            calls: By tool call, the id of the part that made it.
+        """
+        ...
+
+    def calls_made(self, stored: StoredEvent) -> Mapping[str, str]:
+        """Return the calls that an event makes, each with the id of the part that makes it."""
+        ...
+
+
+class OurEvents:
+    """The flat object of `StoredEvent.as_json`, with times of fixed width."""
+
+    def encode(self, stored: StoredEvent, calls: Mapping[str, str]) -> Sequence[JsonObject]:
+        """Return the event."""
+        return (our_event(stored),)
+
+    def calls_made(self, stored: StoredEvent) -> Mapping[str, str]:
+        """Return nothing: our form names calls by their own ids."""
+        return {}
+
+
+def our_event(stored: StoredEvent) -> JsonObject:
+    """Return an event in our form."""
+    return stored.as_json() | {"ts": stamp(stored.ts)}
+
+
+def wants_ours(accept: str | None) -> bool:
+    """Whether a request asks for events in our form."""
+    return OUR_EVENTS in (accept or "").lower()
+
+
+class ContentItem(LenientForm):
+    """A part of a message: text, or images as `data:` URLs."""
+
+    type: Literal["text", "image"]
+    text: str | None = None
+    image_urls: list[str] | None = Field(default=None, max_length=20)
+    cache_prompt: bool = False
+
+    def parts(self) -> list[ContentPart]:
+        """Return it as the log keeps it.
+
+        Raises:
+            InvalidInput: An image is no `data:` URL in base64.
+        """
+        if self.type == "text":
+            return [TextPart(text=self.text or "")]
+        return [_image(url) for url in self.image_urls or ()]
+
+
+class NewMessage(LenientForm):
+    """A message of a person or a program; `run` starts a run, or reaches the one that goes on."""
+
+    role: Literal["user"] = "user"
+    content: Annotated[str, StringConstraints(min_length=1)] | list[ContentItem]
+    run: bool = False
+    sender: Annotated[str, StringConstraints(max_length=64)] | None = None
+    id: UUID | None = None
+
+    def event(self) -> UserMessage:
+        """Return it as an event.
+
+        Raises:
+            InvalidInput: An image is no `data:` URL.
+        """
+        named: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        sender = self.sender or "user"
+        if isinstance(self.content, str):
+            return UserMessage.text(self.content, sender=sender, **named)
+        parts = tuple(part for item in self.content for part in item.parts())
+        return UserMessage(content=parts, sender=sender, **named)
+
+
+class MessageSent(Success):
+    """A message was kept."""
+
+    event_id: UUID
+    head: int
+
+
+class EventQuery(Form):
+    """Which events to give."""
+
+    kind: str | None = Field(default=None, max_length=100)
+    source: Literal["agent", "user", "environment", "hook"] | None = None
+    body: str | None = Field(default=None, max_length=200)
+    timestamp__gte: datetime | None = None
+    timestamp__lt: datetime | None = None
+
+
+class EventPage(EventQuery):
+    """One page of them; `after`, `before`, `around` are places (seq) and `kinds` are kinds of our form."""
+
+    page_id: str | None = Field(default=None, max_length=80)
+    limit: int = Field(default=100, ge=1, le=500)
+    sort_order: Literal["TIMESTAMP", "TIMESTAMP_DESC"] = "TIMESTAMP"
+    after: int | None = Field(default=None, ge=-1)
+    before: int | None = Field(default=None, ge=0)
+    kinds: str | None = Field(default=None, max_length=1000)
+
+
+class ConfirmationAnswer(LenientForm):
+    """The answer to all calls that wait."""
+
+    accept: bool
+    reason: Annotated[str, StringConstraints(max_length=2000)] = "User rejected the action."
+
+
+class Decision(Form):
+    """The answer to one call that waits."""
+
+    decision: Literal["approve", "reject"]
+    reason: Annotated[str, StringConstraints(max_length=2000)] = ""
+    run: bool = True
+
+
+def _image(url: str) -> ImagePart:
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+        raise InvalidInput("an image is not a data: URL in base64", hint="data:image/png;base64,…")
+    return ImagePart(data=data, media_type=head.removeprefix("data:").removesuffix(";base64"))

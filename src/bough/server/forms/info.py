@@ -1,0 +1,221 @@
+"""`ConversationInfo`: the one document of create, get, list, fork and of the frame `full_state`."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from bough.conversation import State
+from bough.events.model import Usage
+from bough.events.record import ConversationRecord, Status
+from bough.server.forms.base import Stamp, stamp
+from bough.types import JsonObject
+
+MASKED = "**********"
+
+
+class Ledger(BaseModel):
+    """What was used."""
+
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float | None
+
+    @classmethod
+    def of(cls, usage: Usage) -> Ledger:
+        """Return it from the log's form."""
+        return cls(**usage.model_dump())
+
+
+class Lineage(BaseModel):
+    """Where a fork came from."""
+
+    root: UUID
+    forked_from: UUID
+    at: int
+    event_id: UUID | None
+    reason: str | None
+    actor: str | None
+    overrides: list[str]
+    pending: str
+    workspace: str
+
+
+class WaitingCall(BaseModel):
+    """A call that waits for a person."""
+
+    tool_call_id: str
+    kind: str
+    tool: str
+    arguments: JsonObject
+    risk: str | None
+    reason: str
+
+
+class RunInfo(BaseModel):
+    """The latest run of a conversation."""
+
+    task: UUID
+    state: str
+    attempts: int = 1
+    queue: str = "default"
+    request: JsonObject | None = None
+
+
+class ConversationSummary(BaseModel):
+    """What lists say of a conversation."""
+
+    id: UUID
+    title: str | None
+    tags: dict[str, str]
+    created_at: Stamp
+    updated_at: Stamp
+    execution_status: Status
+    workspace: JsonObject
+    head: int
+    forked_from_conversation_id: UUID | None
+    forked_from_event_id: UUID | None
+    lineage: Lineage | None
+
+
+class ConversationInfo(ConversationSummary):
+    """A conversation. `agent` to `sub_conversation_ids` are as OpenHands' client reads them; the rest is ours."""
+
+    agent: JsonObject
+    persistence_dir: str
+    confirmation_policy: JsonObject
+    security_analyzer: JsonObject | None
+    stats: JsonObject
+    max_iterations: int
+    stuck_detection: bool
+    hook_config: JsonObject | None
+    tool_module_qualnames: dict[str, str]
+    client_tools: list[JsonObject]
+    secret_registry: JsonObject
+    activated_knowledge_skills: list[str]
+    invoked_skills: list[str]
+    parent_conversation_id: UUID | None
+    sub_conversation_ids: list[UUID]
+    spec: JsonObject
+    own: Ledger
+    inherited: Ledger
+    waiting: list[WaitingCall]
+    run: RunInfo | None
+    limits: JsonObject
+    workspace_policy: str
+
+
+def summary_of(record: ConversationRecord, *, running: bool = False) -> ConversationSummary:
+    """Return what a list says of a conversation: of its row alone."""
+    return ConversationSummary(**_row(record, running))
+
+
+def info_of(record: ConversationRecord, state: State, *, run: RunInfo | None = None) -> ConversationInfo:
+    """Return the document of a conversation.
+
+    Args:
+        state: The fold of its log.
+        run: Its latest run, if this server knows of one.
+    """
+    posted: JsonObject = record.config.get("posted") or {}
+    policies = state.policies
+    running = run is not None and run.state in ("pending", "running")
+    return ConversationInfo(
+        **_row(record, running),
+        agent=posted.get("agent") or _agent_of(state),
+        persistence_dir=f"bough:{record.id}",
+        confirmation_policy=policies.get("policy") or {"kind": "NeverConfirm"},
+        security_analyzer=posted.get("security_analyzer"),
+        stats=_stats(state),
+        max_iterations=posted.get("max_iterations") or policies.get("limits", {}).get("iterations") or 500,
+        stuck_detection=posted.get("stuck_detection", True),
+        hook_config=None,
+        tool_module_qualnames=posted.get("tool_module_qualnames") or {},
+        client_tools=[],
+        secret_registry={"secret_sources": _secret_names(policies)},
+        activated_knowledge_skills=sorted(state.active_skills),
+        invoked_skills=[],
+        parent_conversation_id=None,
+        sub_conversation_ids=[],
+        spec=state.agent,
+        own=Ledger.of(state.own),
+        inherited=Ledger.of(state.inherited),
+        waiting=[_waiting_call(state, id, about) for id, about in state.waiting.items()],
+        run=run,
+        limits=policies.get("limits") or {},
+        workspace_policy=state.workspace_policy,
+    )
+
+
+def _row(record: ConversationRecord, running: bool) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "title": record.title,
+        "tags": record.tags,
+        "created_at": stamp(record.created),
+        "updated_at": stamp(record.updated),
+        "execution_status": "running" if running else record.status,
+        "workspace": {"kind": "LocalWorkspace", "working_dir": record.config.get("workspace", ".")},
+        "head": record.head,
+        "forked_from_conversation_id": record.forked_from,
+        "forked_from_event_id": record.fork_event,
+        "lineage": _lineage(record),
+    }
+
+
+def _lineage(record: ConversationRecord) -> Lineage | None:
+    if record.forked_from is None or record.forked_at is None:
+        return None
+    said = record.lineage
+    return Lineage(
+        root=record.root,
+        forked_from=record.forked_from,
+        at=record.forked_at,
+        event_id=record.fork_event,
+        reason=said.get("reason"),
+        actor=said.get("actor"),
+        overrides=said.get("overrides") or [],
+        pending=said.get("pending", "close"),
+        workspace=said.get("workspace", "shared"),
+    )
+
+
+def _agent_of(state: State) -> JsonObject:
+    """Return the agent in OpenHands' form, for conversations that were not made in it."""
+    model = state.agent.get("model") or "offline"
+    return {"kind": "Agent", "llm": {"model": model}, "tools": []}
+
+
+def _secret_names(policies: JsonObject) -> JsonObject:
+    return {name: {"kind": "StaticSecret", "value": None} for name in policies.get("secrets") or ()}
+
+
+def _stats(state: State) -> JsonObject:
+    model = str(state.agent.get("model") or "offline")
+    used = state.own
+    tokens = {
+        "model": model,
+        "prompt_tokens": used.input_tokens,
+        "completion_tokens": used.output_tokens,
+        "cache_read_tokens": used.cache_read_tokens,
+        "cache_write_tokens": used.cache_write_tokens,
+    }
+    metrics = {"model_name": model, "accumulated_cost": used.cost_usd or 0.0, "accumulated_token_usage": tokens}
+    return {"usage_to_metrics": {"agent": metrics}}
+
+
+def _waiting_call(state: State, id: str, about: JsonObject) -> WaitingCall:
+    call = state.calls.get(id)
+    return WaitingCall(
+        tool_call_id=id,
+        kind=str(about.get("kind", "approval")),
+        tool=str(about.get("tool", "")),
+        arguments=call.given if call else {},
+        risk=about.get("risk"),
+        reason=str(about.get("reason") or ""),
+    )

@@ -1,0 +1,1 @@
+"""What is pushed: events and pieces of text to streams and sockets."""

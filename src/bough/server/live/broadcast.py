@@ -1,0 +1,261 @@
+"""Fan-out of one conversation's events and pieces of text to any number of readers in this process.
+
+Nothing is queued for a reader: it is a position in a ring of what came last. One that falls behind the ring reads the
+store until it has caught up, and misses pieces of text, which the events hold whole. So a slow reader never slows a
+run, and a thousand readers cost a thousand positions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from bough.errors import BoughError
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.server.metrics import Metrics
+
+FRAMES = 256
+FRAME_BYTES = 1 << 20
+DELTAS = 256
+IDLE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A piece of a response on its way; never an event.
+
+    Attributes:
+        order: Its number among the pieces of this process, from 0.
+    """
+
+    order: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """Said once to a reader: all that was there when it came has been read."""
+
+    seq: int
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """A run of the conversation has ended since this was last said; several may be said as one.
+
+    Attributes:
+        started: When the latest of them began, by the loop's clock.
+    """
+
+    started: float
+
+
+EndReason = Literal["deleted", "drain", "failed"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last thing that a reader hears."""
+
+    reason: EndReason
+
+
+Heard = StoredEvent | Piece | CaughtUp | RunEnded | Ended
+
+
+class Broadcast:
+    """The readers of one conversation. Belongs to the loop of the server.
+
+    Args:
+        head: How many events there are; older ones are read from the store.
+    """
+
+    def __init__(self, store: EventStore, cid: UUID, head: int, metrics: Metrics) -> None:
+        self._store = store
+        self._cid = cid
+        self._first = head
+        self._frames: deque[StoredEvent] = deque()
+        self._bytes = 0
+        self._pieces: deque[Piece] = deque(maxlen=DELTAS)
+        self._said = 0
+        self._runs = 0
+        self._run_started = 0.0
+        self._changed = asyncio.Event()
+        self._end: EndReason | None = None
+        self._metrics = metrics
+        self.readers = 0
+        self._pump = asyncio.create_task(self._follow_store(), name=f"broadcast {cid}")
+
+    @property
+    def head(self) -> int:
+        """How many events of the log the ring and what came before it hold."""
+        return self._first + len(self._frames)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more events will come."""
+        return self._end is not None
+
+    async def closed(self) -> None:
+        """Return when nothing of it runs any more."""
+        await asyncio.wait({self._pump})
+
+    def publish(self, kind: str, text: str) -> None:
+        """Tell the readers a piece of a response."""
+        self._pieces.append(Piece(order=self._said, kind=kind, text=text))
+        self._said += 1
+        self._wake()
+
+    def publish_run_end(self, started: float) -> None:
+        """Tell the readers that a run has ended; none of them misses it, however slow it is."""
+        self._runs += 1
+        self._run_started = started
+        self._wake()
+
+    def end(self, reason: EndReason) -> None:
+        """Let the readers go, after what is in the ring."""
+        self._end = self._end or reason
+        self._pump.cancel()
+        self._wake()
+
+    async def read(self, after: int) -> AsyncIterator[Heard]:
+        """Iterate what comes after seq `after`: each event once and in order, pieces in between, the end last."""
+        place, said, runs, told = after + 1, self._said, self._runs, False
+        present = max(self.head, place)  # what was there when this reader came
+        while True:
+            async for stored in self._events_from(place):
+                yield stored
+                place = stored.seq + 1
+            if not told and place >= present:
+                told = True
+                yield CaughtUp(place - 1)
+            for piece in self._pieces_from(said):
+                said = piece.order + 1
+                yield piece
+            if place < self.head or said < self._said:
+                continue
+            if runs != self._runs:
+                runs = self._runs
+                yield RunEnded(self._run_started)
+                continue
+            if self._end is not None:
+                yield Ended(self._end)
+                return
+            await self._changed.wait()
+
+    async def _events_from(self, place: int) -> AsyncIterator[StoredEvent]:
+        """Iterate events up to the head: those before the ring from the store, the others from the ring."""
+        while place < self.head:
+            if place >= self._first:
+                yield self._frames[place - self._first]
+                place += 1
+                continue
+            async for stored in self._store.read(self._cid, place, self._first):
+                yield stored
+                place = stored.seq + 1
+
+    def _pieces_from(self, said: int) -> Iterator[Piece]:
+        """Iterate the pieces from number `said` on that are still in the ring; those that are not are counted."""
+        oldest = self._said - len(self._pieces)
+        self._metrics.deltas_dropped.inc(max(oldest - said, 0))
+        return iter([piece for piece in self._pieces if piece.order >= said])
+
+    async def _follow_store(self) -> None:
+        try:
+            async for stored in self._store.subscribe(self._cid, self.head - 1):
+                self._keep(stored)
+            self._end = self._end or "deleted"
+        except BoughError:
+            self._end = self._end or "failed"  # the readers return with their seq when the store is back
+        self._wake()
+
+    def _keep(self, stored: StoredEvent) -> None:
+        self._frames.append(stored)
+        self._bytes += len(stored.raw)
+        while len(self._frames) > FRAMES or (self._bytes > FRAME_BYTES and len(self._frames) > 1):
+            self._bytes -= len(self._frames.popleft().raw)
+            self._first += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Broadcasts:
+    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader."""
+
+    def __init__(self, store: EventStore, metrics: Metrics, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._idle_seconds = idle_seconds
+        self._live: dict[UUID, Broadcast] = {}
+        self._draining = False
+
+    @asynccontextmanager
+    async def join(self, cid: UUID, *, kind: str = "sse") -> AsyncGenerator[Broadcast]:
+        """Give the broadcast of a conversation to one reader while the block runs.
+
+        Raises:
+            NotFound: There is no such conversation.
+        """
+        broadcast = self._live.get(cid)
+        if broadcast is None or broadcast.has_ended:
+            head = (await self._store.get(cid)).head
+            broadcast = self._live.get(cid)  # another reader may have come while the head was read
+            if broadcast is None or broadcast.has_ended:
+                broadcast = self._live[cid] = Broadcast(self._store, cid, head, self._metrics)
+        if self._draining:
+            broadcast.end("drain")
+        broadcast.readers += 1
+        self._metrics.streams.labels(kind).inc()
+        try:
+            yield broadcast
+        finally:
+            broadcast.readers -= 1
+            self._metrics.streams.labels(kind).dec()
+            if broadcast.readers == 0:
+                asyncio.get_running_loop().call_later(self._idle_seconds, self._leave, cid, broadcast)
+
+    def watched(self, cid: UUID) -> bool:
+        """Whether anybody reads the conversation here."""
+        return cid in self._live
+
+    def readers_of(self, cid: UUID) -> int:
+        """Return how many read the conversation here."""
+        broadcast = self._live.get(cid)
+        return 0 if broadcast is None else broadcast.readers
+
+    def publish(self, cid: UUID, kind: str, text: str) -> None:
+        """Tell the readers of a conversation a piece of a response."""
+        if broadcast := self._live.get(cid):
+            broadcast.publish(kind, text)
+
+    def publish_run_end(self, cid: UUID, started: float) -> None:
+        """Tell the readers of a conversation that a run of it has ended."""
+        if broadcast := self._live.get(cid):
+            broadcast.publish_run_end(started)
+
+    def drain(self) -> None:
+        """Let all readers go: the server is about to stop."""
+        self._draining = True
+        for broadcast in self._live.values():
+            broadcast.end("drain")
+
+    async def aclose(self) -> None:
+        """End everything."""
+        self.drain()
+        await asyncio.gather(*(each.closed() for each in self._live.values()))
+        self._live.clear()
+
+    def _leave(self, cid: UUID, broadcast: Broadcast) -> None:
+        if broadcast.readers == 0 and self._live.get(cid) is broadcast:
+            broadcast.end("drain")
+            del self._live[cid]

@@ -1,0 +1,245 @@
+"""`/sockets/events/{id}`: events of one conversation over a WebSocket, as OpenHands' client reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from fastapi import WebSocket, WebSocketDisconnect
+from pydantic import Field, ValidationError
+
+from bough.errors import BoughError, LimitExceeded, NotFound, Unauthenticated
+from bough.events.record import StoredEvent
+from bough.server.auth.caller import Access, access_of, key_of, services_of
+from bough.server.conversations import info, opened, stamped
+from bough.server.forms.base import Form, as_utc, stamp
+from bough.server.forms.events import NewMessage
+from bough.server.live.broadcast import Broadcast, Ended, Heard, Piece, RunEnded
+from bough.server.openhands.ids import state_id
+from bough.server.routes.base import router
+from bough.types import JsonObject, new_id
+
+routes = router("Sockets")
+
+AUTH_SECONDS = 10.0
+MAX_SOCKETS = 100
+FRAME_7_SECONDS = 0.15
+QUICK_SECONDS = 1.0
+UNAUTHENTICATED, NOT_THERE, AGAIN_LATER, GOING_AWAY = 4001, 4004, 1013, 1001
+_KEY_CHECK_SECONDS = 1.0
+
+
+class SocketQuery(Form):
+    """What is sent of what was before: nothing, all of it, what came since a moment, or what came after a place."""
+
+    resend_mode: Literal["all", "since"] | None = None
+    after_timestamp: str | None = Field(default=None, max_length=64)
+    after: int | None = Field(default=None, ge=-1)
+    form: Literal["ours", "openhands"] = "openhands"
+
+
+class _Closed(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@routes.websocket("/sockets/events/{id}")
+async def follow_events(socket: WebSocket, id: str) -> None:
+    """Serve one socket until either side leaves."""
+    await socket.accept()
+    try:
+        query = SocketQuery.model_validate(dict(socket.query_params))
+        key = await _authenticate(socket)
+        access = await access_of(socket, key)
+        access.caller.require("read", "conversations")
+        await _Socket(socket, access, UUID(id), query, key).serve()
+    except _Closed as closed:
+        await _close(socket, closed.code)
+    except (NotFound, ValueError):  # a pydantic error is a ValueError too
+        await _close(socket, NOT_THERE)
+    except LimitExceeded:
+        await _close(socket, AGAIN_LATER)
+    except BoughError as error:
+        await _close(socket, UNAUTHENTICATED if isinstance(error, Unauthenticated) else AGAIN_LATER)
+    except WebSocketDisconnect:
+        pass
+
+
+async def _authenticate(socket: WebSocket) -> str | None:
+    """Return the key: of the handshake, or of the first frame. A key in the address is not accepted.
+
+    Raises:
+        _Closed: The first frame is no such frame, or did not come in time.
+    """
+    if "session_api_key" in socket.query_params:
+        raise _Closed(UNAUTHENTICATED)  # keys in addresses end up in logs
+    key = key_of(socket)
+    if key is not None or not await services_of(socket).keys.are_needed():
+        return key
+    try:
+        async with asyncio.timeout(AUTH_SECONDS):
+            frame: Any = json.loads(await socket.receive_text())
+    except (TimeoutError, ValueError, KeyError):
+        raise _Closed(UNAUTHENTICATED) from None
+    said = cast("JsonObject", frame) if isinstance(frame, dict) else {}
+    found = said.get("session_api_key")
+    if said.get("type") != "auth" or not isinstance(found, str):
+        raise _Closed(UNAUTHENTICATED)
+    return found
+
+
+async def _close(socket: WebSocket, code: int) -> None:
+    try:
+        await socket.close(code)
+    except RuntimeError:
+        return  # the other side has closed already
+
+
+class _Socket:
+    """One accepted and authenticated socket."""
+
+    def __init__(self, socket: WebSocket, access: Access, cid: UUID, query: SocketQuery, key: str | None) -> None:
+        self._socket = socket
+        self._access = access
+        self._cid = cid
+        self._query = query
+        self._key = key
+        self._sending = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self) -> None:
+        """Send and receive until one of both ends.
+
+        Raises:
+            NotFound: The conversation is not there, or another tenant's.
+            LimitExceeded: There are too many sockets.
+            _Closed: It ends with a code.
+        """
+        services = self._access.services
+        await self._access.store.get(self._cid)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(services.limits.stream(self._access.caller))
+            if services.broadcasts.readers_of(self._cid) >= MAX_SOCKETS:
+                raise _Closed(AGAIN_LATER)
+            broadcast = await stack.enter_async_context(services.broadcasts.join(self._cid, kind="socket"))
+            works = [self._send_all(broadcast), self._receive_all(), self._watch_key()]
+            self._tasks = [asyncio.create_task(work) for work in works]
+            try:
+                done, _ = await asyncio.wait(self._tasks[:], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+            for task in done:
+                task.result()
+
+    async def _send_all(self, broadcast: Broadcast) -> None:
+        head = broadcast.head  # the subscription begins before the state is read: nothing falls between
+        await self._send_state()
+        after, since = self._begin(head)
+        form = self._access.services.form_of(ours=self._query.form == "ours")
+        calls: dict[str, str] = {}
+        async for heard in broadcast.read(after):
+            match heard:
+                case StoredEvent():
+                    calls |= form.calls_made(heard)
+                    if since is None or stamp(heard.ts) >= since:
+                        for part in form.encode(heard, calls):
+                            await self._send(part)
+                case RunEnded():
+                    self._tasks.append(asyncio.create_task(self._send_end_of_run(heard)))
+                    self._tasks = [task for task in self._tasks if not task.done()]
+                case _:
+                    await self._send_other(heard)
+
+    async def _send_other(self, heard: Heard) -> None:
+        if isinstance(heard, Piece):
+            field = "reasoning_content" if heard.kind == "thinking" else "content"
+            delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: heard.text}
+            await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
+        if isinstance(heard, Ended):
+            raise _Closed(NOT_THERE if heard.reason == "deleted" else GOING_AWAY)
+
+    async def _send_end_of_run(self, ended: RunEnded) -> None:
+        """Send the state after a run, not before the client can be listening for it; of a quick run once more.
+
+        The client begins to wait only after POST /run was answered, on another thread; a state that came before is
+        lost to it.
+        """
+        clock = asyncio.get_running_loop().time
+        took = clock() - ended.started
+        await asyncio.sleep(max(0.0, FRAME_7_SECONDS - took))
+        await self._send_state()
+        if took < QUICK_SECONDS:
+            await asyncio.sleep(QUICK_SECONDS)
+            if not self._access.services.runs.is_live(self._cid):
+                await self._send_state()
+
+    async def _send_state(self) -> None:
+        document = await info(self._access, self._cid)
+        last = await self._access.store.tail(self._cid, 1)
+        frame = {"kind": "ConversationStateUpdateEvent", "source": "environment", "key": "full_state"}
+        place = {"id": state_id(last[0].id if last else None), "timestamp": self._now()}
+        await self._send({**place, **frame, "value": document.model_dump(mode="json")})
+
+    def _begin(self, head: int) -> tuple[int, str | None]:
+        """Return the seq after which events are sent, and the time from which on."""
+        if self._query.after is not None:
+            return self._query.after, None
+        if self._query.resend_mode is None:
+            return head - 1, None
+        given = self._query.after_timestamp if self._query.resend_mode == "since" else None
+        return -1, given and _timestamp(given)
+
+    async def _receive_all(self) -> None:
+        while True:
+            text = await self._socket.receive_text()
+            try:
+                await self._take(json.loads(text))
+            except ValidationError as error:
+                await self._send_problem("invalid_input", error.errors(include_input=False)[0]["msg"])
+            except ValueError:
+                await self._send_problem("malformed", "the frame is not valid JSON")
+            except BoughError as error:
+                await self._send_problem(error.code, error.message)
+
+    async def _take(self, frame: Any) -> None:
+        if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":
+            return  # a client with a key says so even where none is needed
+        message = NewMessage.model_validate(frame).event()
+        access = self._access
+        access.caller.require("write", "conversations")
+        access.services.limits.count_request(access.caller)
+        async with opened(access, self._cid) as conversation:
+            await conversation.send_message(stamped(access, message))
+        if not access.services.runs.is_live(self._cid):
+            access.services.runs.start(self._cid, access.caller.owner, access.caller.tenant)
+
+    async def _watch_key(self) -> None:
+        """End the socket within a second after its key was revoked."""
+        while True:
+            await asyncio.sleep(_KEY_CHECK_SECONDS)
+            if self._access.caller.key is not None:
+                await self._access.services.keys.caller_of(self._key, "")
+
+    async def _send_problem(self, code: str, detail: str) -> None:
+        frame = {"kind": "ServerErrorEvent", "source": "environment", "code": code, "detail": detail}
+        await self._send({"id": str(new_id()), "timestamp": self._now(), **frame})
+
+    async def _send(self, frame: JsonObject) -> None:
+        async with self._sending, asyncio.timeout(self._access.services.server.send_seconds):
+            await self._socket.send_text(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
+
+    def _now(self) -> str:
+        return stamp(self._access.services.clock.now())
+
+
+def _timestamp(text: str) -> str:
+    from datetime import datetime
+
+    moment = as_utc(datetime.fromisoformat(text))
+    return stamp(moment) if moment is not None else text

@@ -1,0 +1,41 @@
+"""What the server counts, for Prometheus. Labels are route templates and closed sets: no tenant, no id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
+
+
+class Metrics:
+    """The figures of one server process, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        make: dict[str, Any] = {"registry": self._registry}
+        self._requests = Counter(
+            "bough_http_requests_total", "Requests answered.", ["route", "method", "status"], **make
+        )
+        self._seconds = Histogram("bough_http_seconds", "Time of an answer.", ["route"], buckets=_BUCKETS, **make)
+        self.streams = Gauge("bough_streams", "Open streams.", ["kind"], **make)
+        self.deltas_dropped = Counter("bough_deltas_dropped_total", "Pieces that slow readers missed.", **make)
+        self.runs = Gauge("bough_runs", "Runs in this process.", ["state"], **make)
+        self.run_seconds = Histogram("bough_run_seconds", "Time of a run.", buckets=_BUCKETS, **make)
+        self.steps = Counter("bough_steps_total", "Steps of runs in this process.", **make)
+        self.tokens = Counter("bough_tokens_total", "Tokens of runs in this process.", ["direction"], **make)
+        self.cost_usd = Counter("bough_cost_usd_total", "Cost of runs in this process.", **make)
+        self.limited = Counter("bough_limited_total", "Requests over a limit.", ["limit"], **make)
+        self.auth_failures = Counter("bough_auth_failures_total", "Keys that were refused.", **make)
+        self.deliveries = Counter("bough_webhook_deliveries_total", "Webhook deliveries.", ["state"], **make)
+        self.store_up = Gauge("bough_store_up", "Whether the store answered last.", **make)
+
+    def count_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one request that has ended."""
+        self._requests.labels(route, method, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def render(self) -> bytes:
+        """Return the figures as Prometheus text."""
+        return generate_latest(self._registry)

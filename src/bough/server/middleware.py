@@ -1,0 +1,131 @@
+"""What every request passes before a route: its id and log line, problem documents, the bounds of its body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bough.server.metrics import Metrics
+from bough.server.problems import answer_to, request_id_of
+from bough.server.settings import ServerSettings
+from bough.types import new_id
+
+_LOG = logging.getLogger("bough.server.access")
+_UPLOAD = "/file/upload"
+
+
+class RequestLog:
+    """Gives a request its id, counts and logs it when it ends. Never logs a query string or a body."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] not in ("http", "websocket"):
+            return await self._app(scope, receive, send)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id = str(new_id())
+        started, status = time.monotonic(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message.setdefault("headers", []).append((b"request-id", request_id.encode()))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            seconds = time.monotonic() - started
+            route = getattr(scope.get("route"), "path", "unknown")
+            self._metrics.count_request(route, scope.get("method", "SOCKET"), status, seconds)
+            _log(scope, route, status, seconds)
+
+
+def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
+    caller = scope["state"].get("caller")
+    line = {
+        "request": scope["state"]["request_id"],
+        "tenant": getattr(caller, "tenant", None),
+        "key": getattr(caller, "key", None),
+        "route": route,
+        "status": status,
+        "ms": round(seconds * 1000, 1),
+        "conversation": str(scope.get("path_params", {}).get("id", "")) or None,
+    }
+    _LOG.info("%s", json.dumps(line))
+
+
+class Problems:
+    """Answers whatever was raised and nobody answered. A fault after the answer began ends the connection."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception as error:  # the boundary of a request
+            if begun:
+                raise
+            await answer_to(error, request_id_of(scope))(scope, receive, send)
+
+
+class Bounds:
+    """Counts the bytes of a body as they come, and does not wait longer than `read_seconds` for the next ones."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        upload = scope["path"].endswith((_UPLOAD, "/import"))
+        bound = self._settings.upload_bytes if upload else self._settings.body_bytes
+        if _content_length(scope) > bound:
+            raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
+        got, complete = 0, False
+
+        async def receiving() -> Message:
+            nonlocal got, complete
+            if complete:  # what comes now is the end of the connection, for which a stream may wait long
+                return await receive()
+            try:
+                async with asyncio.timeout(self._settings.read_seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "no more of the body came", headers={"Connection": "close"}) from None
+            got += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if got > bound:
+                raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
+            return message
+
+        await self._app(scope, receiving, send)
+
+
+def _content_length(scope: Scope) -> int:
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    value: Any = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() else 0

@@ -1,0 +1,109 @@
+"""Files of a workspace: up, down, listed; regular files only, and no link leads outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Header, Query, Request, Response, UploadFile
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from bough.server.auth.caller import FileReader, FileWriter
+from bough.server.forms.base import Page, Success, stamp
+from bough.server.openhands.places import on_tree, place_of
+from bough.server.routes.base import both_forms, router
+
+routes = router("Workspace")
+
+FilePath = Annotated[str, Query(min_length=1, max_length=4096, description="Absolute, or relative to the workspace.")]
+_RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
+
+
+class Uploaded(Success):
+    """A file was written."""
+
+    file_size: int
+
+
+class ListedFile(BaseModel):
+    """A file or a folder."""
+
+    path: str
+    kind: str
+    bytes: int
+    modified: str
+
+
+@both_forms(routes, "POST", "/file/upload")
+async def upload_file(path: FilePath, file: UploadFile, request: Request, access: FileWriter) -> Uploaded:
+    """Write a file; its folders are made."""
+    place = await place_of(request, access)
+    target = place.resolve(path)
+    content = await file.read()
+    tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
+    await on_tree(lambda: tree.write(str(target), content))
+    return Uploaded(file_size=len(content))
+
+
+@both_forms(routes, "GET", "/file/download", response_class=Response)
+async def download_file(
+    path: FilePath,
+    request: Request,
+    access: FileReader,
+    range: Annotated[str | None, Header(description="One range of bytes.")] = None,
+) -> Response:
+    """Return a file's bytes, never to be shown by a browser."""
+    place = await place_of(request, access)
+    target = place.resolve(path)
+    tree = place.tree_of(target, max_file_bytes=access.services.server.upload_bytes)
+    content = await on_tree(lambda: tree.read(str(target)))
+    name = re.sub(r"[^\w.-]", "_", target.name) or "file"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "X-Content-Type-Options": "nosniff"}
+    return _part_of(content, range, headers | {"Accept-Ranges": "bytes"})
+
+
+@both_forms(routes, "POST", "/file/create_directory")
+async def create_folder(path: FilePath, request: Request, access: FileWriter) -> Success:
+    """Make a folder and those above it."""
+    place = await place_of(request, access)
+    target = place.resolve(path)
+    tree = place.tree_of(target, max_file_bytes=1)
+    await on_tree(lambda: tree.make_folder(str(target)))
+    return Success()
+
+
+@both_forms(routes, "GET", "/file/list")
+async def list_folder(path: FilePath, request: Request, access: FileReader) -> Page[ListedFile]:
+    """List what is in a folder, sorted by name."""
+    place = await place_of(request, access)
+    target = place.resolve(path)
+    tree = place.tree_of(target, max_file_bytes=1)
+
+    def look() -> list[ListedFile]:
+        return [_listed(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
+
+    return Page(items=await on_tree(look))
+
+
+def _listed(path: Path, state: os.stat_result) -> ListedFile:
+    kind = "folder" if stat.S_ISDIR(state.st_mode) else "file" if stat.S_ISREG(state.st_mode) else "other"
+    modified = datetime.fromtimestamp(state.st_mtime, UTC)
+    return ListedFile(path=str(path), kind=kind, bytes=state.st_size, modified=stamp(modified))
+
+
+def _part_of(content: bytes, range: str | None, headers: dict[str, str]) -> Response:
+    """Return the bytes that a `Range` asks for; one that cannot be read is none."""
+    found = None if range is None else _RANGE.fullmatch(range.strip())
+    if found is None:
+        return Response(content, media_type="application/octet-stream", headers=headers)
+    first = int(found[1])
+    last = min(int(found[2]) if found[2] else len(content) - 1, len(content) - 1)
+    if first > last:
+        raise HTTPException(416, "the file is shorter", headers={"Content-Range": f"bytes */{len(content)}"})
+    headers = headers | {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
+    return Response(content[first : last + 1], 206, headers, "application/octet-stream")

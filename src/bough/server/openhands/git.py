@@ -1,0 +1,96 @@
+"""Git of a workspace: what has changed. Git itself runs in the sandbox, so a repository's own settings harm nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import Query, Request
+from pydantic import BaseModel
+
+from bough.errors import NotFound
+from bough.execution.base import CodeExecutionResult
+from bough.server.auth.caller import Access, FileReader
+from bough.server.openhands.commands import run_in_sandbox
+from bough.server.openhands.files import FilePath
+from bough.server.openhands.places import on_tree, place_of
+from bough.server.routes.base import both_forms, router
+
+routes = router("Workspace")
+
+Ref = Annotated[str, Query(pattern=r"^[A-Za-z0-9_@][\w./@~^-]{0,199}$", description="What to compare with.")]
+_GIT = "git --no-optional-locks -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false"
+_SECONDS = 60.0
+_STATUS = {"R": "MOVED", "D": "DELETED", "A": "ADDED", "?": "ADDED"}
+_FILE_BYTES = 4 << 20
+
+
+class GitChange(BaseModel):
+    """A file that is not as it was."""
+
+    status: Literal["MOVED", "ADDED", "DELETED", "UPDATED"]
+    path: str
+
+
+class GitDiff(BaseModel):
+    """A file then and now; null where it was not there."""
+
+    modified: str | None
+    original: str | None
+
+
+@both_forms(routes, "GET", "/git/changes")
+async def list_changes(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> list[GitChange]:
+    """Return the files of a repository that have changed; nothing where there is no repository."""
+    folder = (await place_of(request, access)).resolve(path)
+    known = await _git(access, folder, f"diff --no-ext-diff --no-textconv --name-status -M -z {shlex.quote(ref)} --")
+    if not known.ok:
+        return []
+    new = await _git(access, folder, "ls-files --others --exclude-standard -z")
+    added = [GitChange(status="ADDED", path=name) for name in _names(new.stdout)]
+    return sorted([*_changes(known.stdout), *added], key=lambda change: change.path)
+
+
+@both_forms(routes, "GET", "/git/diff")
+async def show_diff(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> GitDiff:
+    """Return a file as it is and as it was."""
+    place = await place_of(request, access)
+    file = place.resolve(path)
+    tree = place.tree_of(file, max_file_bytes=_FILE_BYTES)
+    try:
+        modified = (await on_tree(lambda: tree.read(str(file)))).decode("utf-8", "replace")
+    except NotFound:
+        modified = None
+    folder = await asyncio.to_thread(_nearest_folder, file)
+    name = shlex.quote(f"{ref}:./{file.relative_to(folder)}")
+    shown = await _git(access, folder, f"show --no-ext-diff --no-textconv {name}")
+    original = shown.stdout.decode("utf-8", "replace") if shown.ok else None
+    if modified is None and original is None:
+        raise NotFound("there is no such file, and there was none")
+    return GitDiff(modified=modified, original=original)
+
+
+def _nearest_folder(file: Path) -> Path:
+    return next(folder for folder in file.parents if folder.is_dir())
+
+
+async def _git(access: Access, folder: Path, arguments: str) -> CodeExecutionResult:
+    return await run_in_sandbox(access.services.executor(), folder, f"{_GIT} {arguments}", _SECONDS)
+
+
+def _names(output: bytes) -> list[str]:
+    return [name.decode("utf-8", "replace") for name in output.split(b"\0") if name]
+
+
+def _changes(output: bytes) -> Iterator[GitChange]:
+    """Yield the changes of `git diff --name-status -z`: a status, then one name, or two of a file that moved."""
+    fields = iter(_names(output))
+    for status in fields:
+        name = next(fields, "")
+        if status[:1] in "RC":
+            name = next(fields, name)
+        kind = _STATUS.get(status[:1], "UPDATED")
+        yield GitChange(status=kind, path=name)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,97 @@
+"""Where files, commands and git of a request are: below the tenant's folder, or a conversation's own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from fastapi import Request
+
+from bough.agents.workspace_tree import WorkspaceTree
+from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge
+from bough.server.auth.caller import LOCAL, Access
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """A folder that a request works in.
+
+    Attributes:
+        root: Nothing outside of it is reached.
+        base: Relative paths count from here.
+        open: Absolute paths may lead anywhere: the caller is the person whose machine this is.
+    """
+
+    root: Path
+    base: Path
+    open: bool
+
+    def resolve(self, path: str) -> Path:
+        """Return the absolute path that a request names.
+
+        Raises:
+            PermissionDenied: It lies outside.
+            InvalidInput: It is no path.
+        """
+        if not path or "\0" in path or len(path) > 4096:
+            raise InvalidInput("path: not a path", hint="absolute, or relative to the workspace")
+        found = Path(os.path.normpath(self.base / path))
+        if not self.open and found != self.root and self.root not in found.parents:
+            raise PermissionDenied("path: it lies outside of the workspace", hint="name a path below it")
+        return found
+
+    def tree_of(self, path: Path, *, max_file_bytes: int) -> WorkspaceTree:
+        """Return what reads and writes at a path and follows no link to anywhere else."""
+        root = self.root if path == self.root or self.root in path.parents else path.parent
+        return WorkspaceTree(str(root), str(root), max_file_bytes=max_file_bytes)
+
+
+async def place_of(request: Request, access: Access) -> Place:
+    """Return the place of a request: of the conversation in its path, else of the tenant.
+
+    Raises:
+        NotFound: The conversation is not there, or another tenant's.
+    """
+    services = access.services
+    root = services.workspaces.root_of(access.caller)
+    is_open = access.caller.tenant == LOCAL and access.caller.key is None
+    if (id := request.path_params.get("id")) is None:
+        return Place(root, root, is_open)
+    try:
+        record = await access.store.get(UUID(str(id)))
+    except ValueError as error:
+        raise InvalidInput("id: not a UUID", hint="the id of a conversation") from error
+    folder = await asyncio.to_thread(os.path.realpath, str(record.config.get("workspace", root)))
+    return Place(Path(folder), Path(folder), is_open)
+
+
+async def on_tree(do: Callable[[], T]) -> T:
+    """Return what a function of the file system gives, run in a thread; the system's errors become ours.
+
+    Raises:
+        NotFound: There is no such file or folder.
+        PermissionDenied: It is guarded, or leads outside.
+        TooLarge: The file is longer than what is taken.
+        InvalidInput: It is a folder where a file is needed, or the other way round.
+    """
+    try:
+        return await asyncio.to_thread(do)
+    except FileNotFoundError as error:
+        raise NotFound("there is no such file") from error
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise InvalidInput("path: not of that kind", hint="a file, not a folder, or the other way round") from error
+    except PermissionError as error:
+        raise PermissionDenied("the path is guarded, or leads outside of the workspace") from error
+    except OSError as error:
+        raise _of_system(error) from error
+
+
+def _of_system(error: OSError) -> BoughError:
+    if "large" in str(error).lower():
+        return TooLarge("the file is longer than what is taken")
+    return PermissionDenied("the path cannot be used", hint="name a regular file below the workspace")

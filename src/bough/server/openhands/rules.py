@@ -1,0 +1,43 @@
+"""Confirmation policies and security analyzers of OpenHands as ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bough.errors import InvalidInput
+from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer, policy_from_json
+from bough.server.auth.caller import Access
+from bough.server.policies import require_policy
+from bough.types import JsonObject
+
+_RULES = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
+_FIELDS = ("kind", "threshold", "confirm_unknown")
+
+
+def policy_of(access: Access, given: JsonObject | None) -> Policy:
+    """Return the policy of a body.
+
+    Raises:
+        InvalidInput: It is none of the three.
+        PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
+    """
+    data = {name: value for name, value in (given or {}).items() if name in _FIELDS}
+    if data.get("kind") != "ConfirmRisky":
+        data = {"kind": data.get("kind")}
+    if len((given or {}).keys() - set(_FIELDS)) > 0:
+        raise InvalidInput("policy: unknown fields", hint="kind, threshold, confirm_unknown")
+    policy = policy_from_json(data)
+    require_policy(access, policy)
+    return policy
+
+
+def analyzer_of(given: JsonObject | None) -> SecurityAnalyzer:
+    """Return the analyzer of a body.
+
+    Raises:
+        InvalidInput: We have none of that kind.
+    """
+    kind: Any = (given or {}).get("kind")
+    if kind in _RULES or kind == "RuleAnalyzer":
+        return RuleAnalyzer()
+    raise InvalidInput("security_analyzer.kind: no such analyzer", hint=f"one of: {', '.join(_RULES)}")

@@ -1,0 +1,37 @@
+"""Which rules a caller may give: none wider than the operator's without the scope `approve`."""
+
+from __future__ import annotations
+
+from bough.conversation.rules import GivenRules
+from bough.guard import Policy, analyzer_from_json, limits_from_json, policy_from_json, policy_named
+from bough.guard.policy import allows_change
+from bough.server.auth.caller import Access
+from bough.server.forms.conversations import NewConversation
+
+
+def rules_from(access: Access, body: NewConversation) -> GivenRules:
+    """Return the rules of a body.
+
+    Raises:
+        PermissionDenied: The policy asks less than the operator's, and the key lacks the scope `approve`.
+        InvalidInput: A value does not fit.
+    """
+    rules = GivenRules()
+    if body.confirmation_policy is not None:
+        rules["confirmation_policy"] = policy_from_json(body.confirmation_policy.as_json())
+        require_policy(access, rules["confirmation_policy"])
+    if body.security_analyzer is not None:
+        rules["security_analyzer"] = analyzer_from_json(body.security_analyzer)
+    if body.limits is not None:
+        rules["limits"] = limits_from_json(body.limits.as_json())
+    return rules
+
+
+def require_policy(access: Access, policy: Policy) -> None:
+    """Check that the caller may have this policy.
+
+    Raises:
+        PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
+    """
+    if not allows_change(policy_named(access.services.settings.policy), policy):
+        access.caller.require("write", "approve")

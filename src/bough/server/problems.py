@@ -1,0 +1,189 @@
+"""From an error to a problem document (RFC 9457). Nothing that a caller sent is repeated in one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from bough.errors import OUTCOMES, BoughError
+from bough.types import JsonObject
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 1
+
+_TITLES: Mapping[str, str] = {
+    "malformed": "The request cannot be read",
+    "too_large": "The request is too large",
+    "invalid_input": "The request is not valid",
+    "not_found": "Not found",
+    "unauthenticated": "Authentication is needed",
+    "permission_denied": "Not allowed",
+    "limit_exceeded": "A limit was reached",
+    "conflict": "It conflicts with the present state",
+    "invalid_transition": "It conflicts with the present state",
+    "stale": "It has changed meanwhile",
+    "not_supported": "Not supported",
+    "internal": "A fault of the server",
+}
+_STATUS_CODES: Mapping[int, str] = {401: "unauthenticated", 403: "permission_denied", 404: "not_found"}
+_CODES_BY_STATUS: Mapping[int, str] = {**_STATUS_CODES, 413: "too_large", 429: "limit_exceeded", 503: "unavailable"}
+_LOG = logging.getLogger("bough.server")
+
+
+class FieldProblem(BaseModel):
+    """One field that is wrong.
+
+    Attributes:
+        field: Its path, for example `agent.llm.model`.
+        rule: What it breaks.
+        near: The known name that is nearest to an unknown one.
+    """
+
+    field: str
+    rule: str
+    near: str | None = None
+
+
+class Problem(BaseModel):
+    """What is wrong, for programs and people; the answer to every request that is refused."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "RFC 9457 problem document."})
+
+    type: str = Field(examples=["urn:bough:error:not_found"])
+    title: str
+    status: int
+    code: str
+    detail: str
+    hint: str = ""
+    instance: str
+    errors: list[FieldProblem] | None = None
+    details: JsonObject | None = None
+
+
+def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProblem] = ()) -> Problem:
+    """Return the document of an error."""
+    return Problem(
+        type=f"urn:bough:error:{error.code}",
+        title=_TITLES.get(error.code, "The request failed"),
+        status=error.http_status,
+        code=error.code,
+        detail=error.message,
+        hint=error.hint,
+        instance=f"/requests/{request_id}",
+        errors=list(errors) or None,
+        details=error.details or None,
+    )
+
+
+def response_of(problem: Problem, *, status: int | None = None, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer that carries a problem, with the headers that its status asks for."""
+    code = status or problem.status
+    sent = dict(headers or {})
+    if code in (429, 503):
+        seconds = (problem.details or {}).get("retry_after_seconds", RETRY_SECONDS)
+        sent.setdefault("Retry-After", str(max(1, round(seconds))))
+    if code == 401:
+        sent.setdefault("WWW-Authenticate", "Bearer")
+    content = problem.model_copy(update={"status": code}).model_dump(mode="json", exclude_none=True)
+    return JSONResponse(content, status_code=code, headers=sent, media_type=MEDIA_TYPE)
+
+
+def answer_to(error: Exception, request_id: str) -> Response:
+    """Return the answer to any exception: a fault of our own says no more than the id of the request."""
+    match error:
+        case BoughError():
+            return response_of(problem_of(error, request_id))
+        case RequestValidationError():
+            return _invalid(error, request_id)
+        case HTTPException():
+            return _of_http(error, request_id)
+        case _:
+            _LOG.error("request %s failed", request_id, exc_info=error)
+            return response_of(problem_of(BoughError("the server failed", hint="report the request id"), request_id))
+
+
+def install(app: FastAPI) -> None:
+    """Have every refusal of the application answered by a problem document."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        return answer_to(error, request_id_of(request.scope))
+
+    for kind in (BoughError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, answer)
+
+
+def request_id_of(scope: Any) -> str:
+    """Return the id of a request as the outermost middleware gave it."""
+    return str(scope.get("state", {}).get("request_id", ""))
+
+
+def _of_http(error: HTTPException, request_id: str) -> Response:
+    code = _CODES_BY_STATUS.get(error.status_code, "malformed" if error.status_code < 500 else "internal")
+    hint = "see /docs for the routes" if error.status_code in (404, 405) else ""
+    wrapped = BoughError(str(error.detail), code=code, hint=hint)
+    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=error.headers)
+
+
+def _invalid(error: RequestValidationError, request_id: str) -> Response:
+    found = [cast("JsonObject", each) for each in error.errors()]
+    if any(each["type"] == "json_invalid" for each in found):
+        malformed = BoughError("the body is not valid JSON", code="malformed", hint="send one JSON value in UTF-8")
+        return response_of(problem_of(malformed, request_id))
+    fields = [_field_problem(each) for each in found][:20]
+    first = fields[0]
+    invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_hint(first))
+    return response_of(problem_of(invalid, request_id, errors=fields))
+
+
+def _hint(problem: FieldProblem) -> str:
+    return f"did you mean `{problem.near}`?" if problem.near else "see /docs for the fields"
+
+
+def _field_problem(error: JsonObject) -> FieldProblem:
+    parts = [str(part) for part in error["loc"][1:] if not str(part).startswith(FORM_TAG)]
+    field = ".".join(parts) or "body"
+    near = None
+    if error["type"] == "extra_forbidden":
+        near = next(iter(get_close_matches(parts[-1], known_fields(), 1)), None)
+        return FieldProblem(field=field[:200], rule="unknown field", near=near)
+    return FieldProblem(field=field[:200], rule=_rule(error))
+
+
+def _rule(error: JsonObject) -> str:
+    """Return what is broken; a rule of our own that raises says it in words that hold no value."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message[:300]
+
+
+FORM_TAG = "form:"
+"""Begins the tags of bodies that have several forms; they are no part of a field's path."""
+
+
+def known_fields() -> list[str]:
+    """Return the names of all fields that bodies have, for the nearest one."""
+    from bough.server.forms.base import Form
+
+    names: set[str] = set()
+    pending = [Form]
+    while pending:
+        kind = pending.pop()
+        names |= kind.model_fields.keys()
+        pending += kind.__subclasses__()
+    return sorted(names)
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": title}
+    for status, title in sorted(
+        {OUTCOMES[code].http_status: _TITLES[code] for code in _TITLES if code != "internal"}.items()
+    )
+}
+"""What any route may answer besides its own answers, for OpenAPI."""

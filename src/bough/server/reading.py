@@ -1,0 +1,154 @@
+"""Pages of events in any form: places that stay valid, parts of one event over two pages, filters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from bough.errors import InvalidInput, NotFound
+from bough.events.record import StoredEvent
+from bough.server.auth.owned import OwnedStore
+from bough.server.forms.base import Page, as_utc
+from bough.server.forms.events import EventForm, EventPage, EventQuery
+from bough.server.openhands.ids import parse_id
+from bough.types import JsonObject
+
+MAX_LOOKED_AT = 5000
+"""How many events a request with a filter looks at; then the page ends, and the next one goes on from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventReader:
+    """Reads one conversation's events in one form.
+
+    Attributes:
+        head: How many events there are; later ones are not read.
+    """
+
+    store: OwnedStore
+    cid: UUID
+    head: int
+    form: EventForm
+
+    async def page(self, query: EventPage, *, limit: int) -> Page[JsonObject]:
+        """Return a page.
+
+        Raises:
+            InvalidInput: `page_id` is none of this conversation.
+        """
+        reverse = query.sort_order == "TIMESTAMP_DESC"
+        start, stop, skip = await self._range(query, reverse=reverse)
+        items: list[JsonObject] = []
+        looked = 0
+        async for stored, parts in self._parts(start, stop, reverse=reverse):
+            looked += 1
+            for part in parts:
+                if skip is not None:
+                    if part["id"] != skip:
+                        continue
+                    skip = None
+                if not _fits(part, stored, query):
+                    continue
+                if len(items) == limit:
+                    return Page(items=items, next_page_id=str(part["id"]))
+                items.append(part)
+            if looked >= MAX_LOOKED_AT and parts and len(items) < limit:
+                return Page(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
+        return Page(items=items)
+
+    async def count(self, query: EventQuery) -> int:
+        """Return how many parts there are. O(events)."""
+        total = 0
+        async for stored, parts in self._parts(0, self.head, reverse=False):
+            total += sum(_fits(part, stored, query) for part in parts)
+        return total
+
+    async def one(self, id: str) -> JsonObject:
+        """Return one part by its id.
+
+        Raises:
+            NotFound: The log has no such event, or the event no such part.
+        """
+        wanted = parse_id(id)
+        _, seq = await self.store.locate(wanted.event, cid=self.cid)
+        async for _, parts in self._parts(seq, seq + 1, reverse=False):
+            if wanted.part < len(parts):
+                return parts[wanted.part]
+        raise NotFound("the event has no such part")
+
+    async def _range(self, query: EventPage, *, reverse: bool) -> tuple[int, int, str | None]:
+        """Return which events to read, and the id of the part to begin with."""
+        start = 0 if query.after is None else query.after + 1
+        stop = self.head if query.before is None else min(query.before, self.head)
+        if query.page_id is None:
+            return start, stop, None
+        try:
+            _, seq = await self.store.locate(parse_id(query.page_id).event, cid=self.cid)
+        except NotFound as error:
+            hint = "use next_page_id of the page before"
+            raise InvalidInput("page_id is none of this conversation", hint=hint) from error
+        return (start, min(stop, seq + 1), query.page_id) if reverse else (max(start, seq), stop, query.page_id)
+
+    async def _id_after(self, seq: int, *, reverse: bool) -> str | None:
+        following = seq - 1 if reverse else seq + 1
+        if not 0 <= following < self.head:
+            return None
+        async for _, parts in self._parts(following, following + 1, reverse=False):
+            return str(parts[-1 if reverse else 0]["id"])
+        return None
+
+    async def _parts(
+        self, start: int, stop: int, *, reverse: bool
+    ) -> AsyncIterator[tuple[StoredEvent, list[JsonObject]]]:
+        """Iterate events with their parts in the order asked for."""
+        if start >= stop:
+            return
+        if not reverse:
+            calls = dict(await self._calls_before(start))
+            async for stored in self.store.read(self.cid, start, stop):
+                calls |= self.form.calls_made(stored)
+                yield stored, list(self.form.encode(stored, calls))
+            return
+        waiting: list[StoredEvent] = []  # results come before the response that made their calls
+        async for stored in self.store.read(self.cid, start, stop, reverse=True):
+            made = self.form.calls_made(stored)
+            waiting.append(stored)
+            if made or len(waiting) >= 256:
+                calls = dict(made or await self._calls_before(stored.seq))
+                for each in waiting:
+                    yield each, list(reversed(self.form.encode(each, calls)))
+                waiting = []
+        calls = dict(await self._calls_before(start))
+        for each in waiting:
+            yield each, list(reversed(self.form.encode(each, calls)))
+
+    async def _calls_before(self, seq: int) -> Mapping[str, str]:
+        """Return the calls of the latest response before a place."""
+        if seq <= 0:
+            return {}
+        async for stored in self.store.read(self.cid, 0, seq, reverse=True):
+            if made := self.form.calls_made(stored):
+                return made
+            if stored.kind == "UserMessage":
+                return {}
+        return {}
+
+
+def _fits(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool:
+    """Whether a part is one of those that were asked for."""
+    kinds = getattr(query, "kinds", None)
+    if kinds is not None and stored.kind not in kinds.split(","):
+        return False
+    if query.kind is not None and query.kind.rpartition(".")[2] != part.get("kind"):
+        return False
+    if query.source is not None and part.get("source") != query.source:
+        return False
+    if query.body is not None and query.body.lower().encode() not in stored.raw.lower():
+        return False
+    return _is_within(stored.ts, as_utc(query.timestamp__gte), as_utc(query.timestamp__lt))
+
+
+def _is_within(moment: datetime, first: datetime | None, last: datetime | None) -> bool:
+    return (first is None or moment >= first) and (last is None or moment < last)

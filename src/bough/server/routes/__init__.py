@@ -1,0 +1,1 @@
+"""One file a resource; a route parses, calls and answers."""

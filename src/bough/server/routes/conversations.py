@@ -1,0 +1,189 @@
+"""Conversations: made, listed, read, changed, deleted, compared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query, Request, Response
+from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
+
+from bough.conversation.fork.compare import Comparison, compare
+from bough.errors import Conflict, InvalidInput
+from bough.events.model import StateChanged
+from bough.events.record import ConversationFilter, ConversationRecord
+from bough.events.store import DeleteMode
+from bough.server.auth.caller import Access, Reader, Writer
+from bough.server.bounds.etag import IfMatch, IfNoneMatch, expected_head, is_known, require_match, set_tag, tag_of
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.conversations import info, info_of_record, opened
+from bough.server.forms.base import Page, Success
+from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
+from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
+from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
+from bough.server.routes.base import ConversationId, router
+from bough.server.starting import AnyStart, start_conversation
+from bough.types import JsonObject
+
+routes = router("Conversations")
+
+
+@routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
+async def create_conversation(
+    body: AnyStart, access: Writer, request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> ConversationInfo:
+    """Start a conversation; the same id with the same request gives the one that is there (200)."""
+    id = id_from_key(access.caller, request, idempotency_key)
+    record, is_new = await start_conversation(access, body, id)
+    _answer_made(response, record, is_new=is_new, keyed=idempotency_key is not None)
+    return await info_of_record(access, record)
+
+
+@routes.get("/api/conversations/search")
+async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Page[JsonObject]:
+    """List conversations."""
+    page = await access.store.list(_filter_of(query), query.page_id, query.limit)
+    items = [await _listed(access, record, full=query.full) for record in page.items]
+    return Page(items=items, next_page_id=page.next_cursor)
+
+
+@routes.get("/api/conversations/count")
+async def count_conversations(query: Annotated[ConversationQuery, Query()], access: Reader) -> int:
+    """Count conversations."""
+    return await access.store.count(_filter_of(query))
+
+
+@routes.get("/api/conversations")
+async def get_conversations(
+    access: Reader, ids: Annotated[list[UUID], Query(min_length=1, max_length=99)]
+) -> list[ConversationInfo | None]:
+    """Return conversations by id, null where there is none."""
+    return [await _info_or_none(access, id) for id in ids]
+
+
+@routes.get("/api/conversations/{id}", responses={304: {"description": "It is as the caller knows it."}})
+async def get_conversation(
+    id: ConversationId, access: Reader, response: Response, if_none_match: IfNoneMatch = None
+) -> ConversationInfo:
+    """Return one conversation."""
+    record = await access.store.get(id)
+    if is_known(if_none_match, record.head):
+        return Response(status_code=HTTP_304_NOT_MODIFIED, headers={"ETag": tag_of(record.head)})  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    set_tag(response, record.head)
+    return await info_of_record(access, record)
+
+
+@routes.patch("/api/conversations/{id}")
+async def change_conversation(id: ConversationId, body: Change, access: Writer, if_match: IfMatch = None) -> Success:
+    """Give it another title, other tags."""
+    require_match(await access.store.get(id), if_match)
+    changes = body.model_dump(exclude_none=True)
+    if changes:
+        await access.store.append(id, [StateChanged(changes=changes)], expected_head=expected_head(if_match))
+    return Success()
+
+
+@routes.delete("/api/conversations/{id}")
+async def delete_conversation(
+    id: ConversationId, access: Writer, mode: DeleteMode = "tombstone", if_match: IfMatch = None
+) -> Success:
+    """Delete it. `erase` scrubs what forks share, `cascade` deletes the forks too; both need the role admin."""
+    if mode != "tombstone":
+        access.caller.require("admin")
+    record = await access.store.get(id)
+    require_match(record, if_match)
+    if access.services.runs.is_live(id) or record.status == "running":
+        raise Conflict("the conversation is running", hint="interrupt it first")
+    await access.store.delete(id, mode)
+    access.services.states.forget(id)
+    return Success()
+
+
+@routes.get("/api/conversations/{id}/lineage")
+async def get_lineage(id: ConversationId, access: Reader) -> LineageInfo:
+    """Return the conversations that it descends from, the root first, itself last."""
+    records = [*await access.store.ancestry(id), await access.store.get(id)]
+    return LineageInfo(items=[LineageItem.of(record) for record in records])
+
+
+@routes.get("/api/conversations/{id}/compare/{other}")
+async def compare_conversations(id: ConversationId, other: UUID, access: Reader) -> ComparisonInfo:
+    """Return what two conversations share and where they differ."""
+    left, right = await access.store.get(id), await access.store.get(other)
+    found = await compare(access.store, id, other)
+    return _comparison(found, left, right)
+
+
+@routes.post("/api/conversations/{id}/graft")
+async def graft(id: ConversationId, body: Graft, access: Writer) -> JsonObject:
+    """Tell a conversation what happened in another one of the tenant."""
+    async with opened(access, id) as conversation, opened(access, body.source) as source:
+        await conversation.graft(source, start=body.start, stop=body.stop, summary=body.summary)
+        return {"head": conversation.state.head}
+
+
+@routes.get("/api/conversations/{id}/agent_final_response")
+async def get_final_response(id: ConversationId, access: Reader) -> JsonObject:
+    """Return the text of the latest answer."""
+    state = await access.services.states.state_of(await access.store.get(id))
+    return {"response": state.output}
+
+
+@routes.get("/api/conversations/{id}/runtime")
+async def get_runtime(id: ConversationId, access: Reader) -> JsonObject:
+    """Say that it can be used: there is nothing to be woken up here."""
+    await access.store.get(id)
+    return {"runtime_status": "available", "can_resume": True, "runtime_error": None}
+
+
+def _answer_made(response: Response, record: ConversationRecord, *, is_new: bool, keyed: bool) -> None:
+    set_tag(response, record.head)
+    response.headers["Location"] = f"/api/conversations/{record.id}"
+    if not is_new:
+        response.status_code = 200
+        if keyed:
+            response.headers["Idempotency-Replayed"] = "true"
+
+
+answer_made = _answer_made
+
+
+async def _listed(access: Access, record: ConversationRecord, *, full: bool) -> JsonObject:
+    if full:
+        return (await info_of_record(access, record)).model_dump(mode="json")
+    summary: ConversationSummary = summary_of(record, running=access.services.runs.is_live(record.id))
+    return summary.model_dump(mode="json")
+
+
+async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
+    from bough.errors import NotFound
+
+    try:
+        return await info(access, id)
+    except NotFound:
+        return None
+
+
+def _filter_of(query: ConversationQuery) -> ConversationFilter:
+    tags: dict[str, str] = {}
+    for tag in query.tag:
+        name, colon, value = tag.partition(":")
+        if not colon or not name:
+            raise InvalidInput("tag: not of the form name:value", hint="for example tag=team:red")
+        tags[name] = value
+    return ConversationFilter(status=query.status, tags=tags, text=query.text, agent=query.agent, root=query.root)
+
+
+def _comparison(found: Comparison, left: ConversationRecord, right: ConversationRecord) -> ComparisonInfo:
+    sides = [
+        ComparedSide(
+            id=record.id, head=record.head, own=Ledger.of(side.usage), calls=[_call(call) for call in side.calls]
+        )
+        for side, record in ((found.a, left), (found.b, right))
+    ]
+    files = [ComparedFile(path=file.path, change=file.change) for file in found.files]
+    return ComparisonInfo(common=found.common, a=sides[0], b=sides[1], cost_usd=found.cost_usd, files=files)
+
+
+def _call(call: Any) -> JsonObject:
+    return {"tool": call.tool, "arguments": call.arguments, "ended": call.ended, "result": call.result}

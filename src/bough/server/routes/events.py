@@ -1,0 +1,154 @@
+"""Events: pages, one by one, as a stream; messages."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Header, Query, Request
+from sse_starlette import EventSourceResponse
+
+from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
+from bough.events.model import UserMessage
+from bough.server.auth.caller import Access, Approver, Reader, Writer
+from bough.server.bounds.etag import IfMatch, require_match
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.conversations import opened, stamped
+from bough.server.forms.base import Page, Success
+from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
+from bough.server.live.stream import StreamQuery, sse_frames
+from bough.server.reading import EventReader
+from bough.server.routes.base import ConversationId, router
+from bough.types import JsonObject, new_id
+
+routes = router("Events")
+_THEIR_LIMIT = 100
+
+Accept = Annotated[str | None, Header(description="`application/vnd.bough.event+json` gives events in our form.")]
+
+
+@routes.get("/api/conversations/{id}/events/search")
+async def search_events(
+    id: ConversationId, query: Annotated[EventPage, Query()], access: Reader, accept: Accept = None
+) -> Page[JsonObject]:
+    """Return a page of events."""
+    ours = wants_ours(accept)
+    if not ours and query.limit > _THEIR_LIMIT:
+        raise InvalidInput("limit: at most 100 in this form", hint="500 with Accept: application/vnd.bough.event+json")
+    return await (await _reader(access, id, ours=ours)).page(query, limit=query.limit)
+
+
+@routes.get("/api/conversations/{id}/events/count")
+async def count_events(
+    id: ConversationId, query: Annotated[EventQuery, Query()], access: Reader, accept: Accept = None
+) -> int:
+    """Count events, in the form that is asked for."""
+    return await (await _reader(access, id, ours=wants_ours(accept))).count(query)
+
+
+@routes.get("/api/conversations/{id}/events/stream", response_class=EventSourceResponse)
+async def stream_events(
+    id: ConversationId,
+    query: Annotated[StreamQuery, Query()],
+    request: Request,
+    access: Reader,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> EventSourceResponse:
+    """Follow the conversation: durable events with their seq as id, pieces of text as `delta`, changes of status."""
+    record = await access.store.get(id)
+    after = query.place(last_event_id, record.head)
+    server = access.services.server
+    return EventSourceResponse(
+        sse_frames(access, record, query, after),
+        ping=max(1, round(server.heartbeat_seconds)),
+        send_timeout=server.send_seconds,
+        headers={"X-Accel-Buffering": "no"},
+    )
+
+
+@routes.get("/api/conversations/{id}/events")
+async def get_events(
+    id: ConversationId,
+    access: Reader,
+    ids: Annotated[list[str], Query(min_length=1, max_length=100)],
+    accept: Accept = None,
+) -> list[JsonObject | None]:
+    """Return events by id, null where there is none."""
+    reader = await _reader(access, id, ours=wants_ours(accept))
+    return [await _one_or_none(reader, each) for each in ids]
+
+
+@routes.get("/api/conversations/{id}/events/{event_id}")
+async def get_event(id: ConversationId, event_id: str, access: Reader, accept: Accept = None) -> JsonObject:
+    """Return one event, or one part of it."""
+    return await (await _reader(access, id, ours=wants_ours(accept))).one(event_id)
+
+
+@routes.post("/api/conversations/{id}/events")
+async def send_message(
+    id: ConversationId,
+    body: NewMessage,
+    access: Writer,
+    request: Request,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+) -> MessageSent:
+    """Say something; `run` starts a run, or is heard by the one that goes on."""
+    record = await access.store.get(id)
+    require_match(record, if_match)
+    message = body.event()
+    if sum(len(part.model_dump_json()) for part in message.content) > access.services.server.message_bytes:
+        bound = access.services.server.message_bytes
+        raise TooLarge(f"the message is longer than {bound} bytes", hint="upload it as a file and name that")
+    wanted = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
+    message = message.model_copy(update={"id": wanted})
+    if await _is_there(access, id, message):
+        return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
+    async with opened(access, id) as conversation:
+        await conversation.send_message(stamped(access, message))
+        head = conversation.state.head
+    if body.run and not access.services.runs.is_live(id):
+        access.services.runs.start(id, access.caller.owner, access.caller.tenant)
+    return MessageSent(event_id=wanted, head=head)
+
+
+@routes.post("/api/conversations/{id}/events/respond_to_confirmation")
+async def respond_to_confirmation(id: ConversationId, body: ConfirmationAnswer, access: Approver) -> Success:
+    """Approve or reject all calls that wait; approving goes on with the run."""
+    async with opened(access, id) as conversation:
+        if body.accept:
+            await conversation.approve(by=access.caller.name)
+        else:
+            await conversation.reject(body.reason, by=access.caller.name)
+    if body.accept:
+        access.services.runs.start(id, access.caller.owner, access.caller.tenant)
+    return Success()
+
+
+async def _reader(access: Access, id: UUID, *, ours: bool) -> EventReader:
+    record = await access.store.get(id)
+    return EventReader(store=access.store, cid=id, head=record.head, form=access.services.form_of(ours=ours))
+
+
+async def _one_or_none(reader: EventReader, id: str) -> JsonObject | None:
+    try:
+        return await reader.one(id)
+    except NotFound:
+        return None
+
+
+async def _is_there(access: Access, id: UUID, message: UserMessage) -> bool:
+    """Whether this very message was kept before.
+
+    Raises:
+        Conflict: Its id is another event's.
+    """
+    try:
+        _, seq = await access.store.locate(message.id, cid=id)
+    except NotFound:
+        return False
+    async for stored in access.store.read(id, seq, seq + 1):
+        event = stored.event
+        if isinstance(event, UserMessage) and (event.content, event.sender) == (message.content, message.sender):
+            return True
+    raise Conflict("the id is another event's", hint="send another id, or the same message")

@@ -1,0 +1,134 @@
+"""`POST /api/conversations/{id}/fork`.
+
+Source: seed 001, the REST endpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from fastapi import Request, Response
+from pydantic import ValidationError
+
+from bough.agents.spec import AgentSpec
+from bough.conversation import ForkOverrides
+from bough.errors import InvalidInput, NotSupported
+from bough.events.record import ConversationRecord
+from bough.guard import analyzer_from_json, limits_from_json, policy_from_json
+from bough.server.auth.caller import Access, Writer
+from bough.server.bounds.etag import IfMatch, require_match
+from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
+from bough.server.conversations import existing, info_of_record, opened
+from bough.server.forms.conversations import AgentForm, Fork, Overrides
+from bough.server.forms.info import ConversationInfo
+from bough.server.openhands.bodies import AgentBody
+from bough.server.openhands.ids import parse_id
+from bough.server.openhands.starting import agent_of, posted_agent
+from bough.server.routes.base import ConversationId, router
+from bough.server.routes.conversations import answer_made
+from bough.types import JsonObject, new_id
+
+routes = router("Conversations")
+_Form = TypeVar("_Form", AgentForm, AgentBody)
+
+
+@routes.post("/api/conversations/{id}/fork", status_code=201, responses={200: {"model": ConversationInfo}})
+async def fork_conversation(
+    id: ConversationId,
+    access: Writer,
+    request: Request,
+    response: Response,
+    body: Fork | None = None,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+) -> ConversationInfo:
+    """Branch off; the source is not changed. The same id with the same request gives the same fork (200)."""
+    asked = body or Fork()
+    source = await access.store.get(id)
+    require_match(source, if_match)
+    wanted = asked.id or id_from_key(access.caller, request, idempotency_key)
+    digest = digest_of([str(id), asked.model_dump(mode="json", exclude={"id"})])
+    record = await existing(access, wanted, digest)
+    is_new = record is None
+    if record is None:
+        record = await _fork(access, source, asked, wanted or new_id(), digest)
+    answer_made(response, record, is_new=is_new, keyed=idempotency_key is not None)
+    return await info_of_record(access, record)
+
+
+async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUID, digest: str) -> ConversationRecord:
+    if asked.moment is not None:
+        raise NotSupported("files of an earlier moment are not kept", hint="leave moment out: the files of now")
+    if asked.at is not None and asked.from_event_id is not None:
+        raise InvalidInput("from_event_id and at both say where to cut", hint="give one")
+    if asked.at is not None and asked.at > source.head:
+        raise InvalidInput(f"at: the conversation has {source.head} events", hint="0 to that many")
+    if asked.from_event_id is not None:
+        await access.store.locate(parse_id(asked.from_event_id).event, cid=source.id)
+    agent, posted = _agent_of(access, asked.agent)
+    if asked.overrides is not None and asked.overrides.model is not None:
+        access.services.agents.require_model(asked.overrides.model, None)
+    kept: JsonObject = {"request": digest, **({} if posted is None else _posted(source, posted))}
+    options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
+    async with opened(access, source.id, about=kept) as conversation:
+        made = await conversation.fork(
+            id=id,
+            agent=agent,
+            tags=asked.tags,
+            reset_metrics=asked.reset_metrics,
+            at=asked.at if asked.from_event_id is None else parse_id(asked.from_event_id).event,
+            snap=asked.snap,
+            pending=asked.pending,
+            overrides=_overrides_of(asked.overrides),
+            inherit_tags=asked.inherit_tags,
+            workspace=asked.workspace,
+            reason=asked.reason,
+            actor=access.caller.name,
+            **options,
+        )
+        await made.aclose()
+    return await access.store.get(made.id)
+
+
+def _posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:
+    return {"posted": (source.config.get("posted") or {}) | {"agent": agent}}
+
+
+def _agent_of(access: Access, given: str | JsonObject | None) -> tuple[AgentSpec | None, JsonObject | None]:
+    """Return the agent that replaces the source's, and how it was posted in OpenHands' form."""
+    agents = access.services.agents
+    if given is None:
+        return None, None
+    if isinstance(given, str):
+        return agents.agent_for(access.caller, given), None
+    if not given.keys() & {"kind", "llm"}:
+        return agents.agent_for(access.caller, _parse(AgentForm, given)), None
+    body = _parse(AgentBody, given)
+    return agents.narrowed(access.caller, agent_of(access, body)), posted_agent(body)
+
+
+def _parse(form: type[_Form], given: JsonObject) -> _Form:
+    try:
+        return form.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(["agent", *map(str, first["loc"])])
+        raise InvalidInput(f"{where}: {first['msg']}", hint="see /docs for the fields") from error
+
+
+def _overrides_of(given: Overrides | None) -> ForkOverrides:
+    if given is None:
+        return ForkOverrides()
+    found: JsonObject = {}
+    if given.model is not None:
+        found["model"] = given.model
+    if given.system_prompt is not None:
+        found["system_prompt"] = given.system_prompt
+    if given.confirmation_policy is not None:
+        found["confirmation_policy"] = policy_from_json(given.confirmation_policy.as_json())
+    if given.security_analyzer is not None:
+        found["security_analyzer"] = analyzer_from_json(given.security_analyzer)
+    if given.limits is not None:
+        found["limits"] = limits_from_json(given.limits.as_json())
+    return cast("ForkOverrides", found)

@@ -1,0 +1,106 @@
+"""What the server says of itself: liveness, readiness, version, figures, its document."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fastapi import Request, Response
+
+import bough
+from bough.errors import BoughError, Unauthenticated
+from bough.events.record import ConversationFilter
+from bough.server.auth.caller import AgentReader, SkillReader, access_of, key_of, services_of
+from bough.server.openapi import render_page
+from bough.server.routes.base import router
+from bough.types import JsonObject
+
+routes = router("Server")
+
+SDK_VERSION = "1.58"
+CAPABILITIES = ("idempotent_conversation_create_v1", "bough_fork_v1")
+_TOOLS = ("terminal", "file_editor", "glob", "grep", "task_tracker")
+_STARTED = time.monotonic()
+_READY_SECONDS = 1.0
+
+
+@routes.get("/health")
+@routes.get("/alive")
+async def get_health() -> JsonObject:
+    """Answer without a look at anything."""
+    return {"status": "ok"}
+
+
+@routes.get("/ready", responses={503: {"description": "It cannot take requests."}})
+async def get_ready(request: Request, response: Response) -> JsonObject:
+    """Say whether requests can be taken: the store answers within a second, and no drain has begun."""
+    services = services_of(request)
+    checks = {"store": "ok", "runs": "draining" if services.draining else "ok"}
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await services.store.list(ConversationFilter(), None, 1)
+    except (BoughError, TimeoutError):
+        checks["store"] = "does not answer"
+    services.metrics.store_up.set(checks["store"] == "ok")
+    ready = all(value == "ok" for value in checks.values())
+    response.status_code = 200 if ready else 503
+    return {"status": "ok" if ready else "not ready", "checks": checks}
+
+
+@routes.get("/server_info")
+@routes.get("/")
+async def get_server_info(request: Request) -> JsonObject:
+    """Say what this is; with a key, what it can do."""
+    public: JsonObject = {"title": "bough agent server", "version": bough.__version__, "sdk_version": SDK_VERSION}
+    try:
+        await access_of(request, key_of(request))
+    except Unauthenticated:
+        return public
+    uptime = round(time.monotonic() - _STARTED, 1)
+    return public | {"usable_tools": list(_TOOLS), "capabilities": list(CAPABILITIES), "uptime": uptime, "idle_time": 0}
+
+
+@routes.get("/metrics", include_in_schema=False)
+async def get_metrics(request: Request) -> Response:
+    """Return the figures: without a key to this machine alone."""
+    services = services_of(request)
+    client = request.client.host if request.client else ""
+    if client not in ("127.0.0.1", "::1"):
+        (await access_of(request, key_of(request))).caller.require("admin")
+    return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+@routes.get("/docs", include_in_schema=False)
+async def get_docs(request: Request) -> Response:
+    """Return the OpenAPI document as a page, without a script and without anything from elsewhere."""
+    return Response(render_page(request.app.openapi()), media_type="text/html; charset=utf-8")
+
+
+@routes.get("/api/agents")
+async def list_agents(access: AgentReader) -> list[JsonObject]:
+    """Return the registered agents."""
+    agents = access.services.agents
+    return [agents.named(name).snapshot() for name in agents.names()]
+
+
+@routes.get("/api/agents/{name}")
+async def get_agent(name: str, access: AgentReader) -> JsonObject:
+    """Return one registered agent."""
+    from bough.errors import InvalidInput, NotFound
+
+    try:
+        return access.services.agents.named(name).snapshot()
+    except InvalidInput as error:
+        raise NotFound(error.message, hint=error.hint) from error
+
+
+@routes.get("/api/skills")
+async def list_skills(access: SkillReader) -> list[JsonObject]:
+    """Return the skills that the operator has installed."""
+    from bough.skills import SkillRegistry
+
+    settings = access.services.settings
+    registry = await asyncio.to_thread(
+        SkillRegistry.open, settings.home, home=settings.home, roots=settings.skill_roots
+    )
+    return [{"name": skill.name, "description": skill.description} for skill in registry.list_all()]

@@ -1,0 +1,171 @@
+"""Runs: started, paused, interrupted; what holds for the next ones."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bough.errors import Conflict, NotSupported
+from bough.events.model import StateChanged
+from bough.guard import limits_from_json
+from bough.server.auth.caller import Access, Asker, Reader, Writer
+from bough.server.bounds.etag import IfMatch, require_match
+from bough.server.conversations import opened
+from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
+from bough.server.forms.conversations import LimitsForm, ModelName
+from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
+from bough.server.openhands.rules import analyzer_of, policy_of
+from bough.server.openhands.starting import secret_values
+from bough.server.routes.base import ConversationId, router
+from bough.types import JsonObject
+
+routes = router("Runs")
+
+
+class RunBody(LenientForm):
+    """How to run; `wait` answers when the run has ended, at most that many seconds later."""
+
+    wait: float | None = Field(default=None, ge=0, le=60)
+
+
+class StopBody(LenientForm):
+    """Why to stop."""
+
+    reason: Reason = ""
+
+
+class ModelBody(Form):
+    """Another model for the steps to come."""
+
+    model: ModelName
+
+
+@routes.post("/api/conversations/{id}/run")
+async def run_conversation(
+    id: ConversationId, access: Writer, body: RunBody | None = None, if_match: IfMatch = None
+) -> JsonObject:
+    """Run it; a conversation in OpenHands' form that waits is approved by this, as its client does it."""
+    record = await access.store.get(id)
+    require_match(record, if_match)
+    if record.status == "waiting_for_confirmation":
+        if body is None and record.config.get("form") == "openhands":
+            await _approve_all(access, id)
+        else:
+            return {"success": True, "task": None}
+    task = access.services.runs.start(id, access.caller.owner, access.caller.tenant)
+    if body is None or body.wait is None:
+        return {"success": True, "task": str(task)}
+    await access.services.runs.wait(id, body.wait)
+    state = await access.services.states.state_of(await access.store.get(id))
+    return {"task": str(task), "status": state.status, "output": state.output, "head": state.head}
+
+
+async def _approve_all(access: Access, id: ConversationId) -> None:
+    access.caller.require("write", "approve")
+    async with opened(access, id) as conversation:
+        await conversation.approve(by=access.caller.name)
+
+
+@routes.post("/api/conversations/{id}/pause")
+async def pause_conversation(id: ConversationId, access: Writer, body: StopBody | None = None) -> Success:
+    """Ask its run to stop at the next step; nothing happens where none runs."""
+    await access.store.get(id)
+    await access.services.runs.pause(id, by=access.caller.name, reason=body.reason if body else "")
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/interrupt")
+async def interrupt_conversation(id: ConversationId, access: Writer, body: StopBody | None = None) -> Success:
+    """Stop its run now, tools and scripts killed; nothing happens where none runs."""
+    await access.store.get(id)
+    await access.services.runs.interrupt(id)
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/condense")
+async def condense_conversation(id: ConversationId, access: Writer) -> Success:
+    """Have a summary stand for what the model was shown so far."""
+    async with opened(access, id) as conversation:
+        if not await conversation.condense():
+            raise Conflict("there is nothing to condense", hint="it is short")
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/ask_agent")
+async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Text:
+    """Ask the model about the conversation; its log is left as it is."""
+    async with opened(access, id) as conversation:
+        return Text(response=await conversation.ask(body.question))
+
+
+@routes.post("/api/conversations/{id}/confirmation_policy")
+async def set_confirmation_policy(id: ConversationId, body: PolicyBody, access: Writer) -> Success:
+    """Change which calls wait for a person."""
+    await access.store.get(id)
+    policy = policy_of(access, body.policy)
+    await access.store.append(id, [StateChanged(changes={"policies": {"policy": policy.to_json()}})])
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/security_analyzer")
+async def set_security_analyzer(id: ConversationId, body: AnalyzerBody, access: Writer) -> Success:
+    """Change what says how risky a call is; none at all needs the scope `approve`."""
+    await access.store.get(id)
+    if body.security_analyzer is None:
+        access.caller.require("write", "approve")
+        recorded = None
+    else:
+        recorded = analyzer_of(body.security_analyzer).to_json()
+    await access.store.append(id, [StateChanged(changes={"policies": {"analyzer": recorded}})])
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/secrets")
+async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> Success:
+    """Give its scripts secrets by name; they are sealed, and occur in no answer."""
+    record = await access.store.get(id)
+    values = secret_values(body.secrets)
+    state = await access.services.states.state_of(record)
+    await access.services.sealed.put(record, state.policies, values)
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/limits")
+async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Success:
+    """Change the bounds of its runs."""
+    await access.store.get(id)
+    limits = limits_from_json(body.as_json()).to_json()
+    await access.store.append(id, [StateChanged(changes={"policies": {"limits": limits}})])
+    return Success()
+
+
+@routes.post("/api/conversations/{id}/model")
+async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
+    """Go on with another model."""
+    async with opened(access, id) as conversation:
+        await conversation.set_model(body.model)
+    return Success()
+
+
+_UNSUPPORTED = {
+    "navigate": "fork with from_event_id",
+    "load_plugin": "register skills with the operator",
+    "switch_llm": "POST {id}/model",
+    "switch_profile": "POST {id}/model",
+    "switch_acp_model": "POST {id}/model",
+    "goal": "send a message",
+    "goal/stop": "POST {id}/interrupt",
+    "goal/resume": "POST {id}/run",
+    "children": "POST /api/tasks",
+    "runtime/reprovision": "there is nothing to provision",
+}
+
+
+@routes.post("/api/conversations/{id}/{action:path}", include_in_schema=False)
+async def refuse_action(id: ConversationId, action: str, access: Reader) -> Success:
+    """Say what does the same as an action that is not served here."""
+    from starlette.exceptions import HTTPException
+
+    await access.store.get(id)
+    if action not in _UNSUPPORTED:
+        raise HTTPException(404, "there is no such route")
+    raise NotSupported(f"{action} is not served here", hint=_UNSUPPORTED[action])

@@ -1,0 +1,128 @@
+"""`bough serve`: what may be bound, the listening socket, uvicorn, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from bough.errors import PermissionDenied, Unavailable
+from bough.server.http import BoundedH11Protocol
+from bough.server.settings import ServerSettings
+
+_BACKLOG = 2048
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_safe_bind(host: str, *, has_keys: bool, unsafe: bool) -> None:
+    """Check that a server without keys is reached from this machine alone.
+
+    Raises:
+        PermissionDenied: It would be open to others.
+    """
+    if not is_loopback(host) and not has_keys and not unsafe:
+        raise PermissionDenied(
+            f"a server without keys does not listen on {host}: everybody could use it",
+            hint="make one with `bough keys create NAME`, or listen on 127.0.0.1",
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one.
+
+    Raises:
+        Unavailable: The address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise Unavailable(f"cannot listen on {host}:{port}: {error}", hint="choose another --port") from error
+    listening.setblocking(False)
+    return listening
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that tells when it answers, and that lets streams go before it waits for connections."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+        self._drain = drain
+
+    def stop(self) -> None:
+        """End as after a signal; callable from any thread."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer, then tell."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let readers go first: a stream ends only when it is told to."""
+        self._drain()
+        await super().shutdown(sockets)
+
+
+async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket, *, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes. A second signal does not wait any longer.
+
+    Args:
+        ready: Called when the first request would be answered.
+
+    Raises:
+        Unavailable: The application could not start; its own error is the cause.
+    """
+    options: dict[str, Any] = {
+        "http": BoundedH11Protocol.reading_within(settings.read_seconds),
+        "ws": "websockets-sansio",
+        "ws_max_size": settings.message_bytes,
+        "ws_ping_interval": settings.heartbeat_seconds,
+        "ws_ping_timeout": settings.heartbeat_seconds * 2,
+        "timeout_keep_alive": settings.keep_alive_seconds,
+        "timeout_graceful_shutdown": max(1, round(settings.shutdown_seconds)),
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": list(settings.trusted_proxies),
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "lifespan": "on",
+    }
+    server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app))
+    app.state.stop = server.stop
+    await server.serve(sockets=[listening])
+    if not server.started:
+        failure: BaseException | None = getattr(app.state, "startup_error", None)
+        raise failure or Unavailable("the server could not start", hint="see the log")
+
+
+def _drain(app: FastAPI) -> None:
+    services = getattr(app.state, "services", None)
+    if services is not None:
+        services.draining = True
+        services.broadcasts.drain()
+
+
+def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve in a loop of its own until a signal comes."""
+    asyncio.run(serve(app, settings, listening, ready=ready))

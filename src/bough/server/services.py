@@ -1,0 +1,56 @@
+"""What the routes of one server work with; made by the application's lifespan, closed by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bough.config import Settings
+from bough.events.store import EventStore
+from bough.server.agents import AgentCatalogue
+from bough.server.auth.keys import Keys
+from bough.server.auth.sealed import SealedSecrets
+from bough.server.bounds.limits import Limits
+from bough.server.executors import SharedExecutor
+from bough.server.forms.events import EventForm, OurEvents
+from bough.server.live.broadcast import Broadcasts
+from bough.server.metrics import Metrics
+from bough.server.openhands.commands import Commands
+from bough.server.runs import Runs
+from bough.server.settings import ServerSettings
+from bough.server.states import StateCache
+from bough.server.workspaces import Workspaces
+from bough.types import Clock, SystemClock
+
+
+@dataclass(kw_only=True)
+class Services:
+    """The parts of a server.
+
+    Attributes:
+        store: The whole store; routes see it through `OwnedStore` only.
+        event_form: The form of events for those who do not ask for ours.
+        draining: Whether the server is about to stop.
+    """
+
+    settings: Settings
+    server: ServerSettings
+    store: EventStore
+    metrics: Metrics
+    keys: Keys
+    sealed: SealedSecrets
+    limits: Limits
+    broadcasts: Broadcasts
+    states: StateCache
+    agents: AgentCatalogue
+    runs: Runs
+    workspaces: Workspaces
+    commands: Commands
+    executor: SharedExecutor
+    event_form: EventForm
+    our_events: EventForm = field(default_factory=OurEvents)
+    clock: Clock = field(default_factory=SystemClock)
+    draining: bool = False
+
+    def form_of(self, *, ours: bool) -> EventForm:
+        """Return the form of events that a request asks for."""
+        return self.our_events if ours else self.event_form

@@ -1,0 +1,135 @@
+"""What an operator says of a server: section `server:` of the home's `bough.yaml`, `BOUGH_SERVER_*`, options."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bough.config import Settings
+from bough.errors import InvalidInput
+
+MEBIBYTE = 1 << 20
+
+
+class TenantLimits(BaseModel):
+    """What one tenant may use; None is no bound.
+
+    Attributes:
+        runs: Tasks pending and running at once.
+        models: `none`: its runs may not use the operator's own model keys.
+        access: The widest tools that its agents may have in their workspace.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs: int = Field(default=20, ge=0)
+    requests_per_second: float = Field(default=200, gt=0)
+    tokens_a_day: int | None = Field(default=None, ge=0)
+    usd_a_day: float | None = Field(default=None, ge=0)
+    conversations: int = Field(default=100_000, ge=0)
+    streams: int = Field(default=1000, ge=0)
+    models: Literal["all", "none"] = "all"
+    access: Literal["none", "read", "write", "run"] = "run"
+
+
+class ServerSettings(BaseModel):
+    """How a server serves. Never read from a project's folder.
+
+    Attributes:
+        hosts: Further names that are accepted in `Host`.
+        origins: Origins besides our own.
+        trusted_proxies: Networks whose `X-Forwarded-*` count.
+        root: The tenants' folders; None is `workspaces` in the home.
+        runs: `here`: this process takes tasks; `workers`: it only submits them.
+        read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
+        webhook_networks: Private networks that may be called.
+        models: Base URLs that anyone may name.
+        limits: Of each tenant that `tenants` does not name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    root: Path | None = None
+    runs: Literal["here", "workers"] = "here"
+    concurrency: int = Field(default=10, ge=1)
+    cache_bytes: int = Field(default=256 * MEBIBYTE, ge=0)
+    body_bytes: int = Field(default=10 * MEBIBYTE, ge=1024)
+    upload_bytes: int = Field(default=100 * MEBIBYTE, ge=1024)
+    message_bytes: int = Field(default=MEBIBYTE, ge=1024)
+    read_seconds: float = Field(default=30, gt=0)
+    send_seconds: float = Field(default=30, gt=0)
+    keep_alive_seconds: int = Field(default=5, ge=1)
+    heartbeat_seconds: float = Field(default=15, gt=0)
+    shutdown_seconds: float = Field(default=20, ge=0)
+    webhook_networks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    limits: TenantLimits = TenantLimits()
+    tenants: dict[str, TenantLimits] = Field(default={})
+    public_card: bool = False
+
+    @classmethod
+    def load(cls, settings: Settings, *, env: Mapping[str, str] | None = None, **options: Any) -> ServerSettings:
+        """Return the settings: options over `BOUGH_SERVER_*` over the home's `bough.yaml` over defaults.
+
+        Raises:
+            InvalidInput: A key is unknown or a value has the wrong shape.
+        """
+        env = os.environ if env is None else env
+        values = _from_file(settings.home / "bough.yaml") | _from_env(env)
+        values |= {key: value for key, value in options.items() if value is not None}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise _explained(error) from error
+
+    def limits_of(self, tenant: str) -> TenantLimits:
+        """Return the limits of a tenant."""
+        return self.tenants.get(tenant, self.limits)
+
+    def folder_of(self, tenant: str, home: Path) -> Path:
+        """Return the folder that holds a tenant's files."""
+        return (self.root or home / "workspaces") / tenant
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}", hint="correct the file or its permissions") from error
+    section: Any = data.get("server", {}) if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(section, dict):
+        raise InvalidInput(f"{path}: `server` must hold `key: value` lines", hint=f"known keys: {_known()}")
+    return {str(key): value for key, value in section.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, field in ServerSettings.model_fields.items():
+        if value := env.get(f"BOUGH_SERVER_{name.upper()}"):
+            is_list = "tuple" in str(field.annotation)
+            found[name] = [item for item in value.split(",") if item] if is_list else value
+    return found
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    near = get_close_matches(where, ServerSettings.model_fields, 1)
+    hint = f"did you mean `{near[0]}`?" if near and near[0] != where else f"known keys: {_known()}"
+    return InvalidInput(f"server setting `{where}`: {first['msg']}", hint=hint)
+
+
+def _known() -> str:
+    return ", ".join(sorted(ServerSettings.model_fields))

@@ -1,0 +1,1 @@
+"""Tables of the server beside the log: tenants, keys, sealed secrets, webhooks."""

@@ -1,0 +1,55 @@
+-- name: add_tenant
+-- A tenant is made by its first key.
+insert into server_tenant (id, created, disabled) values (%(id)s, %(now)s, null) on conflict (id) do nothing;
+
+-- name: tenants
+select id, created, disabled from server_tenant order by id;
+
+-- name: set_disabled
+update server_tenant set disabled = %(disabled)s where id = %(id)s returning id;
+
+-- name: add_key
+insert into server_key (id, tenant, name, digest, role, scopes, created, expires, used, revoked)
+values (%(id)s, %(tenant)s, %(label)s, %(digest)s, %(role)s, %(scopes)s, %(now)s, %(expires)s, null, null);
+
+-- name: key
+-- The key of an id, with what its tenant says.
+select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.disabled
+from server_key k left join server_tenant t on t.id = k.tenant where k.id = %(id)s;
+
+-- name: keys
+-- Keys of one tenant, or of all, the newest first.
+select id, tenant, name, role, scopes, created, expires, used, revoked from server_key
+where %(tenant)s::text is null or tenant = %(tenant)s order by created desc, id;
+
+-- name: count_keys
+select count(*) from server_key;
+
+-- name: count_tenant_keys
+select count(*) from server_key where tenant = %(tenant)s and revoked is null;
+
+-- name: revoke
+update server_key set revoked = %(now)s where id = %(id)s and (%(tenant)s::text is null or tenant = %(tenant)s) and revoked is null
+returning id;
+
+-- name: expire
+-- A rotated key ends after its grace, or when it would have ended anyway.
+update server_key set expires = %(expires)s where id = %(id)s and (expires is null or expires > %(expires)s) returning id;
+
+-- name: touch
+update server_key set used = %(now)s where id = %(id)s;
+
+-- name: seal
+insert into server_sealed (cid, name, key_id, nonce, ciphertext, created)
+values (%(cid)s, %(label)s, %(key_id)s, %(nonce)s, %(ciphertext)s, %(now)s)
+on conflict (cid, name) do update set key_id = excluded.key_id, nonce = excluded.nonce,
+  ciphertext = excluded.ciphertext, created = excluded.created;
+
+-- name: sealed
+select name, key_id, nonce, ciphertext from server_sealed where cid = %(cid)s order by name;
+
+-- name: add_sealing_key
+insert into server_sealed_key (key_id, created) values (%(key_id)s, %(now)s) on conflict (key_id) do nothing;
+
+-- name: sealing_keys
+select key_id from server_sealed_key order by created;

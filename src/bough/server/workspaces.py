@@ -1,0 +1,54 @@
+"""Where a conversation's tools work: below the tenant's own folder, whatever a body says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import UUID
+
+from bough.config import Settings
+from bough.errors import InvalidInput, PermissionDenied
+from bough.server.auth.caller import LOCAL, Caller
+from bough.server.settings import ServerSettings
+
+
+class Workspaces:
+    """The folders of the tenants."""
+
+    def __init__(self, settings: Settings, server: ServerSettings) -> None:
+        self._settings = settings
+        self._server = server
+
+    def root_of(self, caller: Caller) -> Path:
+        """Return the folder that holds all files of a tenant; it is made if missing."""
+        root = self._server.folder_of(caller.tenant, self._settings.home)
+        root.mkdir(parents=True, exist_ok=True)
+        return Path(os.path.realpath(root))
+
+    def folder_for(self, caller: Caller, id: UUID, working_dir: str | None) -> Path:
+        """Return the working folder of a new conversation; it is made if missing.
+
+        Args:
+            working_dir: Absolute, or relative to the tenant's folder; None is a folder of the conversation's own.
+
+        Raises:
+            PermissionDenied: It lies outside of the tenant's folder.
+            InvalidInput: It is there and no folder.
+        """
+        root = self.root_of(caller)
+        if working_dir is None:
+            folder = root / str(id)
+            folder.mkdir(exist_ok=True)
+            return folder
+        if "\0" in working_dir:
+            raise InvalidInput("workspace.working_dir is not a path", hint="name a folder")
+        folder = Path(os.path.realpath(root / working_dir))
+        if caller.tenant == LOCAL and caller.key is None and folder.is_dir():
+            return folder  # the person's own machine: any folder that is there
+        if folder != root and root not in folder.parents:
+            raise PermissionDenied("workspace.working_dir lies outside of the tenant's folder", hint="leave it out")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput("workspace.working_dir is no folder", hint="name another one") from error
+        return folder

@@ -1,0 +1,103 @@
+"""A real server on a free port of this machine; its model is an OpenAI-format server that answers from a list."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.server.app import create_app
+from bough.server.serve import listen, serve
+from bough.server.settings import ServerSettings
+from bough.testing import OpenAIServer
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, settings: Settings, server: ServerSettings, agents: list[AgentSpec]) -> None:
+        self.app = create_app(settings, server=server, agents=agents)
+        self._settings = server
+        self._socket = listen("127.0.0.1", 0)
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="server")
+        self.failure: BaseException | None = None
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._task = self._loop.create_task(serve(self.app, self._settings, self._socket, ready=self._on_ready))
+            self._loop.run_until_complete(self._task)
+        except BaseException as error:  # told to the test
+            self.failure = error
+        finally:
+            self._ready.set()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _on_ready(self) -> None:
+        self._ready.set()
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        assert self._ready.wait(60)
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.app.state.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+    def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
+        headers = {} if key is None else {"X-Session-API-Key": key}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, **options)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
+
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+def serving(settings: Settings) -> Serve:
+    """Return what serves: steps of the model, then options of the server's settings."""
+
+    @contextmanager
+    def serving(*steps: Any, tools: str = "none", **options: Any) -> Iterator[Running]:
+        with OpenAIServer(steps) as model:
+            agent = AgentSpec(
+                name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
+            )
+            options = {"shutdown_seconds": 5, **options}
+            with Running(settings, ServerSettings(**options), [agent]) as running:
+                yield running
+
+    return serving
+
+
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx2.Client, str]]:
+    """A client of a server, and a conversation there: for requests that change nothing."""
+    home = tmp_path_factory.mktemp("home")
+    settings = Settings.load(home=home, env={}, cwd=home)
+    agent = AgentSpec(name="default", model="offline", skills=())
+    with Running(settings, ServerSettings(shutdown_seconds=5), [agent]) as running, running.client() as client:
+        yield client, client.post("/api/conversations", json={}).json()["id"]

@@ -1,0 +1,156 @@
+"""Seed 001 over HTTP: create, message, run, fork with every field, go on with both, compare."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+
+from bough.server.forms.base import OUR_EVENTS
+
+OURS = {"Accept": OUR_EVENTS}
+
+
+def start(client: httpx2.Client, **body: Any) -> str:
+    answer = client.post("/api/conversations", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def say(client: httpx2.Client, id: str, text: str) -> dict[str, Any]:
+    sent = client.post(f"/api/conversations/{id}/events", json={"content": text})
+    assert sent.status_code == 200, sent.text
+    ran = client.post(f"/api/conversations/{id}/run", json={"wait": 60})
+    assert ran.status_code == 200, ran.text
+    return ran.json()
+
+
+def log(client: httpx2.Client, id: str) -> list[dict[str, Any]]:
+    return client.get(f"/api/conversations/{id}/events/search", params={"limit": 500}, headers=OURS).json()["items"]
+
+
+def test_seed_001(serving: Any) -> None:
+    with (
+        serving("the first answer", "another answer", "on the fork", "on the source") as server,
+        server.client() as client,
+    ):
+        id = start(client, title="Nightly report", tags={"run": "41"})
+        assert say(client, id, "Write the report.")["output"] == "the first answer"
+        assert say(client, id, "Shorter.")["status"] == "finished"
+        before = log(client, id)
+        first_answer = next(event for event in before if event["kind"] == "ModelResponded")
+
+        wanted = str(uuid4())
+        body = {
+            "id": wanted,
+            "title": "What if",
+            "tags": {"asked-by": "ada"},
+            "agent": {"name": "critic", "model": "offline", "system_prompt": "You are critical."},
+            "reset_metrics": True,
+            "from_event_id": first_answer["id"],
+            "snap": "exact",
+            "pending": "close",
+            "overrides": {"limits": {"requests": 3}},
+            "inherit_tags": True,
+            "workspace": "readonly",
+            "reason": "a follow-up question",
+        }
+        made = client.post(f"/api/conversations/{id}/fork", json=body)
+        assert made.status_code == 201, made.text
+        assert made.headers["location"] == f"/api/conversations/{wanted}"
+        fork = made.json()
+        assert fork["id"] == wanted
+        assert fork["title"] == "What if"
+        assert fork["tags"] == {"run": "41", "asked-by": "ada"}
+        assert fork["execution_status"] == "idle"
+        assert fork["forked_from_conversation_id"] == id
+        assert fork["forked_from_event_id"] == first_answer["id"]
+        assert fork["own"]["requests"] == 0
+        assert fork["inherited"]["requests"] == 1
+        assert fork["limits"] == {"requests": 3}
+        assert fork["workspace_policy"] == "readonly"
+        assert fork["spec"]["name"] == "critic"
+        assert fork["lineage"]["at"] == first_answer["seq"] + 1
+        assert fork["lineage"]["reason"] == "a follow-up question"
+        assert fork["lineage"]["actor"] == "local"
+        assert made.headers["etag"] == f'"{fork["head"]}"'
+
+        again = client.post(f"/api/conversations/{id}/fork", json=body)
+        assert again.status_code == 200
+        assert again.json()["id"] == wanted
+        other = client.post(f"/api/conversations/{id}/fork", json=body | {"title": "Another"})
+        assert other.status_code == 409
+        assert other.json()["code"] == "conflict"
+
+        assert log(client, id) == before, "a fork changes nothing of its source"
+        assert say(client, wanted, "Why?")["status"] == "finished"
+        assert log(client, id) == before
+        say(client, id, "Go on.")
+        assert log(client, wanted)[: first_answer["seq"] + 1] == before[: first_answer["seq"] + 1]
+
+        compared = client.get(f"/api/conversations/{id}/compare/{wanted}").json()
+        assert compared["common"] == first_answer["seq"] + 1
+        assert compared["a"]["head"] > compared["common"] < compared["b"]["head"]
+        line = client.get(f"/api/conversations/{wanted}/lineage").json()["items"]
+        assert [item["id"] for item in line] == [id, wanted]
+
+
+def test_a_fork_without_a_body_keeps_everything(serving: Any) -> None:
+    with serving("one") as server, server.client() as client:
+        id = start(client, title="t")
+        say(client, id, "hello")
+        info = client.get(f"/api/conversations/{id}").json()
+        fork = client.post(f"/api/conversations/{id}/fork").json()
+        assert fork["lineage"]["at"] == info["head"]
+        assert fork["title"] == "t"
+
+
+def test_what_is_wrong_with_a_fork_is_a_problem(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = start(client)
+        head = client.get(f"/api/conversations/{id}").json()["head"]
+        wrong: list[tuple[dict[str, Any], int, str]] = [
+            ({"from_event_id": str(uuid4())}, 404, "not_found"),
+            ({"from_event_id": "x"}, 422, "invalid_input"),
+            ({"at": head + 1}, 422, "invalid_input"),
+            ({"at": -1}, 422, "invalid_input"),
+            ({"at": 0, "from_event_id": str(uuid4())}, 422, "invalid_input"),
+            ({"id": id}, 409, "conflict"),
+            ({"agent": "nobody"}, 422, "invalid_input"),
+            ({"agent": {"kind": "ACPAgent", "llm": {"model": "offline"}}}, 422, "invalid_input"),
+            ({"overrides": {"model": "nonsense"}}, 422, "invalid_input"),
+            ({"titel": "x"}, 422, "invalid_input"),
+            ({"title": " "}, 422, "invalid_input"),
+            ({"tags": {str(n): "" for n in range(10_000)}}, 422, "invalid_input"),
+            ({"moment": "then"}, 501, "not_supported"),
+        ]
+        for body, status, code in wrong:
+            answer = client.post(f"/api/conversations/{id}/fork", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (status, code), (body.keys(), answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+        assert client.post(f"/api/conversations/{uuid4()}/fork", json={}).status_code == 404
+        near = client.post(f"/api/conversations/{id}/fork", json={"titel": "x"}).json()
+        assert near["errors"] == [{"field": "titel", "rule": "unknown field", "near": "title"}]
+
+
+def test_an_idempotency_key_makes_one_fork(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = start(client)
+        key = {"Idempotency-Key": "once"}
+        first = client.post(f"/api/conversations/{id}/fork", json={"title": "a"}, headers=key)
+        second = client.post(f"/api/conversations/{id}/fork", json={"title": "a"}, headers=key)
+        assert (first.status_code, second.status_code) == (201, 200)
+        assert second.headers["idempotency-replayed"] == "true"
+        assert first.json()["id"] == second.json()["id"]
+        assert client.post(f"/api/conversations/{id}/fork", json={"title": "b"}, headers=key).status_code == 409
+
+
+def test_a_stale_etag_forks_nothing(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = start(client)
+        seen = client.get(f"/api/conversations/{id}").headers["etag"]
+        client.patch(f"/api/conversations/{id}", json={"title": "changed"})
+        answer = client.post(f"/api/conversations/{id}/fork", headers={"If-Match": seen})
+        assert answer.status_code == 412
+        assert answer.json()["details"]["head"] == int(seen.strip('"')) + 1
