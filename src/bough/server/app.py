@@ -23,17 +23,16 @@ from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bounds.limits import Limits
+from bough.server.commands import Commands
 from bough.server.conversations import reopen
 from bough.server.executors import SharedExecutor
-from bough.server.live import sockets
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
-from bough.server.openhands.commands import Commands
 from bough.server.openhands.events import OpenHandsEvents
 from bough.server.problems import install
-from bough.server.routes import conversations, events, forks, keys, meta, runs
+from bough.server.routes import conversations, events, forks, keys, meta, runs, sockets
 from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings

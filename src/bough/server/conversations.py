@@ -17,7 +17,7 @@ from bough.errors import Conflict, NotFound
 from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.server.auth.caller import Access
+from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
 from bough.server.forms.info import ConversationInfo, info_of
 from bough.server.services import Services

@@ -10,11 +10,11 @@ from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.bounds.limits import Limits
+from bough.server.commands import Commands
 from bough.server.executors import SharedExecutor
 from bough.server.forms.events import EventForm, OurEvents
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
-from bough.server.openhands.commands import Commands
 from bough.server.runs import Runs
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Tag
 
 from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
-from bough.server.auth.caller import Access
+from bough.server.access import Access
 from bough.server.bounds.idempotency import digest_of
 from bough.server.conversations import Start, existing, start
 from bough.server.forms.conversations import NewConversation

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -97,8 +98,15 @@ def _agents_at(name: str) -> list[AgentSpec]:
         found: Any = getattr(import_module(module), attribute)
     except (ImportError, ValueError, AttributeError) as error:
         raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
-    found = found() if callable(found) and not isinstance(found, AgentSpec) else found
-    specs: list[Any] = [found] if isinstance(found, AgentSpec) else list(getattr(found, "values", lambda: found)())
-    if not all(isinstance(spec, AgentSpec) for spec in specs):
+    if callable(found) and not isinstance(found, AgentSpec):
+        found = cast("Callable[[], Any]", found)()
+    given: list[Any] = [found] if isinstance(found, AgentSpec) else _listed(found)
+    if not given or not all(isinstance(spec, AgentSpec) for spec in given):
         raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
-    return specs
+    return given
+
+
+def _listed(found: Any) -> list[Any]:
+    if isinstance(found, Mapping):
+        return list(cast("Mapping[str, Any]", found).values())
+    return list(cast("list[Any]", found)) if isinstance(found, (list, tuple)) else []

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Follow, Tables
+from bough.events.keeping import Keeping
 from bough.events.model import Event
 from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
 from bough.events.store import Cut, DeleteMode, EventStore
@@ -161,6 +162,10 @@ class OwnedStore:
     async def release(self, lease: Lease) -> None:
         """Give a lease back."""
         await self._store.release(lease)
+
+    def keep(self, lease: Lease, ttl: float, lost: Callable[[], object]) -> Keeping:
+        """Renew a lease that was taken."""
+        return self._store.keep(lease, ttl, lost)
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""

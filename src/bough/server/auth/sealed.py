@@ -118,7 +118,7 @@ class SealedSecrets:
         check_values(values)
         sealed = {name: self.box.seal(_about(record, name), value) for name, value in values.items()}
         names = sorted({*(policies.get("secrets") or ()), *(name for name in values if name != MODEL_KEY)})
-        held = {**(policies.get("sealed") or {}), **dict.fromkeys(values, str(record.id))}
+        held: dict[str, str] = {**(policies.get("sealed") or {}), **dict.fromkeys(values, str(record.id))}
 
         def write(tables: Tables) -> None:
             cid, now = tables.number(record.id), tables.now()

@@ -1,63 +1,22 @@
-"""Commands of OpenHands' workspace: run in the sandbox, without a network and without a secret; never events."""
+"""OpenHands' routes of commands: started, followed by their output, stopped."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import Query, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from bough.errors import BoughError, LimitExceeded, NotFound
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Mount
-from bough.server.auth.caller import CommandReader, CommandWriter
-from bough.server.forms.base import Form, LenientForm, Page, Success, as_utc, stamp
+from bough.server.access import CommandReader, CommandWriter
+from bough.server.commands import CommandForm, CommandInfo, OutputInfo
+from bough.server.forms.base import Form, Page, Success, as_utc, stamp
 from bough.server.openhands.places import Place, place_of
-from bough.server.routes.base import both_forms, router
-from bough.skills.run.scripts import guarded_mounts
-from bough.types import Clock, new_id
+from bough.server.routing import both_forms, router
 
 routes = router("Workspace")
-
-KEPT_SECONDS = 600.0
-MAX_COMMANDS = 64
-
-
-class CommandForm(LenientForm):
-    """A command line for bash."""
-
-    command: str = Field(min_length=1, max_length=1 << 20)
-    cwd: str | None = Field(default=None, max_length=4096)
-    timeout: float = Field(default=300, ge=0, le=86_400)
-
-
-class CommandInfo(BaseModel):
-    """A command that was started."""
-
-    kind: Literal["BashCommand"] = "BashCommand"
-    id: UUID
-    timestamp: str
-    command: str
-    cwd: str
-    timeout: float
-
-
-class OutputInfo(BaseModel):
-    """A piece of a command's output; the last one has the exit code, -1 where it did not end by itself."""
-
-    kind: Literal["BashOutput"] = "BashOutput"
-    id: UUID
-    timestamp: str
-    command_id: UUID
-    order: int
-    exit_code: int | None
-    stdout: str | None
-    stderr: str | None
 
 
 class OutputQuery(Form):
@@ -73,133 +32,18 @@ class OutputQuery(Form):
     limit: int = Field(default=100, ge=1, le=100)
 
 
-@dataclass
-class _Command:
-    tenant: str
-    info: CommandInfo
-    task: asyncio.Task[None] | None = None
-    output: list[OutputInfo] = field(default_factory=list[OutputInfo])
-
-
-class Commands:
-    """The commands of this process, and their output for a while."""
-
-    def __init__(self, executor: Callable[[], CodeExecutor], clock: Clock) -> None:
-        self._executor = executor
-        self._clock = clock
-        self._commands: dict[UUID, _Command] = {}
-
-    def start(self, tenant: str, form: CommandForm, place: Place) -> CommandInfo:
-        """Start a command.
-
-        Raises:
-            LimitExceeded: The tenant has as many as it may have.
-            PermissionDenied: `cwd` lies outside of the workspace.
-        """
-        live = sum(each.tenant == tenant and each.task is not None for each in self._commands.values())
-        if live >= MAX_COMMANDS:
-            raise LimitExceeded(f"{MAX_COMMANDS} commands are running", hint="stop one", details={"limit": "commands"})
-        cwd = place.base if form.cwd is None else place.resolve(form.cwd)
-        info = CommandInfo(id=new_id(), timestamp=self._now(), command=form.command, cwd=str(cwd), timeout=form.timeout)
-        command = self._commands[info.id] = _Command(tenant=tenant, info=info)
-        command.task = asyncio.create_task(self._run(command, cwd), name=f"command {info.id}")
-        return info
-
-    def find(self, tenant: str, id: UUID) -> _Command:
-        """Return a command of a tenant.
-
-        Raises:
-            NotFound: There is none in this process.
-        """
-        command = self._commands.get(id)
-        if command is None or command.tenant != tenant:
-            raise NotFound("there is no such command here", hint="affinity: ask the server that started it")
-        return command
-
-    def of(self, tenant: str) -> list[_Command]:
-        """Return the commands of a tenant, oldest first."""
-        return [command for command in self._commands.values() if command.tenant == tenant]
-
-    async def finish(self, tenant: str, id: UUID) -> OutputInfo:
-        """Return the output of a command when it has ended."""
-        command = self.find(tenant, id)
-        if command.task is not None:
-            await asyncio.wait({command.task})
-        return command.output[-1]
-
-    async def stop(self, tenant: str, id: UUID) -> None:
-        """Kill a command and all it started."""
-        command = self.find(tenant, id)
-        if command.task is not None:
-            command.task.cancel()
-            await asyncio.wait({command.task})
-
-    async def aclose(self) -> None:
-        """Kill whatever runs."""
-        for command in list(self._commands.values()):
-            await self.stop(command.tenant, command.info.id)
-
-    async def _run(self, command: _Command, cwd: Path) -> None:
-        exit_code, stdout, stderr = -1, "", "the command was stopped"
-        try:
-            ran = await run_in_sandbox(self._executor(), cwd, command.info.command, command.info.timeout)
-            exit_code = -1 if ran.exit_code is None else ran.exit_code
-            stdout, stderr = _text(ran.stdout), _text(ran.stderr)
-            if ran.timed_out:
-                stderr += f"\nCommand timed out after {command.info.timeout:g} seconds"
-        except BoughError as error:
-            stderr = error.message
-        finally:
-            command.task = None
-            self._end(command, exit_code, stdout, stderr)
-
-    def _end(self, command: _Command, exit_code: int, stdout: str, stderr: str) -> None:
-        about: dict[str, Any] = {"id": new_id(), "timestamp": self._now(), "command_id": command.info.id}
-        piece = OutputInfo(**about, order=0, exit_code=exit_code, stdout=stdout or None, stderr=stderr or None)
-        command.output.append(piece)
-        loop = asyncio.get_running_loop()
-        loop.call_later(KEPT_SECONDS, self._commands.pop, command.info.id, None)
-
-    def _now(self) -> str:
-        return stamp(self._clock.now())
-
-
-async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, seconds: float) -> CodeExecutionResult:
-    """Return what a bash command line did in a folder: no network, no secret, its guarded files read-only.
-
-    Raises:
-        NotFound: There is no such folder.
-        SandboxUnavailable: No sandbox works here.
-    """
-    mounts = await asyncio.to_thread(_mounts_of, folder)
-    request = CodeExecutionInput(
-        code=command, language="bash", workspace=str(folder), mounts=mounts, timeout_seconds=seconds, output_globs=()
-    )
-    return await executor.execute(request)
-
-
-def _mounts_of(folder: Path) -> tuple[Mount, ...]:
-    if not folder.is_dir():
-        raise NotFound("cwd: there is no such folder")
-    return tuple(guarded_mounts(folder))
-
-
-def _text(output: bytes) -> str:
-    return output.decode("utf-8", "replace")
-
-
 @both_forms(routes, "POST", "/bash/start_bash_command")
 async def start_command(body: CommandForm, request: Request, access: CommandWriter) -> CommandInfo:
     """Start a command."""
     place = await place_of(request, access)
-    return access.services.commands.start(access.caller.tenant, body, place)
+    return access.services.commands.start(access.caller.tenant, body, _cwd_of(body, place))
 
 
 @both_forms(routes, "POST", "/bash/execute_bash_command")
 async def execute_command(body: CommandForm, request: Request, access: CommandWriter) -> OutputInfo:
     """Run a command to its end."""
     place = await place_of(request, access)
-    info = access.services.commands.start(access.caller.tenant, body, place)
+    info = access.services.commands.start(access.caller.tenant, body, _cwd_of(body, place))
     return await access.services.commands.finish(access.caller.tenant, info.id)
 
 
@@ -234,3 +78,7 @@ def _fits(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
         return False
     first, last = as_utc(query.timestamp__gte), as_utc(query.timestamp__lt)
     return (first is None or event.timestamp >= stamp(first)) and (last is None or event.timestamp < stamp(last))
+
+
+def _cwd_of(body: CommandForm, place: Place) -> Path:
+    return place.base if body.cwd is None else place.resolve(body.cwd)

@@ -13,10 +13,10 @@ from fastapi import Header, Query, Request, Response, UploadFile
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from bough.server.auth.caller import FileReader, FileWriter
+from bough.server.access import FileReader, FileWriter
 from bough.server.forms.base import Page, Success, stamp
 from bough.server.openhands.places import on_tree, place_of
-from bough.server.routes.base import both_forms, router
+from bough.server.routing import both_forms, router
 
 routes = router("Workspace")
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel
 
 from bough.errors import NotFound
 from bough.execution.base import CodeExecutionResult
-from bough.server.auth.caller import Access, FileReader
-from bough.server.openhands.commands import run_in_sandbox
+from bough.server.access import Access, FileReader
+from bough.server.commands import run_in_sandbox
 from bough.server.openhands.files import FilePath
 from bough.server.openhands.places import on_tree, place_of
-from bough.server.routes.base import both_forms, router
+from bough.server.routing import both_forms, router
 
 routes = router("Workspace")
 

@@ -13,7 +13,8 @@ from fastapi import Request
 
 from bough.agents.workspace_tree import WorkspaceTree
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge
-from bough.server.auth.caller import LOCAL, Access
+from bough.server.access import Access
+from bough.server.auth.caller import LOCAL
 
 T = TypeVar("T")
 

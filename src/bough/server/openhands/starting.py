@@ -12,7 +12,7 @@ from bough.conversation.rules import Condenser, GivenRules
 from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.guard import Limits
-from bough.server.auth.caller import Access
+from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations import Start
 from bough.server.forms.base import is_empty

@@ -13,7 +13,7 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.events.store import DeleteMode
-from bough.server.auth.caller import Access, Reader, Writer
+from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, expected_head, is_known, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations import info, info_of_record, opened
@@ -21,7 +21,7 @@ from bough.server.forms.base import Page, Success
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
-from bough.server.routes.base import ConversationId, router
+from bough.server.routing import ConversationId, router
 from bough.server.starting import AnyStart, start_conversation
 from bough.types import JsonObject
 

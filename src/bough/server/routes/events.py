@@ -10,15 +10,15 @@ from sse_starlette import EventSourceResponse
 
 from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
 from bough.events.model import UserMessage
-from bough.server.auth.caller import Access, Approver, Reader, Writer
+from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations import opened, stamped
 from bough.server.forms.base import Page, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
-from bough.server.live.stream import StreamQuery, sse_frames
 from bough.server.reading import EventReader
-from bough.server.routes.base import ConversationId, router
+from bough.server.routes.sse import StreamQuery, sse_frames
+from bough.server.routing import ConversationId, router
 from bough.types import JsonObject, new_id
 
 routes = router("Events")

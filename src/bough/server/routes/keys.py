@@ -6,10 +6,11 @@ from datetime import timedelta
 
 from pydantic import BaseModel, Field
 
-from bough.server.auth.caller import SCOPES, Admin, Role
+from bough.server.access import Admin
+from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, require_no_wider
 from bough.server.forms.base import Form, Stamp, Success, stamp
-from bough.server.routes.base import router
+from bough.server.routing import router
 
 routes = router("Keys")
 

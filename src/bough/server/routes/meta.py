@@ -10,9 +10,9 @@ from fastapi import Request, Response
 import bough
 from bough.errors import BoughError, Unauthenticated
 from bough.events.record import ConversationFilter
-from bough.server.auth.caller import AgentReader, SkillReader, access_of, key_of, services_of
+from bough.server.access import AgentReader, SkillReader, access_of, key_of, services_of
 from bough.server.openapi import render_page
-from bough.server.routes.base import router
+from bough.server.routing import router
 from bough.types import JsonObject
 
 routes = router("Server")

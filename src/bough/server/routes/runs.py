@@ -7,7 +7,7 @@ from pydantic import Field
 from bough.errors import Conflict, NotSupported
 from bough.events.model import StateChanged
 from bough.guard import limits_from_json
-from bough.server.auth.caller import Access, Asker, Reader, Writer
+from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.conversations import opened
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
@@ -15,7 +15,7 @@ from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
 from bough.server.openhands.rules import analyzer_of, policy_of
 from bough.server.openhands.starting import secret_values
-from bough.server.routes.base import ConversationId, router
+from bough.server.routing import ConversationId, router
 from bough.types import JsonObject
 
 routes = router("Runs")

@@ -11,7 +11,7 @@ from sse_starlette import ServerSentEvent
 
 from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord, StoredEvent
-from bough.server.auth.caller import Access
+from bough.server.access import Access
 from bough.server.forms.base import Form
 from bough.server.forms.events import EventForm
 from bough.server.live.broadcast import CaughtUp, Ended, Heard, Piece

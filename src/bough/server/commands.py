@@ -1,0 +1,168 @@
+"""Commands of a workspace: run in the sandbox, without a network and without a secret; they are never events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from bough.errors import BoughError, LimitExceeded, NotFound
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Mount
+from bough.server.forms.base import LenientForm, stamp
+from bough.skills.run.scripts import guarded_mounts
+from bough.types import Clock, new_id
+
+KEPT_SECONDS = 600.0
+MAX_COMMANDS = 64
+
+
+class CommandForm(LenientForm):
+    """A command line for bash."""
+
+    command: str = Field(min_length=1, max_length=1 << 20)
+    cwd: str | None = Field(default=None, max_length=4096)
+    timeout: float = Field(default=300, ge=0, le=86_400)
+
+
+class CommandInfo(BaseModel):
+    """A command that was started."""
+
+    kind: Literal["BashCommand"] = "BashCommand"
+    id: UUID
+    timestamp: str
+    command: str
+    cwd: str
+    timeout: float
+
+
+class OutputInfo(BaseModel):
+    """A piece of a command's output; the last one has the exit code, -1 where it did not end by itself."""
+
+    kind: Literal["BashOutput"] = "BashOutput"
+    id: UUID
+    timestamp: str
+    command_id: UUID
+    order: int
+    exit_code: int | None
+    stdout: str | None
+    stderr: str | None
+
+
+@dataclass
+class Command:
+    """A command with its output so far; `task` is None when it has ended."""
+
+    tenant: str
+    info: CommandInfo
+    task: asyncio.Task[None] | None = None
+    output: list[OutputInfo] = field(default_factory=list[OutputInfo])
+
+
+class Commands:
+    """The commands of this process, and their output for a while."""
+
+    def __init__(self, executor: Callable[[], CodeExecutor], clock: Clock) -> None:
+        self._executor = executor
+        self._clock = clock
+        self._commands: dict[UUID, Command] = {}
+
+    def start(self, tenant: str, form: CommandForm, cwd: Path) -> CommandInfo:
+        """Start a command.
+
+        Raises:
+            LimitExceeded: The tenant has as many as it may have.
+        """
+        live = sum(each.tenant == tenant and each.task is not None for each in self._commands.values())
+        if live >= MAX_COMMANDS:
+            raise LimitExceeded(f"{MAX_COMMANDS} commands are running", hint="stop one", details={"limit": "commands"})
+        info = CommandInfo(id=new_id(), timestamp=self._now(), command=form.command, cwd=str(cwd), timeout=form.timeout)
+        command = self._commands[info.id] = Command(tenant=tenant, info=info)
+        command.task = asyncio.create_task(self._run(command, cwd), name=f"command {info.id}")
+        return info
+
+    def find(self, tenant: str, id: UUID) -> Command:
+        """Return a command of a tenant.
+
+        Raises:
+            NotFound: There is none in this process.
+        """
+        command = self._commands.get(id)
+        if command is None or command.tenant != tenant:
+            raise NotFound("there is no such command here", hint="affinity: ask the server that started it")
+        return command
+
+    def of(self, tenant: str) -> list[Command]:
+        """Return the commands of a tenant, oldest first."""
+        return [command for command in self._commands.values() if command.tenant == tenant]
+
+    async def finish(self, tenant: str, id: UUID) -> OutputInfo:
+        """Return the output of a command when it has ended."""
+        command = self.find(tenant, id)
+        if command.task is not None:
+            await asyncio.wait({command.task})
+        return command.output[-1]
+
+    async def stop(self, tenant: str, id: UUID) -> None:
+        """Kill a command and all it started."""
+        command = self.find(tenant, id)
+        if command.task is not None:
+            command.task.cancel()
+            await asyncio.wait({command.task})
+
+    async def aclose(self) -> None:
+        """Kill whatever runs."""
+        for command in list(self._commands.values()):
+            await self.stop(command.tenant, command.info.id)
+
+    async def _run(self, command: Command, cwd: Path) -> None:
+        exit_code, stdout, stderr = -1, "", "the command was stopped"
+        try:
+            ran = await run_in_sandbox(self._executor(), cwd, command.info.command, command.info.timeout)
+            exit_code = -1 if ran.exit_code is None else ran.exit_code
+            stdout, stderr = _text(ran.stdout), _text(ran.stderr)
+            if ran.timed_out:
+                stderr += f"\nCommand timed out after {command.info.timeout:g} seconds"
+        except BoughError as error:
+            stderr = error.message
+        finally:
+            command.task = None
+            self._end(command, exit_code, stdout, stderr)
+
+    def _end(self, command: Command, exit_code: int, stdout: str, stderr: str) -> None:
+        about: dict[str, Any] = {"id": new_id(), "timestamp": self._now(), "command_id": command.info.id}
+        piece = OutputInfo(**about, order=0, exit_code=exit_code, stdout=stdout or None, stderr=stderr or None)
+        command.output.append(piece)
+        loop = asyncio.get_running_loop()
+        loop.call_later(KEPT_SECONDS, self._commands.pop, command.info.id, None)
+
+    def _now(self) -> str:
+        return stamp(self._clock.now())
+
+
+async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, seconds: float) -> CodeExecutionResult:
+    """Return what a bash command line did in a folder: no network, no secret, its guarded files read-only.
+
+    Raises:
+        NotFound: There is no such folder.
+        SandboxUnavailable: No sandbox works here.
+    """
+    mounts = await asyncio.to_thread(_mounts_of, folder)
+    request = CodeExecutionInput(
+        code=command, language="bash", workspace=str(folder), mounts=mounts, timeout_seconds=seconds, output_globs=()
+    )
+    return await executor.execute(request)
+
+
+def _mounts_of(folder: Path) -> tuple[Mount, ...]:
+    if not folder.is_dir():
+        raise NotFound("cwd: there is no such folder")
+    return tuple(guarded_mounts(folder))
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace")
