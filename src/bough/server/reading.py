@@ -49,7 +49,7 @@ class EventReader:
                     if part["id"] != skip:
                         continue
                     skip = None
-                if not _fits(part, stored, query):
+                if not _is_wanted(part, stored, query):
                     continue
                 if len(items) == limit:
                     return Page(items=items, next_page_id=str(part["id"]))
@@ -62,7 +62,7 @@ class EventReader:
         """Return how many parts there are. O(events)."""
         total = 0
         async for stored, parts in self._parts(0, self.head, reverse=False):
-            total += sum(_fits(part, stored, query) for part in parts)
+            total += sum(_is_wanted(part, stored, query) for part in parts)
         return total
 
     async def one(self, id: str) -> JsonObject:
@@ -136,7 +136,7 @@ class EventReader:
         return {}
 
 
-def _fits(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool:
+def _is_wanted(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool:
     """Whether a part is one of those that were asked for."""
     kinds = getattr(query, "kinds", None)
     if kinds is not None and stored.kind not in kinds.split(","):

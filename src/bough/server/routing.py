@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Annotated, Any, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Request, Response
@@ -130,23 +130,23 @@ def router(tag: str, **given: Any) -> APIRouter:
     return APIRouter(tags=[tag], route_class=StrictRoute, responses=RESPONSES, **given)
 
 
-_Handler = TypeVar("_Handler", bound=Callable[..., Any])
-
 _ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
 
 
-def both_forms(routes: APIRouter, method: str, path: str, **given: Any) -> Callable[[_Handler], _Handler]:
-    """Register a route below `/api` and below a conversation: OpenHands' client knows both forms."""
+class WorkspaceRouter(APIRouter):
+    """Registers each route twice, below `/api` and below a conversation: OpenHands' client knows both forms."""
 
-    def register(handler: _Handler) -> _Handler:
-        routes.add_api_route(f"/api{path}", handler, methods=[method], **given)
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        """Register a route in both forms."""
+        super().add_api_route(f"/api{path}", endpoint, **given)
         extra = {"parameters": [_ID_PARAMETER]}
-        name = f"{handler.__name__}_of_conversation"
-        below = "/api/conversations/{id}" + path
-        routes.add_api_route(below, handler, methods=[method], name=name, openapi_extra=extra, **given)
-        return handler
-
-    return register
+        named = given | {"name": f"{endpoint.__name__}_of_conversation", "openapi_extra": extra}
+        super().add_api_route("/api/conversations/{id}" + path, endpoint, **named)
 
 
-__all__ = ["ConversationId", "StrictRoute", "both_forms", "router"]
+def workspace_router() -> WorkspaceRouter:
+    """Return a strict router for the files and commands of a workspace."""
+    return WorkspaceRouter(tags=["Workspace"], route_class=StrictRoute, responses=RESPONSES)
+
+
+__all__ = ["ConversationId", "router", "workspace_router"]

@@ -100,13 +100,13 @@ def _agents_at(name: str) -> list[AgentSpec]:
         raise InvalidInput(f"--agents {name}: {error}", hint="for example my_package.agents:reviewer") from error
     if callable(found) and not isinstance(found, AgentSpec):
         found = cast("Callable[[], Any]", found)()
-    given: list[Any] = [found] if isinstance(found, AgentSpec) else _listed(found)
+    given: list[Any] = [found] if isinstance(found, AgentSpec) else _specs_in(found)
     if not given or not all(isinstance(spec, AgentSpec) for spec in given):
         raise InvalidInput(f"--agents {name} is not an AgentSpec", hint="name a spec, or a list of them")
     return given
 
 
-def _listed(found: Any) -> list[Any]:
+def _specs_in(found: Any) -> list[Any]:
     if isinstance(found, Mapping):
         return list(cast("Mapping[str, Any]", found).values())
     return list(cast("list[Any]", found)) if isinstance(found, (list, tuple)) else []

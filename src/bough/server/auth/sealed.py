@@ -142,7 +142,7 @@ class SealedSecrets:
         found = await self._store.together(SERVER, lambda tables: _rows(tables, held))
         return {name: self.box.open(f"{owner or LOCAL}|{held[name]}|{name}", *row) for name, row in found.items()}
 
-    async def unknown_keys(self) -> bool:
+    async def lacks_keys(self) -> bool:
         """Whether this store has sealed secrets and none of the keys that are here opens any of them."""
         rows = await self._store.together(SERVER, lambda tables: tables.run("server.sealing_keys"))
         return bool(rows) and not {row[0] for row in rows} & self.box.ids

@@ -14,9 +14,9 @@ from bough.server.access import CommandReader, CommandWriter
 from bough.server.commands import CommandForm, CommandInfo, OutputInfo
 from bough.server.forms.base import Form, Page, Success, as_utc, stamp
 from bough.server.openhands.places import Place, place_of
-from bough.server.routing import both_forms, router
+from bough.server.routing import workspace_router
 
-routes = router("Workspace")
+routes = workspace_router()
 
 
 class OutputQuery(Form):
@@ -32,14 +32,14 @@ class OutputQuery(Form):
     limit: int = Field(default=100, ge=1, le=100)
 
 
-@both_forms(routes, "POST", "/bash/start_bash_command")
+@routes.post("/bash/start_bash_command")
 async def start_command(body: CommandForm, request: Request, access: CommandWriter) -> CommandInfo:
     """Start a command."""
     place = await place_of(request, access)
     return access.services.commands.start(access.caller.tenant, body, _cwd_of(body, place))
 
 
-@both_forms(routes, "POST", "/bash/execute_bash_command")
+@routes.post("/bash/execute_bash_command")
 async def execute_command(body: CommandForm, request: Request, access: CommandWriter) -> OutputInfo:
     """Run a command to its end."""
     place = await place_of(request, access)
@@ -47,7 +47,7 @@ async def execute_command(body: CommandForm, request: Request, access: CommandWr
     return await access.services.commands.finish(access.caller.tenant, info.id)
 
 
-@both_forms(routes, "POST", "/bash/bash_commands/{command}/stop")
+@routes.post("/bash/bash_commands/{command}/stop")
 async def stop_command(command: UUID, request: Request, access: CommandWriter) -> Success:
     """Kill a command."""
     await place_of(request, access)
@@ -55,7 +55,7 @@ async def stop_command(command: UUID, request: Request, access: CommandWriter) -
     return Success()
 
 
-@both_forms(routes, "GET", "/bash/bash_events/search")
+@routes.get("/bash/bash_events/search")
 async def search_output(
     query: Annotated[OutputQuery, Query()], request: Request, access: CommandReader
 ) -> Page[OutputInfo | CommandInfo]:
@@ -63,7 +63,7 @@ async def search_output(
     await place_of(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
     found = commands.of(tenant) if query.command_id__eq is None else [commands.find(tenant, query.command_id__eq)]
-    events = [event for command in found for event in (command.info, *command.output) if _fits(event, query)]
+    events = [event for command in found for event in (command.info, *command.output) if _is_wanted(event, query)]
     events.sort(key=lambda event: (event.timestamp, str(event.id)), reverse=query.sort_order == "TIMESTAMP_DESC")
     ids = [str(event.id) for event in events]
     start = ids.index(query.page_id) if query.page_id in ids else 0
@@ -71,7 +71,7 @@ async def search_output(
     return Page(items=events[start : start + query.limit], next_page_id=following)
 
 
-def _fits(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
+def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
     if query.kind__eq is not None and event.kind != query.kind__eq:
         return False
     if query.order__gt is not None and (isinstance(event, CommandInfo) or event.order <= query.order__gt):

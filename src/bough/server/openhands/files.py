@@ -16,9 +16,9 @@ from starlette.exceptions import HTTPException
 from bough.server.access import FileReader, FileWriter
 from bough.server.forms.base import Page, Success, stamp
 from bough.server.openhands.places import on_tree, place_of
-from bough.server.routing import both_forms, router
+from bough.server.routing import workspace_router
 
-routes = router("Workspace")
+routes = workspace_router()
 
 FilePath = Annotated[str, Query(min_length=1, max_length=4096, description="Absolute, or relative to the workspace.")]
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
@@ -39,7 +39,7 @@ class ListedFile(BaseModel):
     modified: str
 
 
-@both_forms(routes, "POST", "/file/upload")
+@routes.post("/file/upload")
 async def upload_file(path: FilePath, file: UploadFile, request: Request, access: FileWriter) -> Uploaded:
     """Write a file; its folders are made."""
     place = await place_of(request, access)
@@ -50,7 +50,7 @@ async def upload_file(path: FilePath, file: UploadFile, request: Request, access
     return Uploaded(file_size=len(content))
 
 
-@both_forms(routes, "GET", "/file/download", response_class=Response)
+@routes.get("/file/download", response_class=Response)
 async def download_file(
     path: FilePath,
     request: Request,
@@ -67,7 +67,7 @@ async def download_file(
     return _part_of(content, range, headers | {"Accept-Ranges": "bytes"})
 
 
-@both_forms(routes, "POST", "/file/create_directory")
+@routes.post("/file/create_directory")
 async def create_folder(path: FilePath, request: Request, access: FileWriter) -> Success:
     """Make a folder and those above it."""
     place = await place_of(request, access)
@@ -77,7 +77,7 @@ async def create_folder(path: FilePath, request: Request, access: FileWriter) ->
     return Success()
 
 
-@both_forms(routes, "GET", "/file/list")
+@routes.get("/file/list")
 async def list_folder(path: FilePath, request: Request, access: FileReader) -> Page[ListedFile]:
     """List what is in a folder, sorted by name."""
     place = await place_of(request, access)
@@ -85,15 +85,20 @@ async def list_folder(path: FilePath, request: Request, access: FileReader) -> P
     tree = place.tree_of(target, max_file_bytes=1)
 
     def look() -> list[ListedFile]:
-        return [_listed(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
+        return [_describe(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
 
     return Page(items=await on_tree(look))
 
 
-def _listed(path: Path, state: os.stat_result) -> ListedFile:
-    kind = "folder" if stat.S_ISDIR(state.st_mode) else "file" if stat.S_ISREG(state.st_mode) else "other"
+def _describe(path: Path, state: os.stat_result) -> ListedFile:
     modified = datetime.fromtimestamp(state.st_mtime, UTC)
-    return ListedFile(path=str(path), kind=kind, bytes=state.st_size, modified=stamp(modified))
+    return ListedFile(path=str(path), kind=_kind_of(state.st_mode), bytes=state.st_size, modified=stamp(modified))
+
+
+def _kind_of(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "file" if stat.S_ISREG(mode) else "other"
 
 
 def _part_of(content: bytes, range: str | None, headers: dict[str, str]) -> Response:

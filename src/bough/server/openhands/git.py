@@ -17,9 +17,9 @@ from bough.server.access import Access, FileReader
 from bough.server.commands import run_in_sandbox
 from bough.server.openhands.files import FilePath
 from bough.server.openhands.places import on_tree, place_of
-from bough.server.routing import both_forms, router
+from bough.server.routing import workspace_router
 
-routes = router("Workspace")
+routes = workspace_router()
 
 Ref = Annotated[str, Query(pattern=r"^[A-Za-z0-9_@][\w./@~^-]{0,199}$", description="What to compare with.")]
 _GIT = "git --no-optional-locks -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false"
@@ -42,7 +42,7 @@ class GitDiff(BaseModel):
     original: str | None
 
 
-@both_forms(routes, "GET", "/git/changes")
+@routes.get("/git/changes")
 async def list_changes(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> list[GitChange]:
     """Return the files of a repository that have changed; nothing where there is no repository."""
     folder = (await place_of(request, access)).resolve(path)
@@ -54,7 +54,7 @@ async def list_changes(path: FilePath, request: Request, access: FileReader, ref
     return sorted([*_changes(known.stdout), *added], key=lambda change: change.path)
 
 
-@both_forms(routes, "GET", "/git/diff")
+@routes.get("/git/diff")
 async def show_diff(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> GitDiff:
     """Return a file as it is and as it was."""
     place = await place_of(request, access)

@@ -35,10 +35,12 @@ async def get_health() -> JsonObject:
 async def get_ready(request: Request, response: Response) -> JsonObject:
     """Say whether requests can be taken: the store answers within a second, and no drain has begun."""
     services = services_of(request)
-    checks = {"store": "ok", "runs": "draining" if services.draining else "ok"}
+    checks = {"store": "ok", "secrets": "ok", "runs": "draining" if services.draining else "ok"}
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await services.store.list(ConversationFilter(), None, 1)
+            if await services.sealed.lacks_keys():
+                checks["secrets"] = "sealed with keys that are not here"
     except (BoughError, TimeoutError):
         checks["store"] = "does not answer"
     services.metrics.store_up.set(checks["store"] == "ok")
