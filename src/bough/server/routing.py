@@ -140,7 +140,7 @@ class WorkspaceRouter(APIRouter):
         """Register a route in both forms."""
         super().add_api_route(f"/api{path}", endpoint, **given)
         extra = {"parameters": [_ID_PARAMETER]}
-        named = given | {"name": f"{endpoint.__name__}_of_conversation", "openapi_extra": extra}
+        named: dict[str, Any] = given | {"name": f"{endpoint.__name__}_of_conversation", "openapi_extra": extra}
         super().add_api_route("/api/conversations/{id}" + path, endpoint, **named)
 
 
