@@ -68,7 +68,7 @@ def test_seed_001(serving: Any) -> None:
         assert fork["forked_from_event_id"] == first_answer["id"]
         assert fork["own"]["requests"] == 0
         assert fork["inherited"]["requests"] == 1
-        assert fork["limits"] == {"requests": 3}
+        assert fork["limits"]["requests"] == 3
         assert fork["workspace_policy"] == "readonly"
         assert fork["spec"]["name"] == "critic"
         assert fork["lineage"]["at"] == first_answer["seq"] + 1

@@ -37,7 +37,9 @@ class LimitsForm(Form):
     total_tokens: int | None = Field(default=None, ge=0)
     cost_usd: float | None = Field(default=None, ge=0)
     wall_seconds: float | None = Field(default=None, ge=0)
-    iterations: int | None = Field(default=None, ge=0)
+    steps: int | None = Field(default=None, ge=0)
+    tasks: int | None = Field(default=None, ge=0)
+    depth: int | None = Field(default=None, ge=0)
     unpriced: Literal["refuse", "allow"] | None = None
 
     def as_json(self) -> JsonObject:

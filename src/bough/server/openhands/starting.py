@@ -70,7 +70,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
         _refuse(name, getattr(body, name), hint)
     services = access.services
     spec = agent_of(access, body.agent)
-    rules: GivenRules = {"limits": Limits(iterations=body.max_iterations)}
+    rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
     if not is_empty(body.confirmation_policy):
         rules["confirmation_policy"] = policy_of(access, body.confirmation_policy)
     if not is_empty(body.security_analyzer):
