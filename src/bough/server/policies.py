@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bough.conversation.rules import GivenRules
-from bough.guard import Policy, analyzer_from_json, limits_from_json, policy_from_json, policy_named
+from bough.guard import Policy, analyzer_from_json, policy_from_json, policy_named
 from bough.guard.policy import allows_change
 from bough.server.access import Access
 from bough.server.forms.conversations import NewConversation
@@ -23,7 +23,7 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
     if body.security_analyzer is not None:
         rules["security_analyzer"] = analyzer_from_json(body.security_analyzer)
     if body.limits is not None:
-        rules["limits"] = limits_from_json(body.limits.as_json())
+        rules["limits"] = body.limits.limits()
     return rules
 
 

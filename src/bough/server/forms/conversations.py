@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field, StringConstraints
 
 from bough.events.record import Status
+from bough.guard import Limits
 from bough.server.forms.base import Form, Reason, Tags, Title
 from bough.types import JsonObject
 
@@ -29,7 +30,7 @@ class PolicyForm(Form):
 
 
 class LimitsForm(Form):
-    """Bounds of a run; what is left out has no bound."""
+    """Bounds of a run; what is left out has its default."""
 
     requests: int | None = Field(default=None, ge=0)
     input_tokens: int | None = Field(default=None, ge=0)
@@ -42,9 +43,9 @@ class LimitsForm(Form):
     depth: int | None = Field(default=None, ge=0)
     unpriced: Literal["refuse", "allow"] | None = None
 
-    def as_json(self) -> JsonObject:
-        """Return it as the guard reads it."""
-        return self.model_dump(exclude_none=True)
+    def limits(self) -> Limits:
+        """Return it as the guard has it."""
+        return Limits(**self.model_dump(exclude_none=True))
 
 
 class AgentForm(Form):

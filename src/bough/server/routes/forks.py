@@ -15,7 +15,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import ForkOverrides
 from bough.errors import InvalidInput, NotSupported
 from bough.events.record import ConversationRecord
-from bough.guard import analyzer_from_json, limits_from_json, policy_from_json
+from bough.guard import analyzer_from_json, policy_from_json
 from bough.server.access import Access, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
@@ -130,5 +130,5 @@ def _overrides_of(given: Overrides | None) -> ForkOverrides:
     if given.security_analyzer is not None:
         found["security_analyzer"] = analyzer_from_json(given.security_analyzer)
     if given.limits is not None:
-        found["limits"] = limits_from_json(given.limits.as_json())
+        found["limits"] = given.limits.limits()
     return cast("ForkOverrides", found)

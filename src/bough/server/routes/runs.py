@@ -6,7 +6,6 @@ from pydantic import Field
 
 from bough.errors import Conflict, NotSupported
 from bough.events.model import StateChanged
-from bough.guard import limits_from_json
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.conversations import opened
@@ -133,7 +132,7 @@ async def set_secrets(id: ConversationId, body: SecretsBody, access: Writer) -> 
 async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Success:
     """Change the bounds of its runs."""
     await access.store.get(id)
-    limits = limits_from_json(body.as_json()).to_json()
+    limits = body.limits().to_json()
     await access.store.append(id, [StateChanged(changes={"policies": {"limits": limits}})])
     return Success()
 
