@@ -14,7 +14,9 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.events import open_store
 from bough.server.app import create_app
+from bough.server.auth.keys import KeyTable, NewKey
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings
 from bough.testing import OpenAIServer
@@ -33,6 +35,7 @@ class Running:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="server")
         self.failure: BaseException | None = None
+        self.model_url = ""
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -87,7 +90,8 @@ def serving(settings: Settings) -> Serve:
                 name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
             )
             options = {"shutdown_seconds": 5, **options}
-            with Running(settings, ServerSettings(**options), [agent]) as running:
+            with Running(settings, ServerSettings(models=(model.url,), **options), [agent]) as running:
+                running.model_url = model.url
                 yield running
 
     return serving
@@ -101,3 +105,21 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx
     agent = AgentSpec(name="default", model="offline", skills=())
     with Running(settings, ServerSettings(shutdown_seconds=5), [agent]) as running, running.client() as client:
         yield client, client.post("/api/conversations", json={}).json()["id"]
+
+
+@pytest.fixture
+def new_key(settings: Settings) -> Callable[..., NewKey]:
+    """Return what makes a key in the store that the server will open."""
+
+    async def make(name: str, options: dict[str, Any]) -> NewKey:
+        store = await open_store(settings.store)
+        try:
+            return await KeyTable(store).create(name, **options)
+        finally:
+            await store.aclose()
+
+    def new_key(name: str = "k", **options: Any) -> NewKey:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(make(name, options))
+
+    return new_key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,31 +11,17 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from bough.config import Settings
 from bough.errors import PermissionDenied
-from bough.events import open_store
 from bough.server.auth.caller import LOCAL
-from bough.server.auth.keys import KeyTable, NewKey
+from bough.server.auth.keys import NewKey
 from bough.server.serve import require_safe_bind
 
 
-def make_key(settings: Settings, name: str = "k", **options: Any) -> NewKey:
-    async def make() -> NewKey:
-        store = await open_store(settings.store)
-        try:
-            return await KeyTable(store).create(name, **options)
-        finally:
-            await store.aclose()
-
-    settings.home.mkdir(parents=True, exist_ok=True)
-    return asyncio.run(make())
-
-
 @pytest.fixture
-def two_tenants(serving: Any, settings: Settings) -> Iterator[tuple[httpx2.Client, httpx2.Client, str]]:
+def two_tenants(serving: Any, new_key: Any) -> Iterator[tuple[httpx2.Client, httpx2.Client, str]]:
     """Clients of two tenants, and a conversation of the first."""
-    red = make_key(settings, tenant="red", role="admin")
-    blue = make_key(settings, tenant="blue", role="admin")
+    red = new_key(tenant="red", role="admin")
+    blue = new_key(tenant="blue", role="admin")
     with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
         yield ours, theirs, ours.post("/api/conversations", json={"title": "secret plan"}).json()["id"]
 
@@ -54,9 +39,9 @@ def test_without_keys_everybody_on_this_machine_is_local(serving: Any) -> None:
         assert made["key"] not in json.dumps(listed)
 
 
-def test_every_wrong_key_gets_the_same_answer(serving: Any, settings: Settings) -> None:
-    good = make_key(settings)
-    ended = make_key(settings, expires=timedelta(0))
+def test_every_wrong_key_gets_the_same_answer(serving: Any, new_key: Any) -> None:
+    good = new_key()
+    ended = new_key(expires=timedelta(0))
     wrong = ["", "x", good.text[:-1] + "x", "bough_00000000_" + "a" * 43, ended.text, good.text + "é"]
     with serving() as server, server.client() as client:
         answers = [
@@ -72,8 +57,8 @@ def test_every_wrong_key_gets_the_same_answer(serving: Any, settings: Settings) 
         )
 
 
-def test_ten_wrong_keys_a_minute_are_enough(serving: Any, settings: Settings) -> None:
-    good = make_key(settings)
+def test_ten_wrong_keys_a_minute_are_enough(serving: Any, new_key: Any) -> None:
+    good = new_key()
     with serving() as server, server.client() as client:
         codes = [client.get("/api/keys", headers={"X-Session-API-Key": f"wrong{n}"}).status_code for n in range(11)]
         assert codes == [401] * 10 + [429]
@@ -82,8 +67,8 @@ def test_ten_wrong_keys_a_minute_are_enough(serving: Any, settings: Settings) ->
         assert 0 < int(answer.headers["retry-after"]) <= 60
 
 
-def test_a_revoked_key_is_refused_at_once_and_a_rotated_one_after_its_grace(serving: Any, settings: Settings) -> None:
-    admin = make_key(settings, role="admin")
+def test_a_revoked_key_is_refused_at_once_and_a_rotated_one_after_its_grace(serving: Any, new_key: Any) -> None:
+    admin = new_key(role="admin")
     with serving() as server, server.client(admin.text) as client:
         other = client.post("/api/keys", json={"name": "other", "role": "read"}).json()
         headers = {"X-Session-API-Key": other["key"]}
@@ -97,10 +82,10 @@ def test_a_revoked_key_is_refused_at_once_and_a_rotated_one_after_its_grace(serv
         assert client.delete(f"/api/keys/{new['id']}").status_code == 404
 
 
-def test_roles_and_scopes(serving: Any, settings: Settings) -> None:
-    reader = make_key(settings, role="read")
-    filer = make_key(settings, role="write", scopes=["files"])
-    writer = make_key(settings, role="write", scopes=["conversations"])
+def test_roles_and_scopes(serving: Any, new_key: Any) -> None:
+    reader = new_key(role="read")
+    filer = new_key(role="write", scopes=["files"])
+    writer = new_key(role="write", scopes=["conversations"])
     with serving() as server, server.client() as client:
 
         def ask(key: NewKey, method: str, path: str, **options: Any) -> int:
@@ -121,8 +106,8 @@ def test_roles_and_scopes(serving: Any, settings: Settings) -> None:
         assert ask(writer, "POST", "/api/conversations", json={"workspace": {"working_dir": "../other"}}) == 403
 
 
-def test_a_key_makes_no_wider_one(serving: Any, settings: Settings) -> None:
-    admin = make_key(settings, role="admin", scopes=["conversations"])
+def test_a_key_makes_no_wider_one(serving: Any, new_key: Any) -> None:
+    admin = new_key(role="admin", scopes=["conversations"])
     with serving() as server, server.client(admin.text) as client:
         wider = client.post("/api/keys", json={"name": "n", "role": "read", "scopes": ["files"]})
         assert wider.status_code == 403

@@ -52,8 +52,8 @@ async def follow_events(socket: WebSocket, id: str) -> None:
     """Serve one socket until either side leaves."""
     await socket.accept()
     try:
-        query = SocketQuery.model_validate(dict(socket.query_params))
         key = await _authenticate(socket)
+        query = SocketQuery.model_validate(dict(socket.query_params))
         access = await access_of(socket, key)
         access.caller.require("read", "conversations")
         await _Socket(socket, access, UUID(id), query, key).serve()

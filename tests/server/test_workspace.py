@@ -1,0 +1,167 @@
+"""Commands, files, git and secrets over HTTP, in OpenHands' form."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from bough.config import Settings
+
+BODY = {"agent": {"kind": "Agent", "llm": {"model": "offline"}, "tools": []}}
+CANARY = "canary-4711-very-secret"
+
+
+def output_of(client: httpx2.Client, prefix: str, command: str, **body: Any) -> dict[str, Any]:
+    started = client.post(f"{prefix}/bash/start_bash_command", json={"command": command, **body}).json()
+    params = {"kind__eq": "BashOutput", "command_id__eq": started["id"]}
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        items = client.get(f"{prefix}/bash/bash_events/search", params=params).json()["items"]
+        if items:
+            assert [item["order"] for item in items] == list(range(len(items)))
+            return items[-1]
+    raise AssertionError("the command did not end")
+
+
+def test_commands_run_in_the_sandbox(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        for prefix in ("/api", f"/api/conversations/{id}"):
+            ran = output_of(client, prefix, "echo hi; echo no >&2; exit 3")
+            assert (ran["exit_code"], ran["stdout"], ran["stderr"]) == (3, "hi\n", "no\n")
+        late = output_of(client, "/api", "sleep 60", timeout=1)
+        assert late["exit_code"] == -1
+        whole = client.post("/api/bash/execute_bash_command", json={"command": "pwd"}).json()
+        assert whole["stdout"] == "/work\n"
+        started = client.post("/api/bash/start_bash_command", json={"command": "sleep 60"}).json()
+        assert client.post(f"/api/bash/bash_commands/{started['id']}/stop").json() == {"success": True}
+        assert client.post(f"/api/bash/bash_commands/{uuid4()}/stop").status_code == 404
+        assert client.post("/api/bash/start_bash_command", json={"command": ""}).status_code == 422
+
+
+def test_files_go_up_and_come_down(serving: Any, settings: Settings) -> None:
+    with serving(upload_bytes=2048) as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        prefix = f"/api/conversations/{id}/file"
+        params = {"path": "sub/a.bin"}
+        assert (
+            client.post(f"{prefix}/upload", params=params, files={"file": ("a", b"0123456789")}).json()["file_size"]
+            == 10
+        )
+        got = client.get(f"{prefix}/download", params=params)
+        assert got.content == b"0123456789"
+        assert got.headers["content-disposition"] == 'attachment; filename="a.bin"'
+        part = client.get(f"{prefix}/download", params=params, headers={"Range": "bytes=2-4"})
+        assert (part.status_code, part.content) == (206, b"234")
+        assert client.get(f"{prefix}/download", params=params, headers={"Range": "bytes=20-"}).status_code == 416
+        big = client.post(f"{prefix}/upload", params=params, files={"file": ("a", b"x" * 5000)})
+        assert big.status_code == 413
+        assert client.post(f"{prefix}/create_directory", params={"path": "made"}).json() == {"success": True}
+        names = [Path(item["path"]).name for item in client.get(f"{prefix}/list", params={"path": "."}).json()["items"]]
+        assert names == ["made", "sub"]
+        assert client.get(f"{prefix}/download", params={"path": "nothing"}).status_code == 404
+        assert client.get(f"{prefix}/download", params={"path": "sub"}).status_code == 422
+        folder = settings.home / "workspaces" / "local" / id
+        (folder / "link").symlink_to("/etc/passwd")
+        assert client.get(f"{prefix}/download", params={"path": "link"}).status_code in (403, 404)
+
+
+def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
+    with serving() as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        folder = settings.home / "workspaces" / "local" / id
+        prefix = f"/api/conversations/{id}/git"
+        assert client.get(f"{prefix}/changes", params={"path": str(folder)}).json() == []
+
+        def git(*words: str) -> None:
+            named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+            subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
+
+        git("init", "-q")
+        for name in ("kept", "gone", "moved"):
+            (folder / name).write_text(f"{name} was long enough to be found again\n")
+        git("add", ".")
+        git("commit", "-q", "-m", "first")
+        (folder / "kept").write_text("now\n")
+        os.remove(folder / "gone")
+        git("mv", "moved", "there")
+        (folder / "new").write_text("new\n")
+        changes = client.get(f"{prefix}/changes", params={"path": str(folder)}).json()
+        assert {change["path"]: change["status"] for change in changes} == {
+            "gone": "DELETED", "kept": "UPDATED", "new": "ADDED", "there": "MOVED",
+        }  # fmt: skip
+        diff = client.get(f"{prefix}/diff", params={"path": "kept"}).json()
+        assert diff == {"modified": "now\n", "original": "kept was long enough to be found again\n"}
+        assert client.get(f"{prefix}/diff", params={"path": "new"}).json() == {"modified": "new\n", "original": None}
+        assert client.get(f"{prefix}/diff", params={"path": "never"}).status_code == 404
+        assert client.get(f"{prefix}/diff", params={"path": "kept", "ref": "--output=x"}).status_code == 422
+
+
+def test_secrets_are_nowhere_in_clear(serving: Any, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with serving() as server, server.client() as client:
+        body = {**BODY, "secrets": {"ONE": f"{CANARY}-1"}}
+        body["agent"] = {
+            **BODY["agent"],
+            "llm": {"model": "openai/test", "base_url": server.model_url, "api_key": f"{CANARY}-2"},
+        }
+        made = client.post("/api/conversations", json=body)
+        assert made.status_code == 201, made.text
+        id = made.json()["id"]
+        posted = {"TWO": f"{CANARY}-3", "THREE": {"kind": "StaticSecret", "value": f"{CANARY}-4"}}
+        answer = client.post(f"/api/conversations/{id}/secrets", json={"secrets": posted})
+        assert answer.json() == {"success": True}
+        client.post(f"/api/conversations/{id}/events", json={"content": f"the key is {CANARY}-1"})
+        info = client.get(f"/api/conversations/{id}").json()
+        assert sorted(info["secret_registry"]["secret_sources"]) == ["ONE", "THREE", "TWO"]
+        assert info["agent"]["llm"]["api_key"] == "**********"
+        fork = client.post(f"/api/conversations/{id}/fork").json()
+        assert sorted(fork["secret_registry"]["secret_sources"]) == ["ONE", "THREE", "TWO"]
+        looked_up = {"X": {"kind": "LookupSecret", "url": f"http://{CANARY}/"}}
+        wrong = [
+            client.post(f"/api/conversations/{id}/secrets", json={"secrets": looked_up}),
+            client.post(f"/api/conversations/{id}/secrets", json={"secrets": {"not a name": f"{CANARY}-5"}}),
+            client.post(f"/api/conversations/{id}/secrets", json={"secrets": {"SHORT": "abc"}}),
+            client.post("/api/conversations", json={**body, "secrets": f"{CANARY}-6"}),
+        ]
+        assert {each.status_code for each in wrong} == {422}
+        events = client.get(f"/api/conversations/{id}/events/search").text
+        said = [made.text, events, client.get("/metrics").text, *(each.text for each in wrong), caplog.text]
+        assert not [text for text in said if CANARY in text]
+    stored = b"".join(file.read_bytes() for file in settings.home.rglob("*") if file.is_file())
+    assert CANARY.encode() not in stored
+    assert (settings.home / "secret.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:
+    agent = BODY["agent"]
+    with serving() as server, server.client() as client:
+        for body, field in [
+            ({**BODY, "plugins": [{"source": "x"}]}, "plugins"),
+            ({**BODY, "client_tools": [{"name": "x"}]}, "client_tools"),
+            ({**BODY, "hook_config": {"x": 1}}, "hook_config"),
+            ({**BODY, "agent_definitions": [{"name": "x"}]}, "agent_definitions"),
+            ({"agent": {**agent, "kind": "ACPAgent"}}, "agent.kind"),
+            ({"agent": {**agent, "tools": [{"name": "terminl"}]}}, "agent.tools.0.name"),
+            ({"agent": {**agent, "tools": [{"name": "terminal", "params": {"a": 1}}]}}, "agent.tools.0.params"),
+            ({"agent": {**agent, "mcp_config": {"mcpServers": {"x": {}}}}}, "agent.mcp_config"),
+            ({"agent": {**agent, "llm": {"model": "offline", "aws_role_name": "x"}}}, "agent.llm.aws_role_name"),
+            ({"agent": {**agent, "condenser": {"kind": "Other"}}}, "agent.condenser.kind"),
+            ({**BODY, "security_analyzer": {"kind": "GraySwanAnalyzer"}}, "security_analyzer.kind"),
+            ({**BODY, "new_field_of_theirs": 1}, "new_field_of_theirs"),
+        ]:
+            answer = client.post("/api/conversations", json=body)
+            assert answer.status_code == 422, (field, answer.text)
+            assert answer.json()["detail"].startswith(field), answer.text
+        near = client.post("/api/conversations", json={"agent": {**agent, "tools": [{"name": "terminl"}]}}).json()
+        assert "terminal" in near["hint"]
+        empty = {**BODY, "plugins": None, "client_tools": [], "hook_config": None, "new_field_of_theirs": None}
+        made = client.post("/api/conversations", json={**empty, "tool_module_qualnames": {"terminal": "a.b"}})
+        assert made.json()["tool_module_qualnames"] == {"terminal": "a.b"}
