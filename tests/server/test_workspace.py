@@ -97,8 +97,8 @@ def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
         assert {change["path"]: change["status"] for change in changes} == {
             "gone": "DELETED", "kept": "UPDATED", "new": "ADDED", "there": "MOVED",
         }  # fmt: skip
-        diff = client.get(f"{prefix}/diff", params={"path": "kept"}).json()
-        assert diff == {"modified": "now\n", "original": "kept was long enough to be found again\n"}
+        shown = client.get(f"{prefix}/diff", params={"path": "kept"}).json()
+        assert shown == {"modified": "now\n", "original": "kept was long enough to be found again\n"}
         assert client.get(f"{prefix}/diff", params={"path": "new"}).json() == {"modified": "new\n", "original": None}
         assert client.get(f"{prefix}/diff", params={"path": "never"}).status_code == 404
         assert client.get(f"{prefix}/diff", params={"path": "kept", "ref": "--output=x"}).status_code == 422

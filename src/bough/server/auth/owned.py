@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -11,8 +12,18 @@ from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Follow, Tables
 from bough.events.keeping import Keeping
 from bough.events.model import Event
-from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
-from bough.events.store import Cut, DeleteMode, EventStore
+from bough.events.record import (
+    ConversationFilter,
+    ConversationRecord,
+    Cut,
+    DeleteMode,
+    Lease,
+    Order,
+    Page,
+    Pruned,
+    StoredEvent,
+)
+from bough.events.store import EventStore
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
     from bough.events.draft import Piece
 
 T = TypeVar("T")
+_COUNTED = 500
 
 
 class OwnedStore:
@@ -61,9 +73,9 @@ class OwnedStore:
         return record
 
     async def create(
-        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = ()
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
     ) -> ConversationRecord:
-        """Create a root conversation that belongs to the owner."""
+        """Create a root conversation that belongs to the owner, whatever `owner` says."""
         if record is None:
             raise Conflict("a conversation of an owner needs a record")
         owned = replace(record, owner=self._owner, config=record.config | self._about)
@@ -96,12 +108,45 @@ class OwnedStore:
         return await self._store.append(cid, events, generation=generation, expected_head=expected_head)
 
     async def read(
-        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+        self,
+        cid: UUID,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        reverse: bool = False,
+        kinds: Collection[str] | None = None,
+        after_ts: datetime | None = None,
+        before_ts: datetime | None = None,
     ) -> AsyncIterator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
         await self.get(cid)
-        async for stored in self._store.read(cid, start, stop, reverse=reverse):
+        wanted: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
+        async for stored in self._store.read(cid, start, stop, reverse=reverse, **wanted):
             yield stored
+
+    async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
+        """Return place, id and kind of events of a conversation of the owner."""
+        await self.get(cid)
+        return await self._store.read_ids(cid, start, stop)
+
+    def every(self, kind: str) -> AsyncIterator[StoredEvent]:
+        """Refuse: the whole store is nobody's."""
+        raise NotFound("the whole store is not read here")
+
+    async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
+        """Refuse: the whole store is nobody's."""
+        raise NotFound("the whole store is not read here")
+
+    async def prune(
+        self,
+        older_than: timedelta,
+        filter: ConversationFilter | None = None,
+        *,
+        keep_tagged: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Refuse: what goes when is the operator's to say."""
+        raise NotFound("conversations are not pruned here")
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
         """Return the last events of a conversation of the owner."""
@@ -122,17 +167,33 @@ class OwnedStore:
             yield stored
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
-        """Return how many conversations of the owner fit. O(conversations of the owner)."""
-        page = await self.list(filter, None, 500)
+        """Return how many conversations of the owner fit. O(those of the owner; all of the store, for nobody's)."""
+        if self._owner is not None:
+            return await self._store.count(self._owned(filter))
+        page = await self.list(filter, None, _COUNTED)
         total = len(page.items)
         while page.next_cursor is not None:
-            page = await self.list(filter, page.next_cursor, 500)
+            page = await self.list(filter, page.next_cursor, _COUNTED)
             total += len(page.items)
         return total
 
-    async def list(self, filter: ConversationFilter | None = None, cursor: str | None = None, limit: int = 50) -> Page:
+    async def list(
+        self,
+        filter: ConversationFilter | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        order: Order = "updated_desc",
+    ) -> Page:
         """Return a page of the owner's conversations."""
-        return await self._store.list(self._owned(filter), cursor, limit)
+        wanted = self._owned(filter)
+        page = await self._store.list(wanted, cursor, limit, order)
+        if self._owner is not None:
+            return page
+        items = [record for record in page.items if record.owner is None]  # no filter says "of nobody"
+        while len(items) < limit and page.next_cursor is not None:
+            page = await self._store.list(wanted, page.next_cursor, limit - len(items), order)
+            items += [record for record in page.items if record.owner is None]
+        return replace(page, items=items)
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
         """Return the owner's forks of a conversation of the owner."""
@@ -177,7 +238,9 @@ class OwnedStore:
         await self.get(cid)
         await self._store.export(cid, file, key=key, salvage=salvage)
 
-    async def import_(self, file: IO[bytes], *, trusted: Collection[bytes] | None = None) -> ConversationRecord:
+    async def import_(
+        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    ) -> ConversationRecord:
         """Refuse: an import goes through the route, which gives it its owner."""
         raise NotFound("imports are made by their route")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,13 +12,12 @@ from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 from bough.conversation.fork.compare import Comparison, compare
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
-from bough.events.record import ConversationFilter, ConversationRecord
-from bough.events.store import DeleteMode
+from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, expected_head, is_known, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations import info, info_of_record, opened
-from bough.server.forms.base import Page, Success
+from bough.server.forms.base import Page, Success, as_utc
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
@@ -26,6 +26,13 @@ from bough.server.starting import AnyStart, start_conversation
 from bough.types import JsonObject
 
 routes = router("Conversations")
+
+_ORDERS: Mapping[str, Order] = {
+    "CREATED_AT": "created",
+    "CREATED_AT_DESC": "created_desc",
+    "UPDATED_AT": "updated",
+    "UPDATED_AT_DESC": "updated_desc",
+}
 
 
 @routes.post("/api/conversations", status_code=HTTP_201_CREATED, responses={200: {"model": ConversationInfo}})
@@ -42,7 +49,7 @@ async def create_conversation(
 @routes.get("/api/conversations/search")
 async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Page[JsonObject]:
     """List conversations."""
-    page = await access.store.list(_filter_of(query), query.page_id, query.limit)
+    page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     items = [await _listed(access, record, full=query.full) for record in page.items]
     return Page(items=items, next_page_id=page.next_cursor)
 
@@ -171,7 +178,17 @@ def _filter_of(query: ConversationQuery) -> ConversationFilter:
         if not colon or not name:
             raise InvalidInput("tag: not of the form name:value", hint="for example tag=team:red")
         tags[name] = value
-    return ConversationFilter(status=query.status, tags=tags, text=query.text, agent=query.agent, root=query.root)
+    return ConversationFilter(
+        status=query.status,
+        tags=tags,
+        text=query.text,
+        agent=query.agent,
+        root=query.root,
+        created_after=as_utc(query.created_after),
+        created_before=as_utc(query.created_before),
+        updated_after=as_utc(query.updated_after),
+        updated_before=as_utc(query.updated_before),
+    )
 
 
 def _comparison(found: Comparison, left: ConversationRecord, right: ConversationRecord) -> ComparisonInfo:
