@@ -18,6 +18,7 @@ from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.server import openapi, problems
 from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
@@ -31,7 +32,6 @@ from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
-from bough.server.problems import install
 from bough.server.routes import conversations, events, forks, keys, meta, runs, sockets
 from bough.server.runs import Runs
 from bough.server.services import Services
@@ -79,7 +79,8 @@ def create_app(
             Middleware(HostOrigin, settings=server, bind=bind),
         ],
     )
-    install(app)
+    problems.install(app)
+    openapi.install(app)
     for module in _ROUTERS:
         app.include_router(module.routes)
     return app

@@ -5,6 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from fastapi import FastAPI
+
+from bough.server.problems import Problem
 from bough.types import JsonObject
 
 _STYLE = (
@@ -12,6 +15,22 @@ _STYLE = (
     "code{font-family:ui-monospace,monospace}h2{margin-top:2rem;border-bottom:1px solid}"
     "dt{font-weight:600;margin-top:1rem}@media(prefers-color-scheme:dark){body{background:#111;color:#eee}}"
 )
+
+
+def install(app: FastAPI) -> None:
+    """Have the document of an application hold the schema of its refusals, which no route answers by itself."""
+    make = app.openapi
+
+    def document() -> JsonObject:
+        made = make()
+        schemas: JsonObject = made.setdefault("components", {}).setdefault("schemas", {})
+        if "Problem" not in schemas:
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= schema.pop("$defs", {})
+            schemas["Problem"] = schema
+        return made
+
+    app.openapi = document
 
 
 def render_page(document: JsonObject) -> str:

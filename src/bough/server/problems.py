@@ -180,8 +180,10 @@ def known_fields() -> list[str]:
     return sorted(names)
 
 
+SCHEMA_REF = "#/components/schemas/Problem"
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": title}
+    status: {"content": {MEDIA_TYPE: {"schema": {"$ref": SCHEMA_REF}}}, "description": title}
     for status, title in sorted(
         {OUTCOMES[code].http_status: _TITLES[code] for code in _TITLES if code != "internal"}.items()
     )

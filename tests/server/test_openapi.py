@@ -1,0 +1,59 @@
+"""The OpenAPI document is true: what it allows is answered as it says, what it does not is refused, never a 500."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+ENDLESS = ("/events/stream",)  # followed elsewhere: a stream ends only when it is told to
+
+
+def operations(server: Any) -> list[Any]:
+    schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+    found = [result.ok() for result in schema.get_all_operations()]
+    return [operation for operation in found if not operation.path.endswith(ENDLESS)]
+
+
+@pytest.mark.slow
+def test_every_route_answers_as_its_document_says(serving: Any, new_key: Any) -> None:
+    answered: set[int] = set()
+    headers = {"X-Session-API-Key": new_key(role="admin").text}  # made before: the first key ends the mode without
+    with serving(limits={"requests_per_second": 100_000}, read_seconds=5) as server:
+        for operation in operations(server):
+
+            @given(case=operation.as_strategy())
+            @settings(
+                max_examples=10,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            def check(case: Any) -> None:
+                answered.add(case.call_and_validate(checks=CHECKS, timeout=30, headers=headers).status_code)
+
+            check()
+    assert {200, 201, 404, 422} <= answered, "the cases reach the routes"
+
+
+def test_every_route_is_documented_with_its_refusals(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        document = client.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert "422" in operation["responses"], (method, path)
+            problem = operation["responses"]["404"]["content"]
+            assert list(problem) == ["application/problem+json"], (method, path, problem)
+            assert operation.get("description") or operation.get("summary")
+            if path.startswith("/api/"):
+                assert operation["security"], f"{method} {path} can be used without a key"
