@@ -13,7 +13,7 @@ from pydantic import Field
 from bough.server.access import CommandReader, CommandWriter
 from bough.server.commands import CommandForm, CommandInfo, OutputInfo
 from bough.server.forms.base import Form, Page, Success, as_utc, stamp
-from bough.server.openhands.places import Place, place_of
+from bough.server.openhands.places import WorkspacePlace, place_of
 from bough.server.routing import workspace_router
 
 routes = workspace_router()
@@ -80,5 +80,5 @@ def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
     return (first is None or event.timestamp >= stamp(first)) and (last is None or event.timestamp < stamp(last))
 
 
-def _cwd_of(body: CommandForm, place: Place) -> Path:
+def _cwd_of(body: CommandForm, place: WorkspacePlace) -> Path:
     return place.base if body.cwd is None else place.resolve(body.cwd)

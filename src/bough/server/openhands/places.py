@@ -19,7 +19,7 @@ from bough.server.auth.caller import LOCAL
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
+class WorkspacePlace(NamedTuple):
     """A folder that a request works in.
 
     Attributes:
@@ -52,7 +52,7 @@ class Place(NamedTuple):
         return WorkspaceTree(str(root), str(root), max_file_bytes=max_file_bytes)
 
 
-async def place_of(request: Request, access: Access) -> Place:
+async def place_of(request: Request, access: Access) -> WorkspacePlace:
     """Return the place of a request: of the conversation in its path, else of the tenant.
 
     Raises:
@@ -62,13 +62,13 @@ async def place_of(request: Request, access: Access) -> Place:
     root = services.workspaces.root_of(access.caller)
     is_open = access.caller.tenant == LOCAL and access.caller.key is None
     if (id := request.path_params.get("id")) is None:
-        return Place(root, root, is_open)
+        return WorkspacePlace(root, root, is_open)
     try:
         record = await access.store.get(UUID(str(id)))
     except ValueError as error:
         raise InvalidInput("id: not a UUID", hint="the id of a conversation") from error
     folder = await asyncio.to_thread(os.path.realpath, str(record.config.get("workspace", root)))
-    return Place(Path(folder), Path(folder), is_open)
+    return WorkspacePlace(Path(folder), Path(folder), is_open)
 
 
 async def on_tree(do: Callable[[], T]) -> T:
