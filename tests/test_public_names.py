@@ -9,6 +9,9 @@ import bough
 from bough import errors
 from bough.events import model
 
+_INTERNAL = {model.MessageStored}
+"""What the adapters of other libraries' stores write: no program has a use for it."""
+
 
 def test_every_name_can_be_had() -> None:
     assert bough.__all__ == sorted(bough.__all__)
@@ -18,8 +21,15 @@ def test_every_name_can_be_had() -> None:
 
 
 def test_every_error_and_every_event_is_among_them() -> None:
-    named = {errors.BoughError, *_below(errors.BoughError), *_below(model.BaseEvent)}
+    named = {errors.BoughError, *_below(errors.BoughError), *_below(model.BaseEvent)} - _INTERNAL
     assert {kind.__name__ for kind in named} <= set(bough.__all__)
+    assert not {kind.__name__ for kind in _INTERNAL} & set(bough.__all__)
+
+
+def test_what_an_agent_and_its_rules_are_written_with_is_among_them() -> None:
+    rules = "AllowList EnvSecret Hook HookKind HookSet Limits ModelAnalyzer RetryPolicy RuleAnalyzer Secrets"
+    used = "FilePart ForkOverrides ImagePart KeepFirstCondenser SummarizingCondenser TextPart ToolContext Turn arun run"
+    assert {*rules.split(), *used.split()} <= set(bough.__all__)
 
 
 def _below(kind: type) -> set[type]:

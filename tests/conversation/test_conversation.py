@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -272,3 +273,28 @@ async def test_a_conversation_without_key_or_name_is_offline(
     assert conversation.agent.model == "offline"
     await conversation.send_message("paint me a picture of a whale")
     assert (await conversation.run()).status == "finished"
+
+
+async def test_exist_ok_opens_what_is_there_with_the_agent_given(start: Any, scripted: Any) -> None:
+    id = uuid4()
+    first = await start(scripted("one"), id=id, exist_ok=True)
+    await first.send_message("go")
+    await first.run()
+    head = first.state.head
+    same = await start(scripted("two"), id=id, exist_ok=True)
+    assert same.state.head == head, "an agent that is recorded alike is not recorded again"
+    await same.send_message("go on")
+    assert (await same.run()).output == "two"
+    other = await start(scripted("three", description="another one"), id=id, exist_ok=True)
+    assert other.state.agent["description"] == "another one"
+    for each in (first, same, other):
+        await each.aclose()
+
+
+async def test_exist_ok_needs_an_id_and_without_it_a_taken_id_is_a_conflict(start: Any, scripted: Any) -> None:
+    with pytest.raises(InvalidInput, match="exist_ok needs"):
+        await start(scripted(), exist_ok=True)
+    first = await start(scripted())
+    with pytest.raises(Conflict):
+        await start(scripted(), id=first.id)
+    await first.aclose()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
+from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import AsyncConversation, Conversation, Delta
 from bough.errors import NotFound
+from bough.testing import ScriptedModel
 
 
 def test_a_whole_life(scripted: Any, settings: Settings, tmp_path: Path) -> None:
@@ -39,3 +41,10 @@ def test_the_twins_have_the_same_names() -> None:
 
     assert names(AsyncConversation) - names(Conversation) == {"aclose", "create", "executor", "store"}
     assert names(Conversation) - names(AsyncConversation) == {"close"}
+
+
+def test_what_an_agent_answers_with_is_known_to_a_type_checker(settings: Settings, tmp_path: Path) -> None:
+    spec = AgentSpec(model=ScriptedModel(["no"]), output_type=int, skills=())
+    with Conversation(spec, workspace=tmp_path, store="memory:", settings=settings) as conversation:
+        assert_type(conversation, Conversation[int])
+        assert_type(conversation.run().data, int | None)

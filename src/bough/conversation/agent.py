@@ -15,6 +15,7 @@ from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
 from bough.conversation.log.state import State
+from bough.conversation.result import T
 from bough.errors import InvalidInput
 from bough.guard import Limits
 
@@ -35,6 +36,9 @@ def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
     waiting = {id: {"tool": state.calls[id].tool, "reason": "it was called before the fork"} for id in calls}
     return {"status": "waiting_for_confirmation", "waiting": waiting}
 
+
+AgentOf: TypeAlias = AgentSpec[T] | AbstractAgent[Any, T] | str
+"""An agent that answers with `T`, as a conversation takes it."""
 
 AgentLike: TypeAlias = AgentSpec[Any] | AbstractAgent[Any, Any] | str
 """What a conversation takes as its agent: a spec; a PydanticAI agent; a model string for the default agent."""

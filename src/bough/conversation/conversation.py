@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Generic, Literal, Self, Unpack
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
@@ -16,18 +16,19 @@ from bough.agents.build import Blueprint
 from bough.agents.spec import AgentSpec
 from bough.cancellation import is_cancelled
 from bough.config import Settings
-from bough.conversation.agent import AgentLike, agent_changes, blueprint_of, resolved_model, spec_of
+from bough.conversation.agent import AgentLike, AgentOf, agent_changes, blueprint_of, resolved_model, spec_of
 from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
 from bough.conversation.log.journal import Update
+from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, said
-from bough.conversation.open import Beginning, page_of, reopened
+from bough.conversation.open import Beginning, create_or_open, page_of, reopened
 from bough.conversation.parts import Parts
-from bough.conversation.result import RunResult
+from bough.conversation.result import RunResult, T
 from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, limits_by_count
 from bough.conversation.run import ask
 from bough.conversation.run.approval import Decisions
@@ -49,8 +50,10 @@ from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
 
 
-class AsyncConversation:
-    """A conversation in use. Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
+class AsyncConversation(Generic[T]):
+    """A conversation in use, whose agent answers with `T`.
+
+    Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
 
     Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
     """
@@ -63,14 +66,14 @@ class AsyncConversation:
         self._surroundings = parts.surroundings.retain()
         self._closed = False
         self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
-        self._run: asyncio.Task[RunResult] | None = None
+        self._run: asyncio.Task[RunResult[T]] | None = None
         self._interrupting = False
         self._temporary: ForkedWorkspace | None = None
 
     @classmethod
     async def create(
         cls,
-        agent: AgentLike | None = None,
+        agent: AgentOf[T] | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -79,8 +82,9 @@ class AsyncConversation:
         tags: Mapping[str, str] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        exist_ok: bool = False,
         **given: Unpack[GivenRules],
-    ) -> AsyncConversation:
+    ) -> AsyncConversation[T]:
         """Start a conversation; its first event is durable on return.
 
         Args:
@@ -89,16 +93,21 @@ class AsyncConversation:
             workspace: The working folder of its tools and scripts.
             store: A store, or the URL of one; None takes the settings' store.
             executor: Runs scripts; None takes the agent's, then the settings' one.
+            exist_ok: Where `id` is taken, open that conversation with what is given, as `open` does; an agent that
+                differs from the recorded one replaces it.
             given: What it may do and use: see `GivenRules`.
 
         Raises:
-            InvalidInput: The workspace is no folder, or the agent's model, prompt or skills are not right.
-            Conflict: `id` is taken.
+            InvalidInput: The workspace is no folder, the agent's model, prompt or skills are not right, or `exist_ok`
+                comes without `id`.
+            Conflict: `id` is taken, and `exist_ok` is not given.
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
-        rules = Rules.given(settings, new=True, **given).within(spec_of(agent))
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
+        if exist_ok:
+            return cls(await create_or_open(new, store, executor, settings, **given))
+        rules = Rules.given(settings, new=True, **given).within(spec_of(agent))
         return cls(await new.started(store, executor, settings, rules))
 
     @classmethod
@@ -107,11 +116,11 @@ class AsyncConversation:
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentLike | None = None,
+        agent: AgentOf[T] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         **given: Unpack[GivenRules],
-    ) -> AsyncConversation:
+    ) -> AsyncConversation[T]:
         """Open a conversation that exists, to go on with it. Reads its log once: O(events).
 
         Args:
@@ -236,11 +245,15 @@ class AsyncConversation:
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
         await self._journal.append(*self._in_force.recorded(), *self._events_of(checked), *said(verdict))
 
-    async def run(self) -> RunResult:
+    async def run(self, *, on_event: OnEvent | None = None) -> RunResult[T]:
         """Run until the model has answered everything, and return how it ended.
 
         Nothing to do: returns at once with 0 steps. After a crash it goes on where the log ends: recorded responses
         are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
+
+        Args:
+            on_event: A function, or a coroutine function, called for durable events and pieces of text in order, all
+                of them before this returns. One that raises is reported to the event loop and not called again.
 
         Raises:
             Conflict: It is being run elsewhere.
@@ -249,6 +262,9 @@ class AsyncConversation:
         """
         if self._run is not None:
             raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+        if on_event is not None:
+            async with self._journal.call_for_updates(on_event):
+                return await self.run()
         self._run = asyncio.create_task(self._runner().run(), name=f"run {self.id}")
         try:
             return await self._run
@@ -350,7 +366,7 @@ class AsyncConversation:
         reason: str | None = None,
         actor: str | None = None,
         ephemeral: bool = False,
-    ) -> AsyncConversation:
+    ) -> AsyncConversation[T]:
         """Branch off and return the new conversation; this one is not changed, blocked or stopped.
 
         The shared events are the same rows, so the cost does not depend on how many they are. No call issued before
@@ -409,12 +425,12 @@ class AsyncConversation:
         new._temporary = made.workspace if ephemeral else None
         return new
 
-    async def compare(self, other: AsyncConversation) -> Comparison:
+    async def compare(self, other: AsyncConversation[Any]) -> Comparison:
         """Return what this conversation (`a`) and another one of the same store (`b`) share, and where they differ."""
         return await compare(self.store, self.id, other.id, workspaces=(self.workspace, other.workspace))
 
     async def graft(
-        self, source: AsyncConversation, *, start: int | None = None, stop: int | None = None, summary: str = ""
+        self, source: AsyncConversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
         """Tell this conversation what happened in another one, with its origin on record; histories are not merged.
 
@@ -492,7 +508,7 @@ class AsyncConversation:
             releases.push_async_callback(self._run_end_hooks)
             await self.interrupt()
 
-    async def __aenter__(self) -> AsyncConversation:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 from uuid import UUID
 
 from bough.agents.build import Blueprint
@@ -23,8 +24,9 @@ from bough.conversation.agent import (
 from bough.conversation.log.journal import Journal
 from bough.conversation.message import said
 from bough.conversation.parts import Parts, Surroundings
-from bough.conversation.rules import Rules
+from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
+from bough.errors import Conflict, InvalidInput
 from bough.events import open_store
 from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Page
@@ -104,6 +106,25 @@ class Beginning:
             created=event.ts,
             updated=event.ts,
         )
+
+
+async def create_or_open(
+    new: Beginning,
+    store: EventStore | str | None,
+    executor: CodeExecutor | None,
+    settings: Settings,
+    **given: Unpack[GivenRules],
+) -> Parts:
+    """Start the conversation, or open the one that has its id. Raises: see `AsyncConversation.create`."""
+    if new.id is None:
+        raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
+    spec = spec_of(new.agent)
+    try:
+        return await new.started(store, executor, settings, Rules.given(settings, new=True, **given).within(spec))
+    except Conflict:
+        # What is recorded has its model settled: compared with one that has not, every agent would be another one.
+        agent = None if spec is None else settled_spec(spec, settings)
+        return await reopened(new.id, store, agent, executor, settings, Rules.given(settings, **given).within(spec))
 
 
 async def reopened(

@@ -6,22 +6,23 @@ import builtins
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import AgentLike
+from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.journal import Update
+from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
-from bough.conversation.result import RunResult
+from bough.conversation.result import RunResult, T
 from bough.conversation.rules import GivenRules
 from bough.events.model import Event, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
@@ -31,10 +32,10 @@ from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
 from bough.skills import SkillRegistry
 
-T = TypeVar("T")
+_U = TypeVar("_U")
 
 
-class Conversation:
+class Conversation(Generic[T]):
     """A conversation in use, for code without `await`. Names and meaning are those of `AsyncConversation`.
 
     Making one starts a conversation; `Conversation.open` goes on with one that exists. Close it with `close` or `with`;
@@ -45,7 +46,7 @@ class Conversation:
 
     def __init__(
         self,
-        agent: AgentLike | None = None,
+        agent: AgentOf[T] | None = None,
         *,
         workspace: str | Path = ".",
         store: EventStore | str | None = None,
@@ -54,6 +55,7 @@ class Conversation:
         tags: Mapping[str, str] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        exist_ok: bool = False,
         **given: Unpack[GivenRules],
     ) -> None:
         self._start(
@@ -66,6 +68,7 @@ class Conversation:
             tags=tags,
             executor=executor,
             settings=settings,
+            exist_ok=exist_ok,
             **given,
         )
 
@@ -75,11 +78,11 @@ class Conversation:
         id: UUID | str,
         *,
         store: EventStore | str | None = None,
-        agent: AgentLike | None = None,
+        agent: AgentOf[T] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         **given: Unpack[GivenRules],
-    ) -> Conversation:
+    ) -> Conversation[T]:
         """Open a conversation that exists; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
         new._start(AsyncConversation.open, id, store=store, agent=agent, executor=executor, settings=settings, **given)
@@ -184,9 +187,12 @@ class Conversation:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
         self._loop.call(self._core.send_message, message, sender=sender)
 
-    def run(self) -> RunResult:
-        """Run until the model has answered everything; see `AsyncConversation.run`."""
-        return self._loop.call(self._core.run)
+    def run(self, *, on_event: OnEvent | None = None) -> RunResult[T]:
+        """Run until the model has answered everything; see `AsyncConversation.run`.
+
+        `on_event` is called in the thread of bough's event loop, which it may not block for long.
+        """
+        return self._loop.call(self._core.run, on_event=on_event)
 
     def run_stream(self) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""
@@ -230,7 +236,7 @@ class Conversation:
         reason: str | None = None,
         actor: str | None = None,
         ephemeral: bool = False,
-    ) -> Conversation:
+    ) -> Conversation[T]:
         """Branch off and return the new conversation; see `AsyncConversation.fork`."""
         new = type(self).__new__(type(self))
         new._adopt(
@@ -254,12 +260,12 @@ class Conversation:
         )
         return new
 
-    def compare(self, other: Conversation) -> Comparison:
+    def compare(self, other: Conversation[Any]) -> Comparison:
         """Return what two conversations share and where they differ; see `AsyncConversation.compare`."""
         return self._loop.call(self._core.compare, other._core)
 
     def graft(
-        self, source: Conversation, *, start: int | None = None, stop: int | None = None, summary: str = ""
+        self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
         """Tell this conversation what happened in another one; see `AsyncConversation.graft`."""
         self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
@@ -306,10 +312,10 @@ class Conversation:
         if hasattr(self, "_core") and self._loop.abandon(self._core):
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
-    def _iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
+    def _iterate(self, iterator: AsyncIterator[_U]) -> Iterator[_U]:
         yield from self._loop.iterate(iterator)  # from here, so that this object lives as long as what it iterates
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from uuid import UUID
 
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
-from bough.conversation.log.listeners import Audience, Delta, Update
+from bough.conversation.log.listeners import Audience, Delta, OnEvent, Update
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
@@ -45,6 +46,10 @@ class Journal:
         self._audience = Audience(cid)
         self._staging = Staging(self.store, cid, self._fold, self._audience)
         self.listeners = self._audience.listeners
+
+    def call_for_updates(self, on_event: OnEvent) -> AbstractAsyncContextManager[None]:
+        """Call `on_event` for every update of the block; see `Audience.call_for_updates`."""
+        return self._audience.call_for_updates(on_event)
 
     @property
     def state(self) -> State:
