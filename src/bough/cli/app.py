@@ -26,6 +26,7 @@ _VERBS: Mapping[str, str] = {
     "exec": "execute",
     "doctor": "doctor",
     "serve": "serve",
+    "worker": "worker",
 }
 """Command to its module; the function has the command's name, with `_` after it where Python needs that."""
 
@@ -55,6 +56,10 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("new", "add", "lock"), "skills_change"),
             "trust": "skills",
         },
+    ),
+    "tasks": (
+        "Tasks: work that was submitted, and what became of it.",
+        dict.fromkeys(("list", "show", "logs", "wait", "cancel", "retry", "input"), "tasks"),
     ),
     "eval": (
         "Evals: is it right, did it get better, what did it cost.",

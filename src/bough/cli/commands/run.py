@@ -11,6 +11,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of
+from bough.cli.detach import submit_detached
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
@@ -29,6 +30,10 @@ Prompt = Annotated[
 ]
 Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="A message to send first.")]
 File = Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the prompt from a file.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Submit it as a task, print its id, and end.")]
+IdempotencyKey = Annotated[
+    str | None, typer.Option("--idempotency-key", metavar="K", help="With --detach: the same key, the same task.")
+]
 
 
 def run(
@@ -47,11 +52,15 @@ def run(
     title: options.Title = None,
     tag: options.Tags = None,
     no_stream: options.NoStream = False,
+    detach: Detach = False,
+    idempotency_key: IdempotencyKey = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
-) -> int:
+) -> Report | int:
     """Start a conversation and print its answer. With --json one event a line, the result last."""
+    if idempotency_key is not None and not detach:
+        raise InvalidInput("--idempotency-key goes with --detach", hint="a task is made once for each key")
     text = _prompt(prompt, file)
     tags = options.tags_of(tag)
     settings = options.settings_of(
@@ -66,11 +75,18 @@ def run(
     roots = options.skill_roots_of(skills)
     renderer = renderer_for(json=json)
 
-    async def main() -> int:
+    async def main() -> Report | int:
         from bough.conversation import AsyncConversation
 
         spec = agent_of(agent, settings, skill_roots=roots)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
+        if detach:
+            given = rules.given(settings, workspace)
+            folder = str(workspace.absolute())
+            return await submit_detached(
+                spec, message, settings=settings, workspace=folder, rules=given, title=title, tags=tags,
+                key=idempotency_key,
+            )  # fmt: skip
         conversation = await AsyncConversation.create(
             spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings, workspace)
         )

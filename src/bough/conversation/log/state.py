@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from bough.events.model import (
     PauseRequested,
     SkillActivated,
     StateChanged,
+    TaskEnded,
+    TaskLinked,
     ToolCalled,
     ToolFailed,
     ToolInterrupted,
@@ -70,6 +73,26 @@ class ToolCall:
         return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskLink:
+    """A task that the conversation started.
+
+    Attributes:
+        call: The tool call that started it.
+        background: Whether the call went on without waiting for it.
+        state: Of the task: `pending` until it ended.
+        ended: Seq of its `TaskEnded`, where result, error and usage are read; None while it is open.
+        reported: Whether the model was shown how it ended.
+    """
+
+    agent: str | None = None
+    call: str | None = None
+    background: bool = False
+    state: str = "pending"
+    ended: int | None = None
+    reported: bool = False
+
+
 @dataclass(kw_only=True)
 class State:
     """The fold. `apply` is its only way to change, and depends on nothing but the event.
@@ -84,8 +107,10 @@ class State:
         waiting: Calls that wait for a person, by id, with risk and reason.
         request_tokens: Input tokens of the latest request, as the provider counted them.
         limit: The bound that ended the latest run, where one did.
-        own: Usage since the fork; `inherited`: usage before it.
+        own: Usage since the fork; `inherited`: usage before it; `delegated`: of sub-agents' tasks, since the fork, and
+            whatever tools added to the run's.
         began: `own` when the latest run began.
+        tasks: Tasks that this conversation started, by id, until they ended and were reported.
         active_skills: Content hash by name, of every skill whose text is in the log.
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
@@ -110,6 +135,7 @@ class State:
     request_tokens: int = 0
     limit: str | None = None
     own: Usage = NOTHING_USED
+    delegated: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     began: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
@@ -117,6 +143,7 @@ class State:
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
     data: Json = None
+    tasks: dict[str, TaskLink] = field(default_factory=dict[str, TaskLink])
     _last_message: int = -1
     _seen: int = 0
 
@@ -161,7 +188,13 @@ class State:
                 self.pausing = True
             case LimitReached():
                 self.limit = event.limit
+            case TaskLinked():
+                link = TaskLink(agent=event.agent, call=event.tool_call_id, background=event.background)
+                self.tasks = self.tasks | {event.task_id: link}
+            case TaskEnded():
+                self._end_task(seq, event)
             case UserMessage():
+                self._report_tasks(event.tasks)
                 self.unanswered, self._last_message = True, seq
                 self.allowed_tools = self.allowed_tools if event.sender != "user" else None
             case ModelResponded():
@@ -171,6 +204,9 @@ class State:
                     call.started, call.idempotent = True, event.idempotent
             case ToolReturned() | ToolFailed() | ToolRejected() | ToolInterrupted():
                 call = self.calls.get(event.tool_call_id)
+                if isinstance(event, ToolReturned | ToolFailed):
+                    self._report_tasks(event.tasks)
+                    self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
                 if call is not None and call.outcome is None:  # how a call ended is said once
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
@@ -206,12 +242,25 @@ class State:
         self.agent = changes.get("agent", self.agent)
         self.instructions = changes.get("instructions", self.instructions)
 
+    def _end_task(self, seq: int, event: TaskEnded) -> None:
+        known = self.tasks.get(event.task_id, TaskLink())
+        self.tasks = self.tasks | {event.task_id: replace(known, state=event.state, ended=seq, reported=False)}
+        self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
+
+    def _report_tasks(self, ids: Collection[str]) -> None:
+        """Drop tasks that ended and that the model was shown."""
+        told = [id for id in ids if id in self.tasks and self.tasks[id].ended is not None]
+        if told:
+            self.tasks = {id: link for id, link in self.tasks.items() if id not in told}
+
     def _fork(self, event: ForkedFrom) -> None:
         self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}
         for call in self.calls.values():
             call.approved, call.carried = False, True
+        self.tasks = {id: link for id, link in self.tasks.items() if link.ended is not None}
         if event.reset_metrics:
-            self.own, self.inherited = NOTHING_USED, add_usage(self.inherited, self.own)
+            used = add_usage(self.own, self.delegated)
+            self.own, self.delegated, self.inherited = NOTHING_USED, NOTHING_USED, add_usage(self.inherited, used)
         self.began = self.own
 
     def _respond(self, seq: int, event: ModelResponded) -> None:

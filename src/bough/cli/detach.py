@@ -1,0 +1,75 @@
+"""What commands that submit and run tasks share: the broker of the settings' store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.cli.render import Report
+from bough.cli.text import line
+from bough.config import Settings
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+    from bough.conversation.rules import GivenRules
+    from bough.guard import HookSet
+    from bough.tasks.broker import TaskBroker
+    from bough.tasks.stores.relational import RelationalTaskStore
+
+
+def make_broker(tasks: RelationalTaskStore, settings: Settings) -> TaskBroker:
+    """Return a broker whose tasks ask the user's own hooks, and those of projects that a person has trusted."""
+    from bough.tasks.broker import TaskBroker
+
+    return TaskBroker(tasks, settings=settings, hooks=lambda workspace: find_trusted_hooks(settings.home, workspace))
+
+
+def find_trusted_hooks(home: Path, workspace: Path) -> HookSet:
+    """Return the hooks of the home folder, and those of the workspace where a person has trusted them."""
+    from bough.guard import find_hooks
+    from bough.skills import TrustStore
+
+    return find_hooks(home=home, project=workspace, trust=TrustStore(home))
+
+
+async def submit_detached(
+    spec: AgentSpec,
+    message: str,
+    *,
+    settings: Settings,
+    workspace: str,
+    rules: GivenRules,
+    title: str | None,
+    tags: dict[str, str],
+    key: str | None,
+) -> Report:
+    """Submit a run as a task and return its id: a worker runs it, or `bough tasks wait --run`.
+
+    Raises:
+        InvalidInput: The message is empty, or the workspace is no folder.
+        Conflict: The key has made another task.
+    """
+    from bough.tasks.stores.named import open_task_store
+
+    tasks = open_task_store(settings.store)
+    broker = make_broker(tasks, settings)
+    bounded = {"confirmation_policy": rules.get("confirmation_policy"), "limits": rules.get("limits")}
+    given = {name: rule for name, rule in bounded.items() if rule is not None and getattr(spec, name) is None}
+    spec = spec.model_copy(update=given)
+    broker.register_agents([spec])
+    try:
+        task_id = await broker.submit(
+            message, agent_name=spec.name, workspace=workspace, title=title, tags=tags,
+            idempotency_key=key,
+        )  # fmt: skip
+        task = await broker.poll(task_id)
+    finally:
+        await broker.aclose()
+        await tasks.aclose()
+    short = task.id.replace("-", "")[-8:]
+    return Report(
+        command="run",
+        data={"task": task.id, "conversation": str(task.conversation)},
+        blocks=[line((task.id, "id"))],
+        next=("bough worker", f"bough tasks wait --run {short}"),
+    )

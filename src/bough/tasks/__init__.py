@@ -1,0 +1,60 @@
+"""Tasks: work that survives the process which asked for it.
+
+A task is a conversation with a lifecycle: one run of it, from asked to ended. Its events are a stretch of that log, its
+claim is that log's lease, its cost is that log's usage; a narrow row says who is next and in which state.
+
+Names are loaded on first use: who only looks at tasks does not load what runs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bough.tasks.broker import TaskBroker
+    from bough.tasks.model import EventType, Task, TaskEvent
+    from bough.tasks.state import TERMINAL_STATES, TaskState
+    from bough.tasks.store import Claim, TaskFilter, TaskPage, TaskStore
+    from bough.tasks.stores.memory import TaskStoreMemory
+    from bough.tasks.stores.sqlite import TaskStoreSqlite
+    from bough.tasks.worker import Worker
+
+__all__ = [
+    "TERMINAL_STATES",
+    "Claim",
+    "EventType",
+    "Task",
+    "TaskBroker",
+    "TaskEvent",
+    "TaskFilter",
+    "TaskPage",
+    "TaskState",
+    "TaskStore",
+    "TaskStoreMemory",
+    "TaskStoreSqlite",
+    "Worker",
+]
+
+_HOMES = {
+    "TERMINAL_STATES": "state",
+    "Claim": "store",
+    "EventType": "model",
+    "Task": "model",
+    "TaskBroker": "broker",
+    "TaskEvent": "model",
+    "TaskFilter": "store",
+    "TaskPage": "store",
+    "TaskState": "state",
+    "TaskStore": "store",
+    "TaskStoreMemory": "stores.memory",
+    "TaskStoreSqlite": "stores.sqlite",
+    "Worker": "worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,147 @@
+"""Which agent a task runs, and its conversation opened with it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from pydantic_ai.models import Model
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.agent import recorded_spec
+from bough.conversation.log.journal import Journal
+from bough.conversation.open import reopened
+from bough.conversation.parts import Parts
+from bough.conversation.rules import GivenRules, Rules
+from bough.errors import InvalidInput, NotFound
+from bough.events.store import EventStore
+from bough.guard import HookSet
+from bough.tasks.model import Task
+
+FindHooks: TypeAlias = Callable[[Path], HookSet]
+"""Finds the hooks that hold in a workspace."""
+
+PRIVATE = "~"
+"""Begins the queue of an agent that only the program which made it can run."""
+
+
+async def open_conversation(
+    log: EventStore,
+    task: Task,
+    agents: Mapping[str, AgentSpec],
+    *,
+    model: str | Model | None,
+    settings: Settings,
+    hooks: FindHooks | None,
+) -> Parts:
+    """Return the conversation of a claimed task, with the agent that it is to be run by.
+
+    Args:
+        agents: Registered specs by name.
+        model: For an agent without one of its own.
+
+    Raises:
+        NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
+        InvalidInput: The agent cannot be built, or its workspace is gone.
+    """
+    cid = task.conversation
+    assert cid is not None  # noqa: S101 - what a store returns has one
+    journal = Journal(log, cid)
+    await journal.catch_up()
+    recorded = journal.state.agent
+    spec = find_agent(task, recorded, agents, settings)
+    if spec is None:
+        spec = recorded_spec(journal.state)
+    spec = with_model(spec, model)
+    rules = Rules.given(settings, **cast("GivenRules", rules_of(spec)))
+    if hooks is not None:
+        rules = replace(rules, hooks=hooks(journal.state.workspace))
+    return await reopened(cid, log, spec, None, settings, rules)
+
+
+def find_agent(
+    task: Task, recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings
+) -> AgentSpec | None:
+    """Return the agent of a task: a registered spec, or one made of its metadata; None for the recorded one.
+
+    Raises:
+        NotFound: Nobody here knows the name; `details` has `known` and `nearest`.
+    """
+    name = task.agent_name or _text(task.metadata, "agent_name")
+    if name is not None and name in known:
+        return known[name]
+    if recorded:
+        return None
+    if name is None:
+        return make_agent(task.metadata)
+    configured = find_configured(name, settings)
+    if configured is not None:
+        return configured
+    raise unknown_agent(name, known)
+
+
+def find_configured(name: str, settings: Settings) -> AgentSpec | None:
+    """Return the agent that `config.yaml` describes under a name; None where it describes none."""
+    del name, settings
+    return None
+
+
+def make_agent(metadata: Mapping[str, Any]) -> AgentSpec:
+    """Return the agent of a task without one: of its `system_prompt` and `config_name`, or the default one."""
+    prompt = _text(metadata, "system_prompt")
+    return AgentSpec() if prompt is None else AgentSpec(system_prompt=prompt)
+
+
+def unknown_agent(name: str, known: Mapping[str, AgentSpec]) -> NotFound:
+    """Return the error of an agent that nobody here knows."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(sorted(known)) or 'none'}"
+    return NotFound(
+        f"no agent is called {name!r}",
+        hint=hint,
+        details={"agent": name, "known": sorted(known), "nearest": nearest[0] if nearest else None},
+    )
+
+
+def with_model(spec: AgentSpec, model: str | Model | None) -> AgentSpec:
+    """Return the spec with a model: its own wins."""
+    return spec if spec.model is not None or model is None else spec.model_copy(update={"model": model})
+
+
+def rules_of(spec: AgentSpec) -> dict[str, Any]:
+    """Return the rules that a spec gives its conversations, by the names of `GivenRules`."""
+    given = {
+        "limits": spec.limits,
+        "confirmation_policy": spec.confirmation_policy,
+        "allow_list": spec.allow_list,
+    }
+    return {name: rule for name, rule in given.items() if rule is not None}
+
+
+def is_all_data(spec: AgentSpec) -> bool:
+    """Whether a log that records the spec is enough to build it again, in any process."""
+    has_code = isinstance(spec.model, Model) or spec.tools or spec.agent is not None or spec.executor is not None
+    return not (has_code or spec.skills is not None or spec.sub_agents)
+
+
+def workspace_of(metadata: Mapping[str, Any]) -> Path:
+    """Return the folder of a new conversation.
+
+    Raises:
+        InvalidInput: It is named by something that is no path.
+    """
+    given = metadata.get("workspace", ".")
+    if isinstance(given, str | Path):
+        return Path(given)
+    raise InvalidInput(f"the workspace cannot be {given!r}", hint="give a path")
+
+
+def _text(metadata: Mapping[str, Any], key: str) -> str | None:
+    value = metadata.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidInput(f"{key} must be text, not {value!r:.80}", details={"key": key})

@@ -1,0 +1,229 @@
+"""Answers to tasks that ask, and messages to conversations that tasks run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import State
+from bough.conversation.message import checked
+from bough.conversation.run.decision import Decision, decide
+from bough.errors import Conflict, InvalidInput
+from bough.events.beside import Tables
+from bough.events.model import Event, StateChanged, UserMessage
+from bough.tasks.faults import asks_nothing, unknown_task
+from bough.tasks.model import Task
+from bough.tasks.state import TaskState
+from bough.tasks.stores.relational import RelationalTaskStore
+from bough.tasks.stores.rows import Move, TaskRow, find_live_row, move, read_task
+from bough.tasks.stores.submission import Enqueue, live_conflict, require_row
+from bough.tasks.submitting import SubmissionRequest
+from bough.types import Json, JsonObject
+
+SubmitRun: TypeAlias = Callable[[SubmissionRequest, tuple[Event, ...], Event | None, int], Awaitable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a person says to a conversation: see `TaskBroker.run`."""
+
+    message: str | None = None
+    message_id: UUID | None = None
+    approve: tuple[str, ...] = ()
+    start: bool = True
+    join: bool = False
+    expected_head: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Replies:
+    """Takes answers and messages for tasks of one store.
+
+    Args:
+        submit: Submits a run of a conversation: what to submit, what is appended before its message, the message, the
+            head that was folded. Returns the task's id.
+        enqueue: Has a task delivered that becomes pending again.
+        wake: Told of a task that may run now.
+    """
+
+    def __init__(
+        self,
+        store: RelationalTaskStore,
+        submit: SubmitRun,
+        enqueue: Enqueue,
+        wake: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._submit = submit
+        self._enqueue = enqueue
+        self._wake = wake
+
+    async def answer(self, task_id: str, answer: Json, *, run: bool, expected_head: int | None) -> Task:
+        """Answer what a task asks. See `TaskBroker.provide_input`."""
+        while True:
+            task = await self._store.get(task_id)
+            if task is None:
+                raise unknown_task(task_id)
+            if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
+                raise asks_nothing(task)
+            request = task.request or {}
+            if request.get("kind") == "task":
+                return await self.answer(str(request["task_id"]), answer, run=run, expected_head=expected_head)
+            state = await self._fold(task.conversation, expected_head)
+            decision = read_decision(state, request, answer)
+            events, left = decide(state, decision)
+            answering = Answering(
+                UUID(task.id), events, left, state.head, run=run, approved=bool(decision.approve), enqueue=self._enqueue
+            )
+            try:
+                result = await self._store.change(answering.change)
+            except Conflict:
+                if expected_head is not None or (await self._fold(task.conversation)).head == state.head:
+                    raise
+                continue  # somebody appended meanwhile: look again at what still waits
+            self._wake(task_id)
+            return result
+
+    async def say(self, conversation: UUID, said: Reply) -> str | None:
+        """Say something to a conversation, and run it. See `TaskBroker.run`."""
+        await self._store.open()
+        while True:
+            state = await self._fold(conversation, said.expected_head)
+            live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)))
+            if live is None and said.start:
+                return await self._submit_run(conversation, said, state)
+            asks = live is None or live.current is TaskState.INPUT_REQUIRED
+            if live is not None and not asks and not (said.join or not said.start):
+                raise live_conflict(live)
+            try:
+                found = await self._store.change(
+                    lambda tables, state=state: self._record(tables, conversation, said, state)
+                )
+            except Conflict:
+                if said.expected_head is not None or (await self._fold(conversation)).head == state.head:
+                    raise
+                continue
+            if found is not None:
+                self._wake(found)
+            return found
+
+    async def _submit_run(self, conversation: UUID, said: Reply, state: State) -> str:
+        """Submit a run of a conversation that has no live task."""
+        opening, _ = _events(said, state)
+        message = opening.pop() if opening and isinstance(opening[-1], UserMessage) else None
+        asked = SubmissionRequest(input=said.message, metadata={**said.metadata, "conversation": conversation})
+        return await self._submit(asked, tuple(opening), message, state.head)
+
+    def _record(self, tables: Tables, conversation: UUID, said: Reply, state: State) -> str | None:
+        """Record what was said to a conversation whose task is live, or that is not to be run."""
+        events, left = _events(said, state)
+        row = find_live_row(tables, tables.number(conversation))
+        if row is None or row.current is not TaskState.INPUT_REQUIRED or left:
+            tables.append(conversation, events, expected_head=state.head)
+            return None if row is None else row.task_id
+        approved = bool(said.approve) and said.message is None
+        settle_answered(tables, row, events, state.head, self._enqueue, run=said.start, approved=approved)
+        return row.task_id
+
+    async def _fold(self, conversation: UUID, expected_head: int | None = None) -> State:
+        journal = Journal(self._store.log, conversation)
+        await journal.catch_up()
+        if expected_head is not None and journal.state.head != expected_head:
+            raise Conflict(f"the log has {journal.state.head} events, not {expected_head}", hint="look at it again")
+        return journal.state
+
+
+@dataclass(frozen=True)
+class Answering:
+    """The change that writes an answer, and wakes the task once nothing waits any more."""
+
+    id: UUID
+    events: list[Event]
+    left: Mapping[str, JsonObject]
+    head: int
+    run: bool = field(kw_only=True)
+    approved: bool = field(kw_only=True)
+    enqueue: Enqueue = field(kw_only=True)
+
+    def change(self, tables: Tables) -> Task:
+        """Write it. Raises `Conflict` where the task asks nothing any more, or the log has moved on."""
+        row = require_row(tables, self.id)
+        if row.current is not TaskState.INPUT_REQUIRED:
+            raise asks_nothing(read_task(tables, row))
+        if self.left:
+            tables.append(row.conversation_id, self.events, expected_head=self.head)
+            return read_task(tables, row)
+        moved = settle_answered(tables, row, self.events, self.head, self.enqueue, run=self.run, approved=self.approved)
+        return read_task(tables, moved)
+
+
+def settle_answered(
+    tables: Tables,
+    row: TaskRow,
+    events: list[Event],
+    head: int | None,
+    enqueue: Enqueue,
+    *,
+    run: bool,
+    approved: bool,
+) -> TaskRow:
+    """Write the last answer that a task waits for: it is pending then, or over where nothing is to run."""
+    if not run:
+        paused = [StateChanged(changes={"status": "paused"})]
+        said = Move(reason="paused" if approved else "rejected")
+        return move(tables, row, TaskState.CANCELLED, said, events=[*events, *paused], expected_head=head)
+    moved = move(tables, row, TaskState.PENDING, Move(reason="answered"), events=events, expected_head=head)
+    job = enqueue(tables, read_task(tables, moved))
+    if job is not None:
+        tables.run("task.set_job", k=row.k, job=job)
+    return moved
+
+
+def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Decision:
+    """Return what an answer decides.
+
+    Raises:
+        InvalidInput: It is none of the choices, or of no form that an approval takes.
+    """
+    if request.get("kind") == "question":
+        choices = request.get("choices")
+        if choices and answer not in choices:
+            raise InvalidInput(
+                f"{answer!r:.80} is none of the choices", hint=f"choose one of: {', '.join(map(str, choices))}"
+            )
+        return Decision(answers={str(request["call"]): answer})
+    calls = tuple(state.waiting)
+    if answer is True:
+        return Decision(approve=calls)
+    if answer is False:
+        return Decision(reject=calls)
+    known = {"approve", "reject", "reason", "arguments"}
+    if not isinstance(answer, dict) or not set(cast("dict[str, Any]", answer)) <= known:
+        raise InvalidInput(
+            "an approval is True, False, or an object", hint='{"approve": [ids], "reject": [ids], "reason": "…"}'
+        )
+    given = cast("dict[str, Any]", answer)
+    return Decision(
+        approve=tuple(given.get("approve", ())),
+        reject=tuple(given.get("reject", ())),
+        reason=str(given.get("reason", "")),
+        arguments=given.get("arguments", {}),
+    )
+
+
+def _events(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
+    """Return what is appended for what was said, the message last, and the calls that go on waiting."""
+    message = None if said.message is None else _message(said)
+    rejected = tuple(id for id in state.waiting if id not in said.approve) if message is not None else ()
+    reason = message.plain if message is not None else ""
+    decision = Decision(approve=said.approve, reject=rejected, reason=reason)
+    events, left = decide(state, decision)
+    return [*events, *([] if message is None else [message])], left
+
+
+def _message(said: Reply) -> UserMessage:
+    message = checked(said.message or "", sender="user")
+    return message if said.message_id is None else message.model_copy(update={"id": said.message_id})

@@ -1,0 +1,471 @@
+"""Submits tasks, watches them, and runs what waits while it is entered.
+
+Source: seed 004 (`TaskBroker`: submit, poll, wait, stream, cancel, cancel_all, notify, register_agents).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from uuid import UUID
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
+from bough.events.beside import Beside, Tables
+from bough.events.model import Event, TaskChanged, UserMessage
+from bough.tasks.agents import PRIVATE, FindHooks
+from bough.tasks.answering import Replies, Reply
+from bough.tasks.control import cancel_task, pause_conversation
+from bough.tasks.dispatch.dispatcher import Dispatcher
+from bough.tasks.dispatch.local import LocalDispatcher
+from bough.tasks.faults import unknown_task
+from bough.tasks.model import Task, TaskEvent
+from bough.tasks.notify import Callback, TransitionWatch
+from bough.tasks.state import TERMINAL_STATES, TaskState
+from bough.tasks.store import DEFAULT_QUEUE, TaskStore
+from bough.tasks.stores.rows import find_row, parse_id
+from bough.tasks.stores.sqlite import TaskStoreSqlite
+from bough.tasks.stores.submission import Submission, Submitted, submit
+from bough.tasks.submitting import SubmissionRequest, Submitter
+from bough.tasks.view import SHOWN_KINDS, task_event
+from bough.tasks.worker import Worker, require_relational
+from bough.types import Json
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+_LOG = logging.getLogger("bough.task")
+
+
+class Admission(NamedTuple):
+    """A question that is asked inside every submission without a parent.
+
+    Attributes:
+        beside: Whose tables it reads.
+        check: `check(tables, owner)` raises where the owner of the conversation may not submit now.
+    """
+
+    beside: tuple[Beside, ...]
+    check: Callable[[Tables, str | None], None]
+
+
+class TaskBroker:
+    """Coordinates the tasks of a store. Not entered it submits, polls, waits, streams, cancels, answers, and runs none.
+
+    Entered, it runs what waits in `queues`, what waits for the agents it registered, and what it submitted itself.
+    Left, it cancels what it runs and waits for that to end.
+
+    Args:
+        store: Memory, Json, SQLite or Postgres; None takes the settings' log.
+        poll_interval: Taken for callers of seed 004; nothing polls.
+        model: For agents without a model of their own; None takes the settings' one.
+        activity: Set whenever a task that is watched or run here ends or asks.
+        dispatcher: None: in this process.
+        queues: Whose tasks it runs while it is entered; `()`: of no strangers.
+        concurrency: How many tasks it runs at once.
+        admit: SubmissionRequest inside each submission without a parent.
+
+    Raises:
+        InvalidInput: The store's tasks have no log.
+    """
+
+    def __init__(
+        self,
+        store: TaskStore | None = None,
+        poll_interval: float = 0.5,
+        model: str | Model | None = None,
+        activity: asyncio.Event | None = None,
+        dispatcher: Dispatcher | None = None,
+        *,
+        settings: Settings | None = None,
+        queues: Collection[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 16,
+        admit: Admission | None = None,
+        hooks: FindHooks | None = None,
+    ) -> None:
+        del poll_interval
+        self.settings = settings or Settings.load()
+        self.store = require_relational(store or TaskStoreSqlite(self.settings.store))
+        self._owns_store = store is None
+        self.model = model
+        self.activity = activity or asyncio.Event()
+        self.dispatcher = dispatcher or LocalDispatcher()
+        self._queues = tuple(queues)
+        self._concurrency = concurrency
+        self._admit = admit
+        self._agents: dict[str, AgentSpec] = {}
+        self._submitter = Submitter(self._agents, model, self.settings, hooks=hooks)
+        self._watch = TransitionWatch(self.store)
+        self.worker = Worker(
+            self.store,
+            model,
+            agents=self._agents,
+            settings=self.settings,
+            enqueue=self.dispatcher.enqueue,
+            withdraw=self.dispatcher.withdraw,
+            hooks=hooks,
+        )
+        self._replies = Replies(self.store, self.submit_run, self.dispatcher.enqueue, self.wake)
+        self.worker.on_end.append(self._run_ended)
+        self._stopping = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._is_left = False
+
+    # Life.
+
+    async def __aenter__(self) -> TaskBroker:
+        if self._running is not None:
+            raise Conflict("the broker is entered already", hint="leave it first, or make another one")
+        await self.store.open()
+        self._stopping, self._is_left = asyncio.Event(), False
+        self._running = asyncio.create_task(self._run(), name="task broker")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Take no more tasks, cancel those that run here, and wait until they have ended; twice is nothing."""
+        self._is_left = True
+        self._stopping.set()
+        running, self._running = self._running, None
+        while running is not None and not running.done():
+            for task_id in list(self.worker.active):
+                await self._cancel(UUID(task_id), "the broker was closed")
+            await asyncio.wait({running, *self._runs()}, return_when=asyncio.FIRST_COMPLETED)
+        await self._watch.aclose()
+        if self._owns_store:
+            await self.store.aclose()
+
+    def _runs(self) -> list[asyncio.Task[None]]:
+        return [active.work for active in self.worker.active.values() if active.work is not None]
+
+    async def _run(self) -> None:
+        await self.dispatcher.run(
+            self.worker,
+            queues=ServedQueues(self._queues, self._agents),
+            concurrency=self._concurrency,
+            stopping=self._stopping,
+        )
+
+    def register_agents(self, specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
+        """Make agents known by name, for submissions here and for tasks that run here; sub-agents too.
+
+        Raises:
+            InvalidInput: Something else than an `AgentSpec` is among them.
+        """
+        named = (
+            dict(cast("Mapping[str, AgentSpec]", specs)) if isinstance(specs, Mapping) else {s.name: s for s in specs}
+        )
+        for name, spec in named.items():
+            if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
+            self._agents[name] = spec
+        self._wake()
+
+    # The seed's names.
+
+    async def submit(self, input: str, **metadata: Any) -> str:
+        """Submit a task and return its id. Conversation, message, row and job are durable together.
+
+        Args:
+            input: What to do.
+            metadata: `agent_name` (registered, or of `config.yaml`), or `system_prompt` and `config_name`;
+                `idempotency_key` (the same key, the same task for ever), `id`, `priority`, `queue`, `not_before`,
+                `deadline_seconds`, `max_attempts`, `parent`, `conversation` (run this one), `title`, `tags`,
+                `workspace`, `limits`. Every other key is kept with the task as it is.
+
+        Raises:
+            InvalidInput: A key has a value that it cannot have, the input is empty, the metadata is no JSON.
+            Conflict: The key or id means another input, agent or conversation, or the conversation has a live task.
+            NotFound: There is no such conversation.
+        """
+        submitted = await self._submit(SubmissionRequest(input=input, metadata=metadata))
+        return submitted.row.task_id
+
+    async def poll(self, task_id: str) -> Task:
+        """Return a task as it stands, with its latest events.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        task = await self.store.get(task_id)
+        if task is None:
+            raise unknown_task(task_id)
+        return task
+
+    async def wait(self, task_id: str, timeout: float | None = None) -> Task:
+        """Return a task once it has ended, or as it stands after `timeout` seconds. Cancelling a wait changes nothing.
+
+        Callbacks for the state that it ended in have returned by then.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        return await self.wait_until(task_id, lambda task: task.state in TERMINAL_STATES, timeout)
+
+    async def wait_until(self, task_id: str, until: Callable[[Task], bool], timeout: float | None = None) -> Task:
+        """Return a task once `until` holds of it, or as it stands after `timeout` seconds. Raises: see `wait`."""
+        id = parse_id(task_id)
+        task = None if id is None else await self._watch.wait(id, until, timeout)
+        if task is None:
+            raise unknown_task(task_id)
+        return task
+
+    async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[TaskEvent]:
+        """Iterate the events of a task with `seq > after`, then live ones; ends behind its end. None lost or doubled.
+
+        Args:
+            after: Seq of the last event that is known; 0 for all.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        id = parse_id(task_id)
+        row = None if id is None else await self.store.look(lambda tables: find_row(tables, id))
+        if row is None:
+            raise unknown_task(task_id)
+        start = max(after, row.first - 1)
+        if row.is_terminal and start >= row.last:
+            return
+        async for stored in self.store.log.subscribe(row.conversation_id, start):
+            if stored.kind not in SHOWN_KINDS:
+                continue
+            event = task_event(stored, row.task_id)
+            if event is not None and event.task_id == row.task_id:
+                yield event
+                if isinstance(stored.event, TaskChanged) and TaskState(stored.event.state) in TERMINAL_STATES:
+                    return
+
+    async def cancel(self, task_id: str) -> Task:
+        """Cancel a task and its open children, and return it; one that has ended is returned as it is.
+
+        It is CANCELLED when this returns, whatever its worker does: what that still writes is refused.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        id = parse_id(task_id)
+        if id is None:
+            raise unknown_task(task_id)
+        return await self._cancel(id, "cancelled")
+
+    async def cancel_all(self, *, owner: str | None = None) -> None:
+        """Cancel every task that has not ended, pending ones too.
+
+        Args:
+            owner: Of the conversations; None: all.
+        """
+        rows = await self.store.look(lambda tables: tables.run("task.open_ids", owner=owner))
+        for (id,) in rows:
+            try:
+                await self._cancel(UUID(bytes=id), "cancelled")
+            except NotFound:
+                continue  # deleted meanwhile
+
+    async def notify(self, task_id: str, states: Collection[TaskState], callback: Callback) -> None:
+        """Have `callback(task)` called once for each of some states, in the order in which they are reached.
+
+        States that were reached already are told before this returns. One callback of a task runs at a time. What one
+        raises is noted with the task, and the others are called all the same.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        id = parse_id(task_id)
+        if id is None or not await self._watch.subscribe(id, states, callback):
+            raise unknown_task(task_id)
+
+    # Beyond the seed.
+
+    async def run(
+        self,
+        conversation: UUID,
+        message: str | None = None,
+        *,
+        message_id: UUID | None = None,
+        approve: Collection[str] = (),
+        start: bool = True,
+        join: bool = False,
+        expected_head: int | None = None,
+        **metadata: Any,
+    ) -> str | None:
+        """Run a conversation that is there as a task of its own, and return the task's id.
+
+        Args:
+            message: Said first; None goes on without one. Calls that wait are rejected by it.
+            message_id: Id of its event.
+            approve: Calls that wait and may run now.
+            start: False records message and approvals and runs nothing; the answer is then the live task, or None.
+            join: A message for a task that is pending or running goes to that one.
+            expected_head: Nothing is done where the log has moved on.
+            metadata: As in `submit`.
+
+        Raises:
+            Conflict: A task that is pending or running runs it; the head is another one; a call does not wait.
+            NotFound: There is no such conversation.
+        """
+        return await self._replies.say(
+            conversation,
+            Reply(
+                message=message, message_id=message_id, approve=tuple(approve), start=start, join=join,
+                expected_head=expected_head, metadata=metadata,
+            ),
+        )  # fmt: skip
+
+    async def provide_input(
+        self, task_id: str, answer: Json, *, run: bool = True, expected_head: int | None = None
+    ) -> Task:
+        """Reply what a task asks, and return it; any worker goes on with it once nothing waits any more.
+
+        Args:
+            answer: Of a question any JSON, one of its choices where it has any. Of an approval `True`, `False`, or
+                `{"approve": [ids], "reject": [ids], "reason": "", "arguments": {id: {…}}}`.
+            run: False records the answer, and runs nothing.
+
+        Raises:
+            NotFound: There is no such task.
+            Conflict: It asks nothing, or somebody has answered already.
+            InvalidInput: The answer is none of the choices, or names calls that do not wait.
+        """
+        return await self._replies.answer(task_id, answer, run=run, expected_head=expected_head)
+
+    async def retry(self, task_id: str, **metadata: Any) -> str:
+        """Go on with the conversation of a task that has ended, in a new task; return its id. Nothing is paid twice.
+
+        Raises:
+            NotFound: There is no such task.
+            Conflict: It has not ended, or it completed.
+        """
+        task = await self.poll(task_id)
+        if task.state not in TERMINAL_STATES or task.state is TaskState.COMPLETED or task.conversation is None:
+            raise Conflict(
+                f"task {task_id} is {task.state.value}", hint="a task that failed or was cancelled can be retried"
+            )
+        kept = {key: value for key, value in task.metadata.items() if key not in metadata}
+        carried: dict[str, Any] = {"queue": task.queue, "priority": task.priority}
+        asked = SubmissionRequest(
+            input=None, metadata={**kept, **carried, **metadata, "conversation": task.conversation}
+        )
+        return (await self._submit(asked)).row.task_id
+
+    async def interrupt(self, conversation: UUID) -> None:
+        """Stop the run of a conversation now, in whichever process; its task is CANCELLED, and it can be resumed.
+
+        Raises:
+            NotFound: There is no such conversation.
+        """
+        await self._pause(conversation, now=True)
+
+    async def pause(self, conversation: UUID) -> None:
+        """Ask the run of a conversation to stop at its next step. Raises: see `interrupt`."""
+        await self._pause(conversation, now=False)
+
+    # Inside.
+
+    async def _submit(self, asked: SubmissionRequest) -> Submitted:
+        self.require_open()
+        await self.store.open()
+        wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
+        return await self.write(wanted)
+
+    async def submit_run(
+        self, asked: SubmissionRequest, opening: tuple[Event, ...], message: Event | None, expected_head: int
+    ) -> str:
+        """Submit a run of a conversation with what is appended before its message; return the task's id."""
+        self.require_open()
+        wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
+        given = message if isinstance(message, UserMessage) else None
+        wanted = replace(wanted, opening=opening, message=given, expected_head=expected_head)
+        return (await self.write(wanted)).row.task_id
+
+    async def write(self, wanted: Submission) -> Submitted:
+        """Write a prepared submission, and have it run here where this broker is entered."""
+        admit = self._admit if wanted.parent is None else None
+
+        def change(tables: Tables) -> Submitted:
+            if admit is not None:
+                owner = wanted.record.owner if wanted.record else tables.get(wanted.conversation).owner
+                admit.check(tables, owner)
+            return submit(tables, wanted, self.dispatcher.enqueue)
+
+        submitted = await self.store.change(change, beside=() if admit is None else admit.beside)
+        if submitted.is_new:
+            _LOG.info("task %s submitted agent=%s queue=%s", submitted.row.task_id, submitted.row.agent, wanted.queue)
+        self.wake(submitted.row.task_id)
+        return submitted
+
+    async def _cancel(self, id: UUID, reason: str) -> Task:
+        """Cancel a task, then its open children, depth first, each in a transaction of its own."""
+        owner, withdraw = self.worker.owner, self.dispatcher.withdraw
+        await self.store.open()
+        stopped = await self.store.change(lambda tables: cancel_task(tables, id, reason, owner, withdraw))
+        if (active := self.worker.active.get(str(id))) is not None and stopped.changed:
+            active.stop("fenced")
+        self._watch.look()
+        self._activity(stopped.task)
+        for child in stopped.children:
+            await self._cancel(child, "parent ended")
+        return stopped.task
+
+    async def _pause(self, conversation: UUID, *, now: bool) -> None:
+        owner, withdraw = self.worker.owner, self.dispatcher.withdraw
+        await self.store.open()
+
+        def pause(tables: Tables) -> UUID | None:
+            return pause_conversation(tables, conversation, now=now, owner=owner, withdraw=withdraw)
+
+        stopped = await self.store.change(pause)
+        if stopped is not None:
+            self._watch.look()
+
+    def require_open(self) -> None:
+        """Raise `Unavailable` once the broker was left."""
+        if self._is_left:
+            raise Unavailable("the broker was left", hint="enter it again, or make another one")
+
+    def wake(self, task_id: str | None = None) -> None:
+        """Look for work and for what is waited for now; a task that is named is run here, whatever its queue."""
+        dispatcher = self.dispatcher
+        if task_id is not None and self._running is not None and isinstance(dispatcher, LocalDispatcher):
+            dispatcher.want(task_id)
+        else:
+            self._wake()
+        self._watch.look()
+
+    def _wake(self) -> None:
+        if isinstance(self.dispatcher, LocalDispatcher):
+            self.dispatcher.wake()
+
+    def _run_ended(self, task_id: str) -> None:
+        del task_id
+        self.activity.set()
+        self._watch.look()
+
+    def _activity(self, task: Task) -> None:
+        if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:
+            self.activity.set()
+
+
+class ServedQueues(Collection[str]):
+    """The queues a broker serves: those it was given, and the private ones of the agents it registered so far."""
+
+    def __init__(self, queues: Collection[str], agents: Mapping[str, AgentSpec]) -> None:
+        self._queues = queues
+        self._agents = agents
+
+    def _all(self) -> list[str]:
+        return [*self._queues, *(PRIVATE + name for name in self._agents)] if self._queues else []
+
+    def __iter__(self):
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __contains__(self, queue: object) -> bool:
+        return queue in self._all()

@@ -1,0 +1,59 @@
+"""What people and programs say to tasks that are there: cancel, interrupt, pause. One transaction each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from bough.events.beside import Tables
+from bough.events.model import PauseRequested
+from bough.tasks.model import Task
+from bough.tasks.state import TaskState
+from bough.tasks.stores.endings import Withdraw, cancels_children, list_open_children, stop_task
+from bough.tasks.stores.rows import Move, TaskRow, find_live_row, read_task
+from bough.tasks.stores.submission import require_row
+
+
+class Stopped(NamedTuple):
+    """A task after it was stopped, and its children that have to be stopped too.
+
+    Attributes:
+        changed: Whether this call stopped it; False for one that had ended before.
+    """
+
+    row: TaskRow
+    task: Task
+    children: list[UUID]
+    changed: bool
+
+
+def cancel_task(tables: Tables, id: UUID, reason: str, owner: str, withdraw: Withdraw | None) -> Stopped:
+    """Cancel a task: its worker is fenced at that moment, its conversation paused, its parent told.
+
+    Raises:
+        NotFound: There is no such task.
+    """
+    row = require_row(tables, id)
+    changed = not row.is_terminal
+    if changed:
+        row = stop_task(tables, row, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
+    children = list_open_children(tables, row) if cancels_children(row) else []
+    return Stopped(row, read_task(tables, row), children, changed)
+
+
+def pause_conversation(tables: Tables, cid: UUID, *, now: bool, owner: str, withdraw: Withdraw | None) -> UUID | None:
+    """Ask the run of a conversation to stop; return the task that was cancelled by this, where it was not running.
+
+    A run hears of it by its log, in whatever process, and writes its own last words.
+
+    Raises:
+        NotFound: There is no such conversation.
+    """
+    live = find_live_row(tables, tables.number(cid))
+    reason = "interrupted" if now else "paused"
+    if live is not None and live.current is not TaskState.RUNNING:
+        stop_task(tables, live, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
+        return UUID(bytes=live.id)
+    if live is not None or tables.get(cid).status == "running":
+        tables.append(cid, [PauseRequested(reason=reason, now=now)])
+    return None

@@ -1,0 +1,1 @@
+"""What brings pending tasks to workers."""

@@ -1,0 +1,135 @@
+"""What looks after tasks that nobody looks after: dead workers, deadlines, children of what has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from bough.errors import BoughError, Conflict
+from bough.events.beside import Tables
+from bough.events.owner import is_gone
+from bough.tasks.state import TaskState
+from bough.tasks.store import LEASE_SECONDS
+from bough.tasks.stores.endings import stop_task
+from bough.tasks.stores.rows import FORMAT, Move, find_row, move
+
+if TYPE_CHECKING:
+    from bough.tasks.worker import Worker
+
+SWEEP_SECONDS = 1.0
+"""How often every worker process looks."""
+
+_SLOW_ROUNDS = 5
+"""Of so many rounds one also looks for tasks whose conversation was decided without a broker."""
+
+
+class SweepFindings(NamedTuple):
+    """What one look found; ids of tasks."""
+
+    lost: list[str]
+    due: list[UUID]
+    orphans: list[UUID]
+    decided: list[UUID]
+
+
+class Sweep:
+    """Looks every second, for ever; each step is one statement over an index, then one transaction a row found.
+
+    Args:
+        queues: Tasks of these may run here.
+        found: Told of a running task whose worker is gone and that may run here.
+    """
+
+    def __init__(self, worker: Worker, *, queues: Collection[str], found: Callable[[str], None]) -> None:
+        self._worker = worker
+        self._queues = queues
+        self._found = found
+        self._round = 0
+        self._seen: dict[str, tuple[tuple[str | None, int | None], float]] = {}
+
+    async def run(self) -> None:
+        """Look again and again. A store that is away is looked at again in a second."""
+        while True:
+            with suppress(BoughError):
+                await self.once()
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def once(self) -> None:
+        """Look once, and do what is to be done.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+        """
+        self._round += 1
+        slow = self._round % _SLOW_ROUNDS == 0
+        found = await self._worker.store.look(lambda tables: self._look(tables, slow=slow))
+        for id in found.due:
+            await self._change(id, self._time_out)
+        for id in found.orphans:
+            await self._change(id, self._cancel)
+        for id in found.decided:
+            await self._change(id, self._wake)
+        for task_id in found.lost:
+            self._found(task_id)
+
+    def _look(self, tables: Tables, *, slow: bool) -> SweepFindings:
+        own = self._worker.active
+        leases = {
+            str(UUID(bytes=id)): (owner, expires)
+            for id, queue, owner, expires in tables.run("task.running", format=FORMAT)
+            if queue in self._queues
+        }
+        return SweepFindings(
+            lost=[id for id in self._find_lost(leases) if id not in own],
+            due=_ids(tables.run("task.due", now=tables.now())),
+            orphans=_ids(tables.run("task.orphans")),
+            decided=_ids(tables.run("task.decided")) if slow else [],
+        )
+
+    def _find_lost(self, leases: dict[str, tuple[str | None, int | None]]) -> list[str]:
+        """Return the tasks whose worker is gone, or whose lease nobody has renewed for as long as it lasts.
+
+        How long that is, is measured here by the monotonic clock: clocks of different machines do not matter. The claim
+        that follows decides by the store's clock.
+        """
+        now = time.monotonic()
+        self._seen = {id: self._seen[id] if self._is_known(id, lease) else (lease, now) for id, lease in leases.items()}
+        return [
+            id
+            for id, ((owner, _), since) in self._seen.items()
+            if owner is None or is_gone(owner) or now - since >= LEASE_SECONDS
+        ]
+
+    def _is_known(self, id: str, lease: tuple[str | None, int | None]) -> bool:
+        return id in self._seen and self._seen[id][0] == lease
+
+    async def _change(self, id: UUID, change: Callable[[Tables, UUID], None]) -> None:
+        with suppress(Conflict):  # it has moved on meanwhile: the next look sees where
+            await self._worker.store.change(lambda tables: change(tables, id))
+
+    def _time_out(self, tables: Tables, id: UUID) -> None:
+        row = find_row(tables, id)
+        if row is not None and not row.is_terminal:
+            said = Move(error="its deadline has passed", code="timeout", reason="deadline")
+            stop_task(tables, row, TaskState.FAILED, said, self._worker.owner, self._worker.withdraw)
+
+    def _cancel(self, tables: Tables, id: UUID) -> None:
+        row = find_row(tables, id)
+        if row is not None and not row.is_terminal:
+            said = Move(reason="parent ended")
+            stop_task(tables, row, TaskState.CANCELLED, said, self._worker.owner, self._worker.withdraw)
+
+    def _wake(self, tables: Tables, id: UUID) -> None:
+        row = find_row(tables, id)
+        if row is None or row.current is not TaskState.INPUT_REQUIRED:
+            return
+        if tables.get(row.conversation_id).status != "waiting_for_confirmation":
+            move(tables, row, TaskState.PENDING, Move(reason="decided"))
+
+
+def _ids(rows: list[tuple[bytes, ...]]) -> list[UUID]:
+    return [UUID(bytes=row[0]) for row in rows]

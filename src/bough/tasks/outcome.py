@@ -1,0 +1,142 @@
+"""What the end of a run means for its task: the transition that is written with the run's last events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import NOTHING_USED, State, add_usage
+from bough.errors import BoughError, Unavailable
+from bough.events.beside import Tables
+from bough.events.model import TaskChanged, Usage
+from bough.events.record import Lease
+from bough.tasks.model import Task
+from bough.tasks.state import TaskState
+from bough.tasks.stores.endings import end_claim
+from bough.tasks.stores.rows import Move, TaskRow, read_task
+from bough.tasks.stores.submission import Enqueue, require_row
+from bough.types import JsonObject
+
+RETRY_SECONDS = (1, 4, 16)
+"""How long a task waits after its first, second, later attempt found something away."""
+
+_SECOND = 1_000_000
+
+
+@dataclass
+class RunEnding:
+    """The ending of one claimed run: made once, with the run's last events.
+
+    Attributes:
+        spent_before: What the conversation had used before the task's first event.
+        is_handed_back: Set before the run is stopped so that another worker goes on.
+        why_stopped: The reason of a cancellation.
+        enqueue: Gives a task that is pending again to an engine.
+    """
+
+    id: UUID
+    lease: Lease
+    spent_before: Usage = NOTHING_USED
+    is_handed_back: bool = False
+    why_stopped: str = "interrupted"
+    enqueue: Enqueue | None = None
+
+    def change(self, tables: Tables, state: State, error: BoughError | None) -> None:
+        """Make the transition that follows from how the run ended. A claim that was lost is refused by its lease."""
+        row = require_row(tables, self.id)
+        to, said = self._judge(row, state, error)
+        wait = _retry_wait(row, to, error)
+        not_before = None if wait is None else tables.now() + wait * _SECOND
+        counts = error is not None or to not in (TaskState.PENDING, TaskState.INPUT_REQUIRED)
+        said = said._replace(usage=subtract_usage(total_usage(state), self.spent_before))
+        moved = end_claim(tables, row, self.lease, to, said, not_before=not_before, counts=counts)
+        if to is TaskState.PENDING and self.enqueue is not None:
+            job = self.enqueue(tables, read_task(tables, moved))
+            tables.run("task.set_job", k=row.k, job=job)
+
+    def _judge(self, row: TaskRow, state: State, error: BoughError | None) -> tuple[TaskState, Move]:
+        """Return the state the task goes to, and what the transition says."""
+        if self.is_handed_back:
+            return TaskState.PENDING, Move(reason="handed back")
+        text = state.output or None
+        if error is not None:
+            said = Move(error=describe_error(error), code=error.code, result=text)
+            can_retry = isinstance(error, Unavailable) and row.attempts < row.max_attempts
+            return (TaskState.PENDING if can_retry else TaskState.FAILED), said
+        if state.waiting:
+            return TaskState.INPUT_REQUIRED, Move(request=describe_request(state))
+        match state.status:
+            case "stuck":
+                stuck = Move(error="the agent repeats itself", code="limit_exceeded", result=text, reason="stuck")
+                return TaskState.FAILED, stuck
+            case "paused" if state.limit is not None:
+                reached = f"the bound of {state.limit} was reached"
+                return TaskState.FAILED, Move(error=reached, code="limit_exceeded", result=text, reason=state.limit)
+            case "paused":
+                return TaskState.CANCELLED, Move(reason=self.why_stopped, result=text)
+            case "error":
+                return TaskState.FAILED, Move(error="the run failed", code="internal", result=text)
+            case _:
+                return TaskState.COMPLETED, Move(result=state.output, data=state.data)
+
+
+def describe_error(error: BoughError) -> str:
+    """Return what went wrong in one line; of what nobody foresaw, its type and message."""
+    if error.code == "internal" and error.__cause__ is not None:
+        return f"{type(error.__cause__).__name__}: {error.__cause__}"
+    return f"{error.message}; {error.hint}" if error.hint else error.message
+
+
+def describe_request(state: State) -> JsonObject:
+    """Return what a conversation waits for: a question first, then a task that asks, then the calls to approve."""
+    for id, call in state.waiting.items():
+        asked: Any = call.get("request") or {}
+        match call.get("kind"):
+            case "question":
+                return {"kind": "question", "call": id, "question": "", "choices": None, **asked}
+            case "task":
+                return {"kind": "task", "call": id, **asked, **({"task_id": call["task"]} if "task" in call else {})}
+            case _:
+                pass
+    names = ("tool", "arguments", "risk", "reason")
+    calls = [{"id": id, **{name: call.get(name) for name in names}} for id, call in state.waiting.items()]
+    return {"kind": "approval", "calls": calls}
+
+
+def total_usage(state: State) -> Usage:
+    """Return what a conversation used itself and by its sub-agents."""
+    return add_usage(state.own, state.delegated)
+
+
+def subtract_usage(total: Usage, before: Usage) -> Usage:
+    """Return what was used since; the cost is unknown only where the total's is."""
+    cost = None if total.cost_usd is None else total.cost_usd - (before.cost_usd or 0.0)
+    return Usage(
+        requests=total.requests - before.requests,
+        input_tokens=total.input_tokens - before.input_tokens,
+        output_tokens=total.output_tokens - before.output_tokens,
+        cache_read_tokens=total.cache_read_tokens - before.cache_read_tokens,
+        cache_write_tokens=total.cache_write_tokens - before.cache_write_tokens,
+        cost_usd=cost,
+    )
+
+
+def _retry_wait(row: TaskRow, to: TaskState, error: BoughError | None) -> int | None:
+    """Return how many seconds a task waits that found something away."""
+    if to is not TaskState.PENDING or error is None:
+        return None
+    return RETRY_SECONDS[min(row.attempts, len(RETRY_SECONDS)) - 1]
+
+
+async def measure_before(journal: Journal, task: Task) -> Usage:
+    """Return what a task's conversation had used before the task's first event. O(events since then)."""
+    if task.conversation is not None and str(task.conversation) == task.id:
+        return Usage(requests=0)
+    before = State()
+    async for stored in journal.store.read(journal.cid):
+        if isinstance(event := stored.event, TaskChanged) and event.task_id == task.id:
+            break
+        before.apply(stored.seq, event)
+    return total_usage(before)

@@ -1,0 +1,77 @@
+"""A process that runs tasks until it is told to stop: what `bough worker` is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Collection, Iterable
+
+from bough.agents.spec import AgentSpec
+from bough.tasks.agents import PRIVATE
+from bough.tasks.broker import TaskBroker
+
+
+async def serve(
+    broker: TaskBroker,
+    *,
+    queues: Collection[str],
+    agents: Iterable[AgentSpec] = (),
+    concurrency: int = 4,
+    once: bool = False,
+) -> None:
+    """Run tasks until SIGTERM or SIGINT: those that run end, no more are taken. A second signal hands them back.
+
+    Args:
+        broker: Not entered; it is left afterwards.
+        agents: Known by name, and served in their private queues too.
+        once: End when nothing waits any more.
+    """
+    specs = list(agents)
+    broker.register_agents(specs)
+    served = [*queues, *(PRIVATE + spec.name for spec in specs)]
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            broker.worker.stop_all("hand_back")
+        stopping.set()
+
+    undo_signals = _handle_signals(stop)
+    try:
+        if once:
+            await _run_what_waits(broker, served, concurrency, stopping)
+        else:
+            await broker.dispatcher.run(broker.worker, queues=served, concurrency=concurrency, stopping=stopping)
+    finally:
+        undo_signals()
+        await broker.aclose()
+
+
+async def _run_what_waits(
+    broker: TaskBroker, queues: Collection[str], concurrency: int, stopping: asyncio.Event
+) -> None:
+    """Run tasks until none can be claimed."""
+    running: set[asyncio.Task[None]] = set()
+    while True:
+        while len(running) < concurrency and not stopping.is_set():
+            claim = await broker.worker.claim_next(queues)
+            if claim is None:
+                break
+            running.add(broker.worker.start(claim))
+        if not running:
+            return
+        _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _handle_signals(stop: Callable[[], None]) -> Callable[[], None]:
+    """Call `stop` at SIGTERM and SIGINT; return what undoes that."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+
+    def undo() -> None:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    return undo

@@ -1,0 +1,183 @@
+-- Every statement about tasks on SQLite. A row is always the 22 columns of `rows.TaskRow`, in its order.
+
+-- name: row
+-- A task by its id.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.id = :id;
+
+-- name: row_of_key
+-- The task that a submission with this idempotency key made.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.key = :key;
+
+-- name: row_live
+-- The task of a conversation that has not ended; there is at most one.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.cid = :cid and t.state < 3;
+
+-- name: page
+-- Tasks that match, the newest first, from a place on.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where (:before is null or t.k < :before)
+  and (:states is null or t.state in (select value from json_each(:states)))
+  and (:agent is null or t.agent = :agent)
+  and (:queue is null or t.queue = :queue)
+  and (:parent is null or p.id = :parent)
+  and (:conversation is null or c.id = :conversation)
+  and (:root is null or ifnull(c.root, c.cid) = (select r.cid from conversation r where r.id = :root))
+  and (:owner is null or c.owner = :owner)
+order by t.k desc limit :limit;
+
+-- name: rows_in_state
+-- Tasks in a state, the oldest first.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.state = :state and t.k > :after order by t.k limit :limit;
+
+-- name: rows_under
+-- Tasks that have not ended and were started by a run of task `k`.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.under = :k and t.state < 3 order by t.k;
+
+-- name: rows_of_parent
+-- Tasks that a conversation started, the oldest first.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.parent = :parent order by t.k;
+
+-- name: insert
+insert into task (id, cid, format, state, version, attempts, max_attempts, priority, queue, not_before, deadline,
+                  first, last, parent, call, under, key, agent, job)
+values (:id, :cid, :format, :state, :version, :attempts, :max_attempts, :priority, :queue, :not_before, :deadline,
+        :first, :last, :parent, :call, :under, :key, :agent, :job)
+returning k;
+
+-- name: move
+-- A transition: made only from the state and the version that were looked at.
+update task set state = :state, version = version + 1, attempts = :attempts, not_before = :not_before, last = :last,
+                job = :job
+where k = :k and state = :was and version = :version
+returning version;
+
+-- name: take_over
+-- Another owner goes on with a running task; no transition.
+update task set attempts = attempts + 1 where k = :k and state = 1 and version = :version returning attempts;
+
+-- name: set_job
+update task set job = :job where k = :k;
+
+-- name: put_off
+-- A pending task that cannot run now.
+update task set not_before = :not_before where k = :k and state = 0;
+
+-- name: forget
+-- A row whose conversation is gone.
+delete from task where k = :k;
+
+-- name: is_living
+-- Whether a conversation is there and not deleted.
+select 1 from conversation where cid = :cid and not deleted;
+
+-- name: ready
+-- The front of a queue: `limit` rows from an index that holds nothing but what can be claimed.
+select k, priority, id from task
+where queue = :queue and state = 0 and not_before is null and format <= :format
+order by priority desc, k limit :limit;
+
+-- name: ready_queues
+-- Queues in which something waits, for a look at what is next in any of them.
+select distinct queue from task where state = 0 and not_before is null;
+
+-- name: make_ready
+-- Tasks whose time has come, at most 100 at once.
+update task set not_before = null
+where k in (select k from task where state = 0 and not_before <= :now order by not_before limit 100)
+returning k;
+
+-- name: earliest
+-- When the next task comes due that may not start yet.
+select min(not_before) from task where state = 0 and not_before is not null;
+
+-- name: running
+-- Running tasks with the lease of their conversation, for finding those whose worker is gone.
+select t.id, t.queue, l.owner, l.expires from task t left join lease l on l.cid = t.cid
+where t.state = 1 and t.format <= :format order by t.k;
+
+-- name: due
+-- Tasks whose deadline has passed.
+select id from task where deadline <= :now and state < 3 order by deadline limit 100;
+
+-- name: decided
+-- Tasks that ask for something although their conversation waits for nothing any more.
+select t.id from task t join conversation c on c.cid = t.cid
+where t.state = 2 and ifnull(c.status, 'idle') <> 'waiting_for_confirmation' order by t.k limit 100;
+
+-- name: orphans
+-- Tasks that have not ended although the task they were started under was cancelled, or ended and has a parent itself.
+select t.id from task t join task u on u.k = t.under
+where t.under is not null and t.state < 3 and (u.state = 5 or (u.state > 2 and u.parent is not null))
+order by t.k limit 100;
+
+-- name: states
+-- Where some tasks stand.
+select k, state, version from task where k in (select value from json_each(:ks));
+
+-- name: open_ids
+-- Every task that has not ended, the youngest first.
+select t.id from task t join conversation c on c.cid = t.cid
+where t.state < 3 and (:owner is null or c.owner = :owner) order by t.k desc;
+
+-- name: counts
+-- How many tasks are in each state, and when the oldest of them was submitted.
+select t.state, count(*), min(t.k) from task t group by t.state order by t.state;
+
+-- name: event
+-- One own event of a conversation.
+select k & 4294967295, id, kind, ts, data from event where k = :cid << 32 | :seq;
+
+-- name: events
+-- Own events of a conversation that can be events of a task, the latest first.
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 | :first and k < (:cid + 1) << 32
+  and kind in ('TaskChanged', 'TaskNoted', 'ToolCalled', 'ModelResponded')
+order by k desc limit :limit;
+
+-- name: changes
+-- Own transitions of a conversation from a place on.
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 | :first and k < (:cid + 1) << 32 and kind = 'TaskChanged' order by k;
+
+-- name: spent
+-- What a conversation and those that it started, and these started, used in all, and how many there are below it.
+with recursive below (cid) as (
+  select :cid
+  union
+  select t.cid from below join task t on t.parent = below.cid)
+select (select count(*) - 1 from below),
+       sum(u.requests), sum(u.input_tokens), sum(u.output_tokens), sum(u.cache_read_tokens), sum(u.cache_write_tokens),
+       sum(u.cost_usd), sum(u.unpriced)
+from below join conversation c on c.cid = below.cid left join usage_day u on u.conversation = c.id;
+
+-- name: children_running
+-- Pending tasks that a conversation started and that may run now, in their order.
+select id from task where parent = :parent and state = 0 and not_before is null and format <= :format
+order by priority desc, k limit :limit;
+
+-- name: named
+-- Tasks whose id begins or ends with some hexadecimal digits.
+select id from task where lower(hex(id)) like :digits || '%' or lower(hex(id)) like '%' || :digits order by k limit 6;
+
+-- name: latest
+select id from task order by k desc limit 1;

@@ -1,0 +1,78 @@
+"""How a task's run ends, and how a task ends without one: cancelled, timed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from bough.events.beside import Tables
+from bough.events.model import StateChanged
+from bough.events.record import Lease
+from bough.tasks.state import TaskState
+from bough.tasks.stores.claims import seize_lease
+from bough.tasks.stores.rows import Move, TaskRow, find_row, move
+
+Withdraw = Callable[[Tables, int], None]
+"""Takes a job back from an engine, inside the transaction."""
+
+
+def end_claim(
+    tables: Tables,
+    row: TaskRow,
+    lease: Lease,
+    to: TaskState,
+    said: Move,
+    *,
+    not_before: int | None = None,
+    counts: bool = True,
+    job: int | None = None,
+) -> TaskRow:
+    """Make the transition that ends a claim, and end its lease.
+
+    Args:
+        counts: Whether the claim stays counted as an attempt; one that was handed back, or asked, is none.
+
+    Raises:
+        Conflict: The claim was lost.
+    """
+    attempts = row.attempts if counts else max(row.attempts - 1, 0)
+    moved = move(tables, row, to, said, generation=lease.generation, attempts=attempts, not_before=not_before, job=job)
+    tables.release(lease)
+    return moved
+
+
+def stop_task(
+    tables: Tables, row: TaskRow, to: TaskState, said: Move, owner: str, withdraw: Withdraw | None = None
+) -> TaskRow:
+    """End a task that is pending, running or asking, whatever its worker does: it is fenced at that moment.
+
+    Args:
+        to: CANCELLED, or FAILED for a deadline that has passed.
+    """
+    cid = row.conversation_id
+    lease = seize_lease(tables, cid, owner)
+    status = tables.get(cid).status
+    stopped = [StateChanged(changes={"status": "paused"}, reason=said.reason)] if status == "running" else []
+    moved = move(tables, row, to, said, events=stopped, generation=lease.generation)
+    tables.release(lease)
+    if withdraw is not None and row.job is not None:
+        withdraw(tables, row.job)
+    return moved
+
+
+def list_open_children(tables: Tables, row: TaskRow) -> list[UUID]:
+    """Return the tasks that a run of this one started and that have not ended."""
+    return [UUID(bytes=TaskRow(*child).id) for child in tables.run("task.rows_under", k=row.k)]
+
+
+def cancels_children(row: TaskRow) -> bool:
+    """Whether the open children of a task that has ended are cancelled: it was, or nobody else would hear of them."""
+    return row.current is TaskState.CANCELLED or (row.is_terminal and row.parent is not None)
+
+
+def find_current(tables: Tables, id: UUID, lease: Lease) -> TaskRow | None:
+    """Return the row of a claimed task, None where it is no longer this claim's to end."""
+    row = find_row(tables, id)
+    if row is None or row.current is not TaskState.RUNNING:
+        return None
+    return row if tables.get(lease.conversation).generation == lease.generation else None

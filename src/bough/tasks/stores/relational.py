@@ -1,0 +1,431 @@
+"""A task store on the tables beside a log: every method is one change, or one look, inside the log's own store."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+from uuid import UUID
+
+from bough.agents.delegation import Spent
+from bough.conversation.log.ledger import USAGE, follow_usage
+from bough.errors import Conflict, InvalidInput, Unavailable
+from bough.events.beside import Beside, Tables
+from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usage, UserMessage
+from bough.events.names import digits_of
+from bough.events.owner import owner as make_owner
+from bough.events.record import ConversationRecord, StoredEvent, microseconds
+from bough.events.store import EventStore
+from bough.tasks.faults import unknown_task
+from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
+from bough.tasks.state import TaskState
+from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim, TaskFilter, TaskPage, TaskStore
+from bough.tasks.stores.claims import claim_by_id, claim_next, look_next, take_lease
+from bough.tasks.stores.endings import end_claim
+from bough.tasks.stores.rows import (
+    FORMAT,
+    TASKS,
+    Move,
+    TaskRow,
+    find_row,
+    move,
+    parse_id,
+    read_task,
+)
+from bough.tasks.stores.submission import require_row
+from bough.tasks.view import task_event
+from bough.types import JsonObject
+
+T = TypeVar("T")
+
+_FIELDS = frozenset({"data", "code", "usage", "request", "reason"})
+_TRIES = 5
+
+
+class RelationalTaskStore(TaskStore):
+    """Tasks in the database of an event store.
+
+    Args:
+        store: The log; None or a URL is opened by the first call, and closed by `aclose`.
+    """
+
+    def __init__(self, store: EventStore | str | None = None) -> None:
+        self._given = store
+        self._log: EventStore | None = None if store is None or isinstance(store, str) else store
+        self._owner = make_owner()
+
+    @property
+    def log(self) -> EventStore:
+        """The log that the tasks' conversations are in. Raises: see `TaskStore.log`."""
+        if self._log is None:
+            raise Unavailable("the task store is not open yet", hint="await its `open`, or any other call, first")
+        return self._log
+
+    async def open(self) -> EventStore:
+        """Open the log if that was not done yet. See `TaskStore.open`."""
+        if self._log is None:
+            self._log = await self._open_log()
+        follow_usage(self._log)
+        return self._log
+
+    async def aclose(self) -> None:
+        """Close the log if it was opened here."""
+        if self._log is not None and self._log is not self._given:
+            log, self._log = self._log, None
+            await log.aclose()
+
+    @abstractmethod
+    async def _open_log(self) -> EventStore:
+        """Open the log that was only named."""
+
+    async def change(self, change: Callable[[Tables], T], *, beside: Collection[Beside] = ()) -> T:
+        """Run a change of rows and events in one transaction; durable on return.
+
+        A change that loses a race for something unique is run again, and then finds what is there.
+
+        Raises:
+            BoughError: What the change raises; nothing is written then.
+        """
+        log = await self.open()
+        for _ in range(_TRIES):
+            try:
+                return await log.together((TASKS, *beside), change)
+            except Conflict as conflict:
+                if not conflict.details.get("not_unique"):
+                    raise
+        return await log.together((TASKS, *beside), change)
+
+    async def look(self, question: Callable[[Tables], T]) -> T:
+        """Return the answer to a question about rows and events, read at one moment."""
+        log = await self.open()
+        return await log.together(TASKS, question, read_only=True)
+
+    # The seed's names.
+
+    async def create(self, task: Task) -> Task:
+        """Store a task as it is given. See `TaskStore.create`."""
+        id = parse_id(task.id)
+        if id is None:
+            raise InvalidInput(
+                f"{task.id!r} cannot be the id of a task", hint="leave it out, or give a UUID", details={"id": task.id}
+            )
+        return await self.change(lambda tables: _create(tables, id, task))
+
+    async def get(self, task_id: str) -> Task | None:
+        """Return a task with its latest 1,000 events. See `TaskStore.get`."""
+        id = parse_id(task_id)
+        return None if id is None else await self.look(lambda tables: _read_whole(tables, id))
+
+    async def update_state(
+        self,
+        task_id: str,
+        state: TaskState,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        version: int | None = None,
+        claim: Claim | None = None,
+        ttl_seconds: float = LEASE_SECONDS,
+        **fields: Any,
+    ) -> Task | None:
+        """Move a task to another state. See `TaskStore.update_state`."""
+        id = parse_id(task_id)
+        if id is None:
+            return None
+        not_before = fields.pop("not_before", None)
+        said = Move(result=result, error=error, **_require_known(fields))
+        wait = None if not_before is None else microseconds(not_before)
+
+        def update(tables: Tables) -> Task | None:
+            row = find_row(tables, id)
+            if row is None:
+                return None
+            _require_version(row, version)
+            moved = self._update(tables, row, TaskState(state), said, claim, ttl_seconds, wait)
+            return read_task(tables, moved)
+
+        return await self.change(update)
+
+    def _update(
+        self,
+        tables: Tables,
+        row: TaskRow,
+        state: TaskState,
+        said: Move,
+        claim: Claim | None,
+        ttl_seconds: float,
+        not_before: int | None,
+    ) -> TaskRow:
+        generation = None if claim is None else claim.lease.generation
+        attempts = row.attempts
+        if state is TaskState.RUNNING and row.current is TaskState.PENDING:
+            attempts += 1
+            if claim is None:
+                lease = take_lease(tables, row.conversation_id, self._owner, ttl_seconds)
+                if lease is None:
+                    raise Conflict("the task's conversation is being run elsewhere", hint="wait until that run is over")
+                generation, said = lease.generation, said._replace(worker=self._owner)
+        return move(tables, row, state, said, generation=generation, attempts=attempts, not_before=not_before)
+
+    async def list_by_state(self, state: TaskState) -> builtins.list[Task]:
+        """Return the tasks in a state, the oldest first. See `TaskStore.list_by_state`."""
+        number, after = TaskState(state).number, 0
+        found: builtins.list[Task] = []
+        while True:
+            tasks, last = await self.look(lambda tables, after=after: _read_state(tables, number, after))
+            found += tasks
+            if last is None:
+                return found
+            after = last
+
+    async def next_pending(self) -> Task | None:
+        """Return the task that is next, without claiming it. See `TaskStore.next_pending`."""
+
+        def look(tables: Tables) -> Task | None:
+            row = look_next(tables)
+            return None if row is None else read_task(tables, row)
+
+        return await self.look(look)
+
+    async def add_event(self, task_id: str, event: TaskEvent) -> None:
+        """Append a PROGRESS or LOG event. See `TaskStore.add_event`."""
+        note = _note(task_id, event)
+        id = parse_id(task_id)
+
+        def add(tables: Tables) -> None:
+            row = require_row(tables, id or UUID(int=0))
+            tables.append(row.conversation_id, [note])
+
+        await self.change(add)
+
+    # Claims.
+
+    async def claim(
+        self,
+        owner: str,
+        queues: Collection[str] = (DEFAULT_QUEUE,),
+        *,
+        id: str | None = None,
+        ttl_seconds: float = LEASE_SECONDS,
+    ) -> Claim | None:
+        """Claim a task. See `TaskStore.claim`."""
+        if id is not None:
+            wanted = parse_id(id)
+            if wanted is None:
+                return None
+            claimed = await self.change(lambda tables: claim_by_id(tables, wanted, owner, ttl_seconds))
+        else:
+            claimed = await self.change(lambda tables: claim_next(tables, queues, owner, ttl_seconds))
+        return None if claimed is None else Claim(claimed.task, claimed.lease)
+
+    async def heartbeat(self, claim: Claim, ttl_seconds: float = LEASE_SECONDS) -> None:
+        """Renew a claim. See `TaskStore.heartbeat`."""
+        await (await self.open()).renew(claim.lease, ttl_seconds)
+
+    async def release(self, claim: Claim, state: TaskState = TaskState.PENDING, **fields: Any) -> None:
+        """End a claim. See `TaskStore.release`."""
+        not_before = fields.pop("not_before", None)
+        wait = None if not_before is None else microseconds(not_before)
+        base = {name: fields.pop(name) for name in ("result", "error") if name in fields}
+        said = Move(**base, **_require_known(fields))
+        id = UUID(claim.task.id)
+
+        def release(tables: Tables) -> None:
+            row = require_row(tables, id)
+            counts = state is not TaskState.PENDING
+            end_claim(tables, row, claim.lease, state, said, not_before=wait, counts=counts)
+
+        await self.change(release)
+
+    # Looking and deleting.
+
+    async def spent(self, conversation: UUID) -> Spent:
+        """Return what a conversation and its descendants used. See `TaskStore.spent`."""
+        log = await self.open()
+
+        def add_up(tables: Tables) -> Spent:
+            row = tables.one("task.spent", cid=tables.number(conversation))
+            return Spent(Usage(requests=0), 0) if row is None else _read_spent(row)
+
+        return await log.together((TASKS, USAGE), add_up, read_only=True)
+
+    async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
+        """Return a page of tasks, the newest first. See `TaskStore.list`."""
+        wanted = filter or TaskFilter()
+        before = _parse_cursor(cursor)
+        if not 1 <= limit <= 1000:
+            raise InvalidInput(f"a page cannot have {limit} tasks", hint="from 1 to 1,000")
+        return await self.look(lambda tables: _read_page(tables, wanted, before, limit))
+
+    async def resolve(self, name: str) -> str:
+        """Return the id that `name` stands for: an id, its first or last digits (at least 4), or `-` for the latest.
+
+        Raises:
+            NotFound: Nothing matches.
+            InvalidInput: It is no such name, or several match.
+        """
+        digits = "" if name.strip() == "-" else digits_of(name)
+
+        def find(tables: Tables) -> builtins.list[UUID]:
+            rows = tables.run("task.named", digits=digits) if digits else tables.run("task.latest")
+            return [UUID(bytes=row[0]) for row in rows]
+
+        found = await self.look(find)
+        if not found:
+            raise unknown_task(name)
+        if len(found) > 1:
+            shown = ", ".join(id.hex[-8:] for id in found)
+            raise InvalidInput(f"{name!r} could be several tasks", hint=f"give more digits: {shown}")
+        return str(found[0])
+
+    async def delete(self, task_id: str) -> None:
+        """Delete a task that has ended. See `TaskStore.delete`."""
+        id = parse_id(task_id) or UUID(int=0)
+
+        def delete(tables: Tables) -> None:
+            row = require_row(tables, id)
+            if not row.is_terminal:
+                raise Conflict(
+                    f"task {task_id} is {row.current.value}", hint="cancel it first", details={"task": task_id}
+                )
+            if row.conversation == row.id:
+                tables.delete(row.conversation_id)
+            else:
+                tables.run("task.forget", k=row.k)
+
+        await self.change(delete)
+
+
+def _create(tables: Tables, id: UUID, task: Task) -> Task:
+    if find_row(tables, id) is not None:
+        raise Conflict(f"a task has the id {id} already", hint="use another id", details={"task": str(id)})
+    started = ConversationStarted(title=None)
+    message = [UserMessage.text(task.input)] if task.input else []
+    changed = TaskChanged(
+        task_id=str(id),
+        state=task.state.value,
+        attempt=task.attempts,
+        metadata=task.metadata,
+        agent=task.agent_name,
+        message=1 if message else None,
+        **_given(task),
+    )
+    notes = [_note(task.id, event) for event in task.events if event.event_type is not EventType.STATE_CHANGE]
+    created = task.created_at
+    record = ConversationRecord(
+        id=id, root=id, config={"agent": task.agent_name} if task.agent_name else {}, created=created, updated=created
+    )
+    tables.create(record, events=[started, *message, changed, *notes])
+    first = 1 + len(message)
+    parent = None if task.parent_id is None else parse_id(task.parent_id)
+    tables.run(
+        "task.insert", id=id, cid=tables.number(id), format=FORMAT, state=task.state.number, version=task.version,
+        attempts=task.attempts, max_attempts=task.max_attempts, priority=task.priority, queue=task.queue,
+        not_before=None if task.not_before is None else microseconds(task.not_before),
+        deadline=None if task.deadline is None else microseconds(task.deadline), first=first, last=first,
+        parent=None if parent is None else tables.number(parent), call=None, under=None, key=task.idempotency_key,
+        agent=task.agent_name, job=None,
+    )  # fmt: skip
+    return read_task(tables, require_row(tables, id))
+
+
+def _given(task: Task) -> dict[str, Any]:
+    fields = ("result", "error", "data", "code", "request")
+    given = {name: getattr(task, name) for name in fields if getattr(task, name) is not None}
+    return given | ({"usage": task.usage} if task.usage.requests else {})
+
+
+def _read_whole(tables: Tables, id: UUID) -> Task | None:
+    """Return a task with its latest events, those that came after its end only where they are notes about it."""
+    row = find_row(tables, id)
+    if row is None:
+        return None
+    task = read_task(tables, row)
+    task.events = read_events(tables, row)
+    return task
+
+
+def read_events(tables: Tables, row: TaskRow, limit: int = MAX_EVENTS) -> list[TaskEvent]:
+    """Return the latest events of a task, oldest first."""
+    found: list[TaskEvent] = []
+    rows = tables.run("task.events", cid=row.cid, first=row.first, limit=limit)
+    for stored in StoredEvent.of_rows(rows):  # pyright: ignore[reportArgumentType]
+        event = task_event(stored, row.task_id)
+        if event is not None and belongs(event, row):
+            found.append(event)
+    return found[::-1]
+
+
+def belongs(event: TaskEvent, row: TaskRow) -> bool:
+    """Whether an event of the conversation is one of the task: up to its end, and notes about it behind that."""
+    if event.task_id != row.task_id:
+        return False
+    return not row.is_terminal or event.seq <= row.last or event.event_type is not EventType.STATE_CHANGE
+
+
+def _read_state(tables: Tables, state: int, after: int, limit: int = 500) -> tuple[list[Task], int | None]:
+    rows = [TaskRow(*row) for row in tables.run("task.rows_in_state", state=state, after=after, limit=limit)]
+    return [read_task(tables, row) for row in rows], rows[-1].k if len(rows) == limit else None
+
+
+def _read_page(tables: Tables, wanted: TaskFilter, before: int | None, limit: int) -> TaskPage:
+    states = json.dumps(sorted(state.number for state in wanted.states)) if wanted.states else None
+    rows = tables.run(
+        "task.page", before=before, states=states, agent=wanted.agent, queue=wanted.queue, parent=wanted.parent,
+        conversation=wanted.conversation, root=wanted.root, owner=wanted.owner, limit=limit + 1,
+    )  # fmt: skip
+    found = [TaskRow(*row) for row in rows]
+    cursor = str(found[limit - 1].k) if len(found) > limit else None
+    return TaskPage(items=[read_task(tables, row) for row in found[:limit]], next_cursor=cursor)
+
+
+def _read_spent(row: tuple[Any, ...]) -> Spent:
+    tasks, requests, input_tokens, output_tokens, cache_read, cache_write, cost, unpriced = row
+    is_known = not unpriced or bool(cost)
+    usage = Usage(
+        requests=requests or 0,
+        input_tokens=input_tokens or 0,
+        output_tokens=output_tokens or 0,
+        cache_read_tokens=cache_read or 0,
+        cache_write_tokens=cache_write or 0,
+        cost_usd=(cost or 0.0) if is_known and (cost or input_tokens) else None,
+    )
+    return Spent(usage, tasks)
+
+
+def _parse_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isdecimal() or len(cursor) > 18:
+        raise InvalidInput(f"{cursor!r} is not a cursor of a page of tasks", hint="give next_cursor as it was given")
+    return int(cursor)
+
+
+def _note(task_id: str, event: TaskEvent) -> TaskNoted:
+    if event.event_type is EventType.STATE_CHANGE:
+        raise InvalidInput("a STATE_CHANGE cannot be added", hint="each transition writes its own: use update_state")
+    payload: JsonObject = dict(event.payload)
+    name = payload.pop("name", "")
+    if not isinstance(name, str):
+        payload["name"], name = name, ""
+    return TaskNoted(task_id=task_id, event_type=event.event_type.value, name=name, data=payload, ts=event.timestamp)
+
+
+def _require_known(fields: dict[str, Any]) -> dict[str, Any]:
+    if unknown := sorted(set(fields) - _FIELDS):
+        raise InvalidInput(
+            f"a transition cannot change {', '.join(unknown)}",
+            hint=f"it takes result, error, {', '.join(sorted(_FIELDS))} and not_before",
+        )
+    return fields
+
+
+def _require_version(row: TaskRow, version: int | None) -> None:
+    if version is not None and version != row.version:
+        raise Conflict(
+            f"task {row.task_id} has version {row.version}, not {version}",
+            hint="read it again",
+            details={"task": row.task_id, "version": row.version},
+        )

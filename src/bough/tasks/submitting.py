@@ -1,0 +1,314 @@
+"""From what a caller says of a task to what its submission writes. Nothing is written here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID, uuid5
+
+from pydantic_ai.models import Model
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.log.state import State
+from bough.conversation.message import checked, events_of
+from bough.conversation.open import Beginning
+from bough.conversation.rules import Rules
+from bough.errors import InvalidInput, PermissionDenied
+from bough.events.model import ConversationStarted, Event, UserMessage
+from bough.events.record import ConversationRecord, microseconds
+from bough.guard import Limits, limits_from_json
+from bough.guard.limits import narrower
+from bough.skills.match.triggers import TriggerIndex
+from bough.tasks.agents import (
+    PRIVATE,
+    FindHooks,
+    find_configured,
+    is_all_data,
+    make_agent,
+    rules_of,
+    with_model,
+    workspace_of,
+)
+from bough.tasks.stores.rows import parse_id
+from bough.tasks.stores.submission import ParentLink, Submission
+from bough.types import Clock, JsonObject, SystemClock, new_id
+
+MAX_METADATA_BYTES = 64 << 10
+MAX_KEY_CHARACTERS = 200
+
+_QUEUE = re.compile(r"~?[A-Za-z0-9_.-]{1,64}")
+_KEPT = frozenset({"agent_name", "system_prompt", "config_name"})
+_RESERVED = _KEPT | {
+    "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
+    "conversation", "check", "title", "tags", "workspace", "limits",
+}  # fmt: skip
+_KEYS = UUID("4f3f6a1e-6f0b-5b6e-9a57-0d6f1f1f8a10")
+"""Namespace of the ids that idempotency keys make."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionRequest:
+    """What a caller says of a task: see `TaskBroker.submit` for the keys of `metadata`.
+
+    Attributes:
+        rules: Of the parent, by which the child's are narrowed; None without a parent.
+        sender: Who speaks: `user`, or the parent's agent.
+    """
+
+    input: str | None
+    metadata: Mapping[str, Any]
+    parent: ParentLink | None = None
+    rules: Rules | None = None
+    sender: str = "user"
+    bounds: tuple[JsonObject, ...] = ()
+
+
+class Submitter:
+    """Prepares submissions.
+
+    Args:
+        agents: Registered specs by name; the mapping is looked at anew for each submission.
+        model: For agents without one of their own.
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[str, AgentSpec],
+        model: str | Model | None,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        hooks: FindHooks | None = None,
+    ) -> None:
+        self._agents = agents
+        self._model = model
+        self._settings = settings
+        self._hooks = hooks
+        self._clock = clock or SystemClock()
+
+    async def prepare(self, asked: SubmissionRequest, *, worker: str | None = None) -> Submission:
+        """Return what a submission writes.
+
+        Raises:
+            InvalidInput: A key of the metadata has a value that it cannot have, or the input is empty.
+            NotFound: The workspace, the agent's skills or its prompt are not there.
+            PermissionDenied: A hook refuses the message.
+        """
+        metadata = asked.metadata
+        key = read_key(metadata)
+        id = _read_id(metadata, key)
+        conversation = _read_uuid(metadata, "conversation")
+        shared: dict[str, Any] = {
+            "id": id,
+            "key": key,
+            "metadata": read_kept(metadata),
+            "bounds": asked.bounds,
+            "priority": _read_int(metadata, "priority", -(2**15), 2**15 - 1) or 0,
+            "max_attempts": _read_int(metadata, "max_attempts", 1, 1000) or 3,
+            "not_before": _read_moment(metadata, "not_before"),
+            "deadline": self._deadline(metadata),
+            "parent": asked.parent,
+            "worker": worker,
+        }
+        if conversation is not None:
+            return self._on_conversation(asked, conversation, shared)
+        return await self._new(asked, id, shared)
+
+    def _on_conversation(self, asked: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that runs a conversation which is there."""
+        message = None if asked.input is None else checked(asked.input, sender=asked.sender)
+        name = _read_text(asked.metadata, "agent_name")
+        queue = read_queue(asked.metadata) or "default"
+        return Submission(conversation=conversation, message=message, agent=name, queue=queue, **shared)
+
+    async def _new(self, asked: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
+        """Return a submission that makes its conversation."""
+        message = checked(asked.input or "", sender=asked.sender)
+        spec = self._find(asked.metadata)
+        queue = read_queue(asked.metadata)
+        if spec is None:
+            name = _read_text(asked.metadata, "agent_name")
+            record, opening = _begin_unresolved(id, name, asked.metadata, self._clock.now())
+            shared |= {"agent": name, "queue": queue or "default"}
+            return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
+        private = not is_all_data(spec) or (spec.model is None and isinstance(self._model, Model))
+        spec = with_model(spec, self._model)
+        shared |= {"agent": spec.name, "queue": PRIVATE + spec.name if private else queue or spec.queue}
+        rules = self._rules(asked, spec)
+        beginning = Beginning(
+            agent=spec,
+            workspace=workspace_of(asked.metadata),
+            id=id,
+            title=_read_text(asked.metadata, "title"),
+            tags=_read_tags(asked.metadata),
+        )
+        prepared = beginning.prepare(self._settings, rules)
+        executor = spec.executor.name if spec.executor is not None else self._settings.executor
+        opening = await prepared.greet(executor, rules)
+        state = _fold(opening)
+        guard = rules.guard(id, state.workspace)
+        verdict = await guard.on_prompt(message.plain)
+        if verdict.decision == "deny":
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
+        registry = prepared.blueprint.registry
+        triggers = TriggerIndex(registry.list_all()) if message.sender == "user" else TriggerIndex([])
+        said, *activated = events_of(message, state, triggers, registry)
+        return Submission(
+            conversation=id, record=prepared.record, opening=tuple(opening), message=cast(UserMessage, said),
+            activated=(*activated, *verdict.events), **shared,
+        )  # fmt: skip
+
+    def _find(self, metadata: Mapping[str, Any]) -> AgentSpec | None:
+        """Return the agent of a task; None for a name that is not known here, which its worker may know."""
+        name = _read_text(metadata, "agent_name")
+        if name is None:
+            return make_agent(metadata)
+        return self._agents.get(name) or find_configured(name, self._settings)
+
+    def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
+        """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""
+        rules = Rules.given(self._settings, **cast(Any, rules_of(spec)))
+        limits = read_limits(asked.metadata)
+        if limits is not None:
+            rules = replace(rules, limits=narrower(rules.limits, limits))
+        if self._hooks is not None:
+            rules = replace(rules, hooks=self._hooks(workspace_of(asked.metadata)))
+        return rules if asked.rules is None else rules.narrowed(asked.rules)
+
+    def _deadline(self, metadata: Mapping[str, Any]) -> int | None:
+        seconds = metadata.get("deadline_seconds")
+        if seconds is None:
+            return None
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10**9:
+            raise _wrong("deadline_seconds", seconds, "a number above 0")
+        return microseconds(self._clock.now()) + round(seconds * 1_000_000)
+
+
+def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
+    """Return the part of a submission's metadata that is kept with the task.
+
+    Raises:
+        InvalidInput: It is no JSON, or longer than 64 KiB.
+    """
+    kept = {key: value for key, value in metadata.items() if key not in _RESERVED or key in _KEPT}
+    try:
+        text = json.dumps(kept, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"a task's metadata must be JSON: {error}", hint="give texts, numbers, lists, objects"
+        ) from error
+    if len(text.encode()) > MAX_METADATA_BYTES:
+        raise InvalidInput(
+            f"a task's metadata has {len(text.encode())} bytes",
+            hint="at most 64 KiB; put more into a file or the input",
+        )
+    return json.loads(text)
+
+
+def read_key(metadata: Mapping[str, Any]) -> str | None:
+    """Return the idempotency key. Raises `InvalidInput` for one that is empty or too long."""
+    key = _read_text(metadata, "idempotency_key")
+    if key is not None and not 1 <= len(key) <= MAX_KEY_CHARACTERS:
+        raise _wrong("idempotency_key", key[:40], f"1 to {MAX_KEY_CHARACTERS} characters")
+    return key
+
+
+def read_queue(metadata: Mapping[str, Any]) -> str | None:
+    """Return the queue that was asked for. Raises `InvalidInput` for a name that no queue can have."""
+    queue = _read_text(metadata, "queue")
+    if queue is not None and not _QUEUE.fullmatch(queue):
+        raise _wrong("queue", queue, "1 to 64 letters, digits, `_`, `.` or `-`")
+    return queue
+
+
+def read_limits(metadata: Mapping[str, Any]) -> Limits | None:
+    """Return the bounds that were asked for."""
+    limits = metadata.get("limits")
+    return limits if limits is None or isinstance(limits, Limits) else limits_from_json(limits)
+
+
+def id_of_key(key: str) -> UUID:
+    """Return the id of the task that an idempotency key makes."""
+    return uuid5(_KEYS, key)
+
+
+def _read_id(metadata: Mapping[str, Any], key: str | None) -> UUID:
+    given = _read_uuid(metadata, "id")
+    if given is not None:
+        return given
+    return new_id() if key is None else id_of_key(key)
+
+
+def _read_uuid(metadata: Mapping[str, Any], name: str) -> UUID | None:
+    value = metadata.get(name)
+    if value is None or isinstance(value, UUID):
+        return value
+    found = parse_id(value) if isinstance(value, str) else None
+    if found is None:
+        raise _wrong(name, value, "a UUID")
+    return found
+
+
+def _read_text(metadata: Mapping[str, Any], name: str) -> str | None:
+    value = metadata.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise _wrong(name, value, "text")
+
+
+def _read_int(metadata: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _wrong(name, value, f"a whole number from {low} to {high}")
+    return value
+
+
+def _read_moment(metadata: Mapping[str, Any], name: str) -> int | None:
+    value = metadata.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise _wrong(name, value, "a time with a time zone") from None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise _wrong(name, value, "a time with a time zone")
+    return microseconds(value)
+
+
+def _read_tags(metadata: Mapping[str, Any]) -> dict[str, str]:
+    tags: Any = metadata.get("tags") or {}
+    if isinstance(tags, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in tags.items()):  # pyright: ignore
+        return dict(cast("Mapping[str, str]", tags))
+    raise _wrong("tags", metadata["tags"], "an object of texts")
+
+
+def _wrong(name: str, value: object, expected: str) -> InvalidInput:
+    return InvalidInput(f"{name} cannot be {value!r:.80}", hint=f"give {expected}", details={"key": name})
+
+
+def _begin_unresolved(
+    id: UUID, agent: str | None, metadata: Mapping[str, Any], now: datetime
+) -> tuple[ConversationRecord, tuple[Event, ...]]:
+    """Return the beginning of a conversation whose agent is only named: its worker says more."""
+    folder = workspace_of(metadata).expanduser().absolute()
+    title, tags = _read_text(metadata, "title"), _read_tags(metadata)
+    started = ConversationStarted(workspace=str(folder), title=title, tags=tags)
+    config: JsonObject = {"agent": agent, "workspace": str(folder)}
+    record = ConversationRecord(id=id, root=id, title=title, tags=tags, config=config, created=now, updated=now)
+    return record, (started,)
+
+
+def _fold(events: list[Event]) -> State:
+    state = State()
+    for seq, event in enumerate(events):
+        state.apply(seq, event)
+    return state

@@ -1,0 +1,281 @@
+"""Runs tasks: claims one, runs its conversation under the claim, and ends it with the run's last events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from bough.agents.spec import AgentSpec
+from bough.cancellation import finished
+from bough.config import Settings
+from bough.conversation.log.ending import Ending
+from bough.conversation.parts import Parts
+from bough.conversation.rules import RulesInForce
+from bough.conversation.run.run import Runner
+from bough.conversation.run.stop import StopReason
+from bough.errors import BoughError, Conflict
+from bough.events.beside import Tables
+from bough.events.model import Event, PauseRequested, TaskChanged
+from bough.events.owner import owner as make_owner
+from bough.tasks.agents import FindHooks, open_conversation
+from bough.tasks.outcome import RunEnding, describe_error, measure_before
+from bough.tasks.state import TaskState
+from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
+from bough.tasks.stores.endings import Withdraw, end_claim, find_current
+from bough.tasks.stores.relational import RelationalTaskStore
+from bough.tasks.stores.rows import TASKS, Move
+from bough.tasks.stores.submission import Enqueue
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+    from bough.agents.delegation import Delegation
+    from bough.tasks.store import TaskStore
+
+LOG = logging.getLogger("bough.task")
+"""What happens to tasks: ids, agents, states, codes, seconds; never texts."""
+
+
+@dataclass(eq=False)
+class ActiveRun:
+    """A task that runs in this process."""
+
+    claim: Claim
+    ending: RunEnding
+    runner: Runner | None = None
+    work: asyncio.Task[None] | None = None
+    stopped: StopReason | None = None
+
+    def stop(self, reason: StopReason, why: str = "") -> None:
+        """End the run now; before it has begun, as soon as it does."""
+        self.stopped = self.stopped or reason
+        self.ending.is_handed_back = self.ending.is_handed_back or reason == "hand_back"
+        self.ending.why_stopped = why or self.ending.why_stopped
+        if self.runner is not None:
+            self.runner.stop(reason)
+
+
+class Worker:
+    """Executes tasks of a store, one claim at a time each, any number at once.
+
+    Args:
+        store: Memory, Json, SQLite or Postgres.
+        model: For agents without a model of their own; None takes the settings' one.
+        agents: Specs by name, besides those that the log and `config.yaml` know.
+        delegation: Runs the tasks of sub-agents; None where there are none.
+        enqueue: Has a task delivered that becomes pending again; None where no engine delivers them.
+        withdraw: Takes the delivery of a task back that has ended.
+        hooks: Finds the hooks of a task by its workspace; None: there are none.
+    """
+
+    def __init__(
+        self,
+        store: TaskStore,
+        model: str | Model | None = None,
+        *,
+        agents: Mapping[str, AgentSpec] | None = None,
+        settings: Settings | None = None,
+        delegation: Delegation | None = None,
+        enqueue: Enqueue | None = None,
+        withdraw: Withdraw | None = None,
+        hooks: FindHooks | None = None,
+        ttl_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self.store = require_relational(store)
+        self.model = model
+        self.agents: Mapping[str, AgentSpec] = {} if agents is None else agents
+        self.settings = settings or Settings.load()
+        self.delegation = delegation
+        self.owner = make_owner()
+        self.enqueue = enqueue
+        self.withdraw = withdraw
+        self._hooks = hooks
+        self._ttl = ttl_seconds
+        self.active: dict[str, ActiveRun] = {}
+        self.on_end: list[Callable[[str], None]] = []
+
+    async def execute(self, task_id: str) -> None:
+        """Claim a task and run it to its end. One that is not there, or not claimable, is a warning and nothing else.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+        """
+        claim = await self.claim_task(task_id)
+        if claim is not None:
+            await self.run(claim)
+        elif await self.store.get(task_id) is None:
+            LOG.warning("task %s not found", task_id)
+        else:
+            LOG.warning("task %s cannot be claimed: it has ended, asks, or runs elsewhere", task_id)
+
+    async def claim_task(self, task_id: str) -> Claim | None:
+        """Claim one task; None where it cannot be.
+
+        Each claim is an owner of its own: a task that runs here already is not taken over by a second look at it.
+        """
+        return await self._log_claim(await self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
+
+    async def claim_next(self, queues: Collection[str] = (DEFAULT_QUEUE,)) -> Claim | None:
+        """Claim the next task of some queues; None where nothing waits."""
+        return await self._log_claim(await self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
+
+    async def _log_claim(self, claim: Claim | None) -> Claim | None:
+        if claim is not None:
+            how = "claimed" if claim.task.attempts <= 1 else f"claimed, attempt {claim.task.attempts}"
+            LOG.info("task %s %s agent=%s", claim.task.id, how, claim.task.agent_name)
+        return claim
+
+    def start(self, claim: Claim) -> asyncio.Task[None]:
+        """Run a claimed task beside whatever else runs, and return its asyncio task."""
+        return asyncio.create_task(self.run(claim), name=f"task {claim.task.id}")
+
+    async def run(self, claim: Claim) -> None:
+        """Run a claimed task until the claim ends: done, asking, handed back, or lost to another worker."""
+        log = await self.store.open()
+        id = UUID(claim.task.id)
+        ending = RunEnding(id=id, lease=claim.lease, enqueue=self.enqueue)
+        active = self.active[claim.task.id] = ActiveRun(claim, ending)
+        keeping = log.keep(claim.lease, self._ttl, lambda: active.stop("fenced"))
+        active.work = asyncio.create_task(self._run(active), name=f"run of task {claim.task.id}")
+        try:
+            while not active.work.done():
+                try:
+                    await asyncio.wait({active.work})
+                except asyncio.CancelledError:
+                    active.stop("interrupt")
+                    active.work.cancel()
+                    await finished(asyncio.wait({active.work}))
+                    raise
+        finally:
+            keeping.stop()
+            self.active.pop(claim.task.id, None)
+            self._report(active)
+            for listener in self.on_end:
+                listener(claim.task.id)
+
+    async def _run(self, active: ActiveRun) -> None:
+        """Open the conversation and run it. How it ended is in the log and the row, whatever it was."""
+        claim = active.claim
+        try:
+            opened = await self._open(claim)
+        except BoughError as error:
+            await self._fail(active, error)
+            return
+        try:
+            await self._run_opened(active, opened)
+        finally:
+            await opened.surroundings.release()
+
+    async def _open(self, claim: Claim) -> Parts:
+        return await open_conversation(
+            self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks
+        )
+
+    async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:
+        journal, task = opened.journal, active.claim.task
+        active.ending.spent_before = await measure_before(journal, task)
+        active.runner = runner = Runner(
+            journal,
+            opened.blueprint,
+            opened.surroundings,
+            RulesInForce(journal.state, opened.rules),
+            root=opened.record.root,
+            delegation=self.delegation,
+        )
+        tail = asyncio.create_task(self._follow(active, journal.state.head - 1), name=f"tail of task {task.id}")
+        run = asyncio.create_task(
+            runner.run(lease=active.claim.lease, ending=Ending((TASKS,), active.ending.change)),
+            name=f"run {journal.cid}",
+        )
+        if active.stopped is not None:  # said before there was a run to stop
+            run.cancel()
+        try:
+            await run
+        except asyncio.CancelledError:
+            if not run.done():
+                runner.stop("interrupt")
+                await finished(asyncio.wait({run}))
+                raise
+        except BoughError as error:
+            await self._fail(active, error)
+        finally:
+            tail.cancel()
+            await asyncio.gather(tail, return_exceptions=True)
+        if active.stopped == "hand_back":
+            await self._hand_back(active)
+
+    async def _follow(self, active: ActiveRun, after: int) -> None:
+        """Obey what others say to the task, by whichever process: an interrupt, a cancellation, a take-over."""
+        log, cid = self.store.log, active.claim.lease.conversation
+        async for stored in log.subscribe(cid, after):
+            if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
+                active.stop("interrupt", event.reason or "interrupted")
+            elif stored.kind == "TaskChanged" and _ends(stored.event, active.claim.task.id):
+                active.stop("fenced")
+
+    async def _fail(self, active: ActiveRun, error: BoughError) -> None:
+        """End a claim whose run could not write its own ending; one that did, or lost the claim, is left as it is."""
+        ending = active.ending
+        to, said = TaskState.FAILED, Move(error=describe_error(error), code=error.code)
+        if isinstance(error, Conflict) and error.code == "conflict" and active.stopped == "fenced":
+            return
+
+        def fail(tables: Tables) -> None:
+            row = find_current(tables, ending.id, ending.lease)
+            if row is not None:
+                end_claim(tables, row, ending.lease, to, said)
+
+        with suppress(BoughError):  # the lease runs out, and another worker finds the task
+            await self.store.change(fail)
+
+    async def _hand_back(self, active: ActiveRun) -> None:
+        """Make a task pending again whose run was stopped before it could say so itself."""
+        ending = active.ending
+
+        def hand_back(tables: Tables) -> None:
+            row = find_current(tables, ending.id, ending.lease)
+            if row is not None:
+                end_claim(tables, row, ending.lease, TaskState.PENDING, Move(reason="handed back"), counts=False)
+
+        with suppress(BoughError):
+            await self.store.change(hand_back)
+
+    def stop_all(self, reason: StopReason, why: str = "") -> None:
+        """Stop every run of this worker."""
+        for active in list(self.active.values()):
+            active.stop(reason, why)
+
+    def _report(self, active: ActiveRun) -> None:
+        work, task = active.work, active.claim.task
+        if work is None or work.cancelled():
+            return
+        if (error := work.exception()) is not None:
+            LOG.error("task %s: its worker failed: %s: %s", task.id, type(error).__name__, error)
+        else:
+            LOG.info("task %s: run over agent=%s", task.id, task.agent_name)
+
+
+def _ends(event: Event, task_id: str) -> bool:
+    """Whether somebody else has ended the task."""
+    return isinstance(event, TaskChanged) and event.task_id == task_id and event.state in ("cancelled", "failed")
+
+
+def require_relational(store: TaskStore) -> RelationalTaskStore:
+    """Return the store as one whose tasks have logs.
+
+    Raises:
+        InvalidInput: It is a store of another kind: nothing could be run in it.
+    """
+    from bough.errors import InvalidInput
+
+    if isinstance(store, RelationalTaskStore):
+        return store
+    raise InvalidInput(
+        f"tasks of {type(store).__name__} cannot be run: they have no log",
+        hint="use TaskStoreMemory, TaskStoreJson, TaskStoreSqlite or TaskStorePostgres",
+    )

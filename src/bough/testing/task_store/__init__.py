@@ -1,0 +1,35 @@
+"""The contract of a task store as tests: subclass it, give it a `tasks` fixture, and pytest runs every rule.
+
+```python
+class TestMyTaskStore(TaskStoreContract):
+    @pytest.fixture
+    async def tasks(self):
+        store = MyTaskStore()
+        yield store
+        await store.aclose()
+```
+Each test has an empty store. The tests need anyio's pytest plugin and an `anyio_backend` fixture of "asyncio".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = ("claims", "records", "transitions")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
+
+from bough.tasks.store import TaskStore  # noqa: E402
+from bough.testing.task_store.claims import ClaimsContract  # noqa: E402
+from bough.testing.task_store.records import RecordsContract  # noqa: E402
+from bough.testing.task_store.transitions import TransitionsContract  # noqa: E402
+
+__all__ = ["TaskStoreContract"]
+
+
+class TaskStoreContract(RecordsContract, TransitionsContract, ClaimsContract):
+    """Every rule of `TaskStore`."""
+
+    @pytest.fixture
+    async def tasks(self) -> TaskStore:
+        """An empty store; subclasses give theirs."""
+        raise NotImplementedError("a contract test needs a `tasks` fixture")
