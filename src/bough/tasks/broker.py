@@ -17,9 +17,11 @@ from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
 from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, UserMessage
+from bough.events.owner import owner as make_owner
 from bough.tasks.agents import PRIVATE, FindHooks
 from bough.tasks.answering import Replies, Reply
-from bough.tasks.control import cancel_task, pause_conversation
+from bough.tasks.control import Stopped, cancel_task, pause_conversation
+from bough.tasks.delegation import BrokerDelegation
 from bough.tasks.dispatch.dispatcher import Dispatcher
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.faults import unknown_task
@@ -109,6 +111,8 @@ class TaskBroker:
             withdraw=self.dispatcher.withdraw,
             hooks=hooks,
         )
+        self.delegation = BrokerDelegation(self, self._agents)
+        self.worker.delegation = self.delegation
         self._replies = Replies(self.store, self.submit_run, self.dispatcher.enqueue, self.wake)
         self.worker.on_end.append(self._run_ended)
         self._stopping = asyncio.Event()
@@ -133,10 +137,13 @@ class TaskBroker:
         self._is_left = True
         self._stopping.set()
         running, self._running = self._running, None
-        while running is not None and not running.done():
+        while (running is not None and not running.done()) or self.worker.active:
             for task_id in list(self.worker.active):
-                await self._cancel(UUID(task_id), "the broker was closed")
-            await asyncio.wait({running, *self._runs()}, return_when=asyncio.FIRST_COMPLETED)
+                await self._cancel(UUID(task_id), "the broker was closed", only_running=True)
+            waiting = {*self._runs(), *([] if running is None or running.done() else [running])}
+            if waiting:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # a run that has ended leaves the list of active ones right after that
         await self._watch.aclose()
         if self._owns_store:
             await self.store.aclose()
@@ -164,8 +171,14 @@ class TaskBroker:
         for name, spec in named.items():
             if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
-            self._agents[name] = spec
+            self._register(name, spec)
         self._wake()
+
+    def _register(self, name: str, spec: AgentSpec) -> None:
+        self._agents[name] = spec
+        for below in spec.sub_agents:
+            if below.name not in self._agents:
+                self._register(below.name, below)
 
     # The seed's names.
 
@@ -383,6 +396,12 @@ class TaskBroker:
         wanted = replace(wanted, opening=opening, message=given, expected_head=expected_head)
         return (await self.write(wanted)).row.task_id
 
+    async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
+        """Submit a task of a conversation, claimed for this process with `claim`. See `Delegation.start`."""
+        wanted = await self._submitter.prepare(request, worker=self.worker.owner)
+        owner = make_owner() if claim else None
+        return await self.write(replace(wanted, claim_owner=owner))
+
     async def write(self, wanted: Submission) -> Submitted:
         """Write a prepared submission, and have it run here where this broker is entered."""
         admit = self._admit if wanted.parent is None else None
@@ -399,11 +418,15 @@ class TaskBroker:
         self.wake(submitted.row.task_id)
         return submitted
 
-    async def _cancel(self, id: UUID, reason: str) -> Task:
+    async def _cancel(self, id: UUID, reason: str, *, only_running: bool = False) -> Task:
         """Cancel a task, then its open children, depth first, each in a transaction of its own."""
         owner, withdraw = self.worker.owner, self.dispatcher.withdraw
         await self.store.open()
-        stopped = await self.store.change(lambda tables: cancel_task(tables, id, reason, owner, withdraw))
+
+        def cancel(tables: Tables) -> Stopped:
+            return cancel_task(tables, id, reason, owner, withdraw, only_running=only_running)
+
+        stopped = await self.store.change(cancel)
         if (active := self.worker.active.get(str(id))) is not None and stopped.changed:
             active.stop("fenced")
         self._watch.look()

@@ -27,14 +27,19 @@ class Stopped(NamedTuple):
     changed: bool
 
 
-def cancel_task(tables: Tables, id: UUID, reason: str, owner: str, withdraw: Withdraw | None) -> Stopped:
+def cancel_task(
+    tables: Tables, id: UUID, reason: str, owner: str, withdraw: Withdraw | None, *, only_running: bool = False
+) -> Stopped:
     """Cancel a task: its worker is fenced at that moment, its conversation paused, its parent told.
+
+    Args:
+        only_running: One that waits, or asks, is left as it is.
 
     Raises:
         NotFound: There is no such task.
     """
     row = require_row(tables, id)
-    changed = not row.is_terminal
+    changed = row.current is TaskState.RUNNING if only_running else not row.is_terminal
     if changed:
         row = stop_task(tables, row, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
     children = list_open_children(tables, row) if cancels_children(row) else []

@@ -170,6 +170,14 @@ select (select count(*) - 1 from below),
        sum(u.cost_usd), sum(u.unpriced)
 from below join conversation c on c.cid = below.cid left join usage_day u on u.conversation = c.id;
 
+-- name: depth
+-- How many conversations are above one, each having started the next.
+with recursive above (cid, level) as (
+  select :cid, 0
+  union
+  select t.parent, level + 1 from above join task t on t.cid = above.cid where t.parent is not null)
+select max(level) from above;
+
 -- name: children_running
 -- Pending tasks that a conversation started and that may run now, in their order.
 select id from task where parent = :parent and state = 0 and not_before is null and format <= :format

@@ -1,0 +1,237 @@
+"""A broker as the delegation of conversations: their sub-agents run as tasks.
+
+A parent never starves its child: `delegate` claims its child in the transaction that submits it and runs it in the
+parent's process without a second slot; a parent inside `wait` lends its slot to its own pending children.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+from uuid import UUID, uuid5
+
+from bough.agents.delegation import Asking, Child, Spent
+from bough.cancellation import finished
+from bough.conversation.log.journal import Journal
+from bough.conversation.rules import GivenRules, Rules
+from bough.errors import InvalidInput, LimitExceeded, NotFound
+from bough.events.beside import Tables
+from bough.events.store import EventStore
+from bough.tasks.model import Task
+from bough.tasks.state import TERMINAL_STATES, TaskState
+from bough.tasks.store import Claim
+from bough.tasks.stores.rows import FORMAT, TaskRow, find_row, parse_id
+from bough.tasks.stores.submission import ParentLink
+from bough.tasks.submitting import SubmissionRequest
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+    from bough.tasks.running import TaskRunning
+
+_CALLS = UUID("0f0c5f5e-9d3b-5d0b-8a43-6a7a4a3d1c22")
+"""Namespace of the ids of tasks that tool calls start."""
+
+_SHORTEST_PREFIX = 8
+
+
+def id_of_call(conversation: UUID, call: str) -> UUID:
+    """Return the id of the task that a tool call starts: the same call, the same task."""
+    return uuid5(_CALLS, f"{conversation}:{call}")
+
+
+class BrokerDelegation:
+    """Starts, watches and stops the tasks of conversations. See `agents.delegation.Delegation`.
+
+    Args:
+        broker: Submits, waits and cancels.
+        agents: Specs by name.
+    """
+
+    def __init__(self, broker: TaskRunning, agents: Mapping[str, AgentSpec]) -> None:
+        self._broker = broker
+        self._agents = agents
+
+    @property
+    def log(self) -> EventStore:
+        """Where the conversations are that it runs."""
+        return self._broker.store.log
+
+    async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
+        """Start a task and return when it is committed. See `Delegation.start`."""
+        broker = self._broker
+        broker.require_open()
+        spec = self._find(agent)
+        await broker.store.open()
+        id = id_of_call(asking.conversation, asking.call)
+        known = await broker.store.look(lambda tables: find_row(tables, id))
+        rules = Rules.given(broker.settings, **cast(GivenRules, asking.rules))
+        if known is None:
+            await self._require_room(asking, rules)
+        record = await self.log.get(asking.conversation)
+        request = SubmissionRequest(
+            input=prompt,
+            metadata={
+                "agent_name": spec.name,
+                "id": id,
+                "idempotency_key": f"{asking.conversation}:{asking.call}",
+                "workspace": record.config.get("workspace", "."),
+            },
+            parent=ParentLink(
+                conversation=asking.conversation, call=asking.call, background=background, lease=asking.lease
+            ),
+            rules=rules,
+            sender=str(record.config.get("agent") or "user"),
+        )
+        submitted = await broker.submit_child(request, claim=not background)
+        if submitted.claimed is not None:
+            broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease))
+        return await self._describe(str(id))
+
+    async def wait(
+        self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
+    ) -> tuple[Child, ...]:
+        """Return tasks as they stand, as soon as one of them ended or asks. See `Delegation.wait`."""
+        ids = await self._list_unreported(asking) if tasks is None else [await self._own(asking, id) for id in tasks]
+        if ids:
+            lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
+            waits = [asyncio.create_task(self._broker.wait_until(id, _has_news, timeout)) for id in ids]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                if tasks is not None and not self._is_left_to_others(asking.conversation):
+                    for id in ids:  # an interrupted `delegate` takes its child along
+                        await finished(self._broker.cancel(id))
+                raise
+            finally:
+                for task in (lending, *waits):
+                    task.cancel()
+                await asyncio.gather(lending, *waits, return_exceptions=True)
+        return tuple([await self._describe(id) for id in ids])
+
+    async def result(self, asking: Asking, task_id: str) -> Child:
+        """Return a task as it stands. See `Delegation.result`."""
+        return await self._describe(await self._own(asking, task_id))
+
+    async def cancel(self, asking: Asking, task_id: str) -> Child:
+        """Cancel a task and return it. See `Delegation.cancel`."""
+        id = await self._own(asking, task_id)
+        await self._broker.cancel(id)
+        return await self._describe(id)
+
+    async def spent(self, conversation: UUID) -> Spent:
+        """Return what a conversation and its descendants used. One statement."""
+        return await self._broker.store.spent(conversation)
+
+    async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
+        """Run a conversation as a task and return when it has ended or asks. See `Delegation.run`."""
+        if check is not None:
+            raise InvalidInput("a check after a task cannot be run yet", hint="leave it out", code="not_supported")
+        found = await self._broker.run(conversation, message, idempotency_key=key)
+        assert found is not None  # noqa: S101 - a run that is started has a task
+        await self._broker.wait_until(found, _has_news)
+        return await self._describe(found)
+
+    def _find(self, agent: str) -> AgentSpec:
+        if agent in self._agents:
+            return self._agents[agent]
+        nearest = difflib.get_close_matches(agent, list(self._agents), n=1)
+        raise NotFound(
+            f"no sub-agent is called {agent!r}",
+            hint=f"did you mean {nearest[0]!r}?" if nearest else "",
+            details={"agent": agent, "known": sorted(self._agents), "nearest": nearest[0] if nearest else None},
+        )
+
+    async def _require_room(self, asking: Asking, rules: Rules) -> None:
+        """Check the bounds of tasks and depth of the conversation that starts one more."""
+        limits = rules.limits
+        spent = await self._broker.store.spent(asking.conversation)
+        if limits.tasks is not None and spent.tasks >= limits.tasks:
+            raise _reached("tasks", spent.tasks, limits.tasks)
+        if limits.depth is not None:
+            depth = await self._broker.store.look(lambda tables: _read_depth(tables, asking.conversation))
+            if depth >= limits.depth:
+                raise _reached("depth", depth, limits.depth)
+
+    async def _list_unreported(self, asking: Asking) -> list[str]:
+        journal = Journal(self.log, asking.conversation)
+        await journal.catch_up()
+        return [id for id, link in journal.state.tasks.items() if link.background or link.ended is not None]
+
+    async def _own(self, asking: Asking, task_id: str) -> str:
+        """Return the whole id of a task of this conversation, by itself or a prefix of at least 8 digits."""
+        wanted = task_id.lower().replace("-", "")
+        rows = await self._broker.store.look(lambda tables: _read_children(tables, asking.conversation))
+        whole = parse_id(task_id)
+        matches = [row.task_id for row in rows if row.id == (whole.bytes if whole else None)]
+        if not matches and len(wanted) >= _SHORTEST_PREFIX:
+            matches = [row.task_id for row in rows if row.id.hex().startswith(wanted)]
+        if len(matches) != 1:
+            raise NotFound(
+                f"this conversation has no task {task_id!r:.60}", hint="use an id that submit_task or wait gave"
+            )
+        return matches[0]
+
+    async def _lend(self, conversation: UUID) -> None:
+        """Run pending children of a conversation that waits, one after the other: in its slot."""
+        worker = self._broker.worker
+        while True:
+            rows = await self._broker.store.look(
+                lambda tables: tables.run(
+                    "task.children_running", parent=tables.number(conversation), format=FORMAT, limit=1
+                )
+            )
+            claim = await worker.claim_task(str(UUID(bytes=rows[0][0]))) if rows else None
+            if claim is None:
+                return
+            await asyncio.shield(worker.start(claim))
+
+    def _is_left_to_others(self, conversation: UUID) -> bool:
+        """Whether the conversation is run here under a task that another worker goes on with."""
+        active = [run for run in self._broker.worker.active.values() if run.claim.lease.conversation == conversation]
+        return any(run.stopped in ("hand_back", "fenced") for run in active)
+
+    async def _describe(self, task_id: str) -> Child:
+        task = await self._broker.poll(task_id)
+        assert task.conversation is not None  # noqa: S101 - what a store returns has one
+        last = task.events[-1].payload if task.events else {}
+        said = last.get("message") or last.get("tool") or last.get("state") or ""
+        return Child(
+            task_id=task.id,
+            conversation=task.conversation,
+            agent=task.agent_name or "",
+            state=task.state.value,
+            result=task.result,
+            data=task.data,
+            error=task.error,
+            code=task.code,
+            usage=task.usage,
+            request=task.request,
+            seconds=(datetime.now(UTC) - task.created_at).total_seconds(),
+            last=str(said).splitlines()[0][:200] if said else "",
+        )
+
+
+def _has_news(task: Task) -> bool:
+    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+
+
+def _reached(limit: str, value: int, bound: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the bound of {limit} is reached: {value} of {bound}",
+        hint="do the rest without another agent",
+        details={"limit": limit, "value": value, "bound": bound},
+    )
+
+
+def _read_depth(tables: Tables, conversation: UUID) -> int:
+    """Return how many levels of parents a conversation has above it."""
+    row = tables.one("task.depth", cid=tables.number(conversation))
+    return 0 if row is None else int(row[0] or 0)
+
+
+def _read_children(tables: Tables, conversation: UUID) -> list[TaskRow]:
+    return [TaskRow(*row) for row in tables.run("task.rows_of_parent", parent=tables.number(conversation))]

@@ -1,0 +1,130 @@
+"""Sub-agents as tasks: started once, run without a second slot, told once, cancelled with their parent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from bough.agents.delegation import Delegation
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.guard import Limits
+from bough.tasks import TaskBroker, TaskFilter, TaskState
+from bough.tasks.stores.relational import RelationalTaskStore
+from bough.testing import ScriptedModel, tool_call
+from bough.testing.scripted import Asked
+
+pytestmark = pytest.mark.anyio
+
+Scripted = Callable[..., AgentSpec]
+
+
+async def test_a_broker_is_a_delegation(tasks: RelationalTaskStore, settings: Settings) -> None:
+    """It has every name of the protocol."""
+    await tasks.open()
+    assert isinstance(TaskBroker(tasks, settings=settings).delegation, Delegation)
+
+
+async def test_delegate_runs_the_child_without_a_second_slot(
+    tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
+) -> None:
+    """Three levels with one slot: each answer reaches the level above; usage sums exactly at every level."""
+    leaf = scripted("leaf", "the leaf's answer")
+    middle = scripted(
+        "middle", tool_call("delegate", agent_name="leaf", prompt="go"), "middle done", sub_agents=(leaf,)
+    )
+    top = scripted("top", tool_call("delegate", agent_name="middle", prompt="go"), "top done", sub_agents=(middle,))
+    async with TaskBroker(tasks, settings=settings, concurrency=1) as broker:
+        broker.register_agents([top])
+        task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
+        assert (task.state, task.result, task.error) == (TaskState.COMPLETED, "top done", None)
+        assert task.usage.requests == 5
+        assert task.conversation is not None
+        [below] = (await tasks.list(TaskFilter(parent=task.conversation))).items
+        assert (below.agent_name, below.state, below.usage.requests) == ("middle", TaskState.COMPLETED, 3)
+        assert below.parent_id == str(task.conversation)
+        spent = await tasks.spent(task.conversation)
+        assert (spent.usage.requests, spent.tasks) == (5, 2)
+    kinds = [stored.kind async for stored in tasks.log.read(UUID(task.id))]
+    assert (kinds.count("TaskLinked"), kinds.count("TaskEnded")) == (1, 1)
+
+
+async def test_background_tasks_are_waited_for(
+    tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
+) -> None:
+    """`submit_task` and `wait` with one slot: the parent lends its slot; the answer has the child's result."""
+    leaf = scripted("leaf", "the leaf's answer")
+    model = ScriptedModel(
+        [tool_call("submit_task", agent_name="leaf", prompt="go"), tool_call("wait", timeout=20), "all done"]
+    )
+    top = AgentSpec(name="top", model=model, skills=(), sub_agents=(leaf,))
+    async with TaskBroker(tasks, settings=settings, concurrency=1) as broker:
+        broker.register_agents([top])
+        task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
+    assert (task.state, task.usage.requests) == (TaskState.COMPLETED, 4)
+    assert "the leaf's answer" in str(model.asked[-1].messages)
+
+
+async def test_children_of_a_cancelled_task_are_cancelled(tasks: RelationalTaskStore, settings: Settings) -> None:
+    """Depth first; nothing of the tree runs on."""
+    begun = asyncio.Event()
+
+    async def hang() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return ""
+
+    leaf = AgentSpec(name="leaf", model=ScriptedModel([tool_call("hang")]), tools=(hang,), skills=())
+    model = ScriptedModel([tool_call("delegate", agent_name="leaf", prompt="go")])
+    top = AgentSpec(name="top", model=model, skills=(), sub_agents=(leaf,))
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([top])
+        task_id = await broker.submit("begin", agent_name="top")
+        await begun.wait()
+        assert (await broker.cancel(task_id)).state is TaskState.CANCELLED
+        [below] = (await tasks.list(TaskFilter(parent=UUID(task_id)))).items
+        assert below.state is TaskState.CANCELLED
+
+
+async def test_a_bound_of_tasks_is_an_answer(
+    tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
+) -> None:
+    """The tool says which bound; the run goes on."""
+    leaf = scripted("leaf", "one")
+    call = tool_call("delegate", agent_name="leaf", prompt="go")
+    model = ScriptedModel([call, tool_call("delegate", agent_name="leaf", prompt="again"), "enough"])
+    top = AgentSpec(name="top", model=model, skills=(), sub_agents=(leaf,), limits=Limits(tasks=1))
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([top])
+        task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
+    assert (task.state, task.result) == (TaskState.COMPLETED, "enough")
+    assert "the bound of tasks is reached: 1 of 1" in str(model.asked[-1].messages)
+
+
+async def test_a_question_is_answered_on_another_broker(tasks: RelationalTaskStore, settings: Settings) -> None:
+    """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker goes on."""
+
+    def answer(asked: Asked) -> Any:
+        if len(asked.messages) > 1:
+            return "blue it is"
+        return tool_call("ask", question="Which colour?", choices=["red", "blue"])
+
+    def spec() -> AgentSpec:
+        return AgentSpec(name="painter", model=ScriptedModel([answer, answer]), skills=(), ask=True)
+
+    async with TaskBroker(tasks, settings=settings) as first:
+        first.register_agents([spec()])
+        task_id = await first.submit("paint", agent_name="painter")
+        task = await first.wait_until(task_id, lambda task: task.state is TaskState.INPUT_REQUIRED, 30)
+        assert task.request is not None
+        assert (task.request["kind"], task.request["question"]) == ("question", "Which colour?")
+    answered = await TaskBroker(tasks, settings=settings).provide_input(task_id, "blue")
+    assert answered.state is TaskState.PENDING
+    async with TaskBroker(tasks, settings=settings) as second:
+        second.register_agents([spec()])
+        done = await second.wait(task_id, 30)
+    assert (done.state, done.result) == (TaskState.COMPLETED, "blue it is")
