@@ -91,8 +91,10 @@ class Delegation(Protocol):
     Source: the tasks of seed 004 (`TaskBroker`), seen from the conversation that delegates.
     """
 
-    log: EventStore
-    """Where the conversations are that it runs."""
+    @property
+    def log(self) -> EventStore:
+        """Where the conversations are that it runs."""
+        ...
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
         """Start a task and return when it is committed; for the same conversation and call, the one that is there.
