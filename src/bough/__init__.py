@@ -118,6 +118,7 @@ if TYPE_CHECKING:
         TaskState,
         TaskStore,
         TaskStoreMemory,
+        TaskStorePostgres,
         TaskStoreSqlite,
         Worker,
     )
@@ -212,6 +213,7 @@ _HOMES = {
     "TaskState": "bough.tasks",
     "TaskStore": "bough.tasks",
     "TaskStoreMemory": "bough.tasks",
+    "TaskStorePostgres": "bough.tasks",
     "TaskStoreSqlite": "bough.tasks",
     "TaskTrigger": "bough.skills",
     "TextPart": "bough.events.model",
@@ -325,6 +327,7 @@ __all__ = [
     "TaskState",
     "TaskStore",
     "TaskStoreMemory",
+    "TaskStorePostgres",
     "TaskStoreSqlite",
     "TaskTrigger",
     "TextPart",

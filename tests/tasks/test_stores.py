@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bough.events.postgres import PostgresEventStore
 from bough.tasks import TaskStore, TaskStoreMemory, TaskStoreSqlite
+from bough.tasks.stores.postgres import TaskStorePostgres
+from bough.testing.postgres import drop_schema
 from bough.testing.task_store import TaskStoreContract
+from bough.types import new_id
 
 
 class TestMemory(TaskStoreContract):
@@ -29,3 +33,17 @@ class TestSqlite(TaskStoreContract):
         store = TaskStoreSqlite(f"sqlite:///{tmp_path / 'log.db'}")
         yield store
         await store.aclose()
+
+
+class TestPostgres(TaskStoreContract):
+    """`TaskStorePostgres`."""
+
+    @pytest.fixture
+    async def tasks(self, postgres: str) -> AsyncGenerator[TaskStore]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        schema = f"t{new_id().hex[-12:]}"
+        log = await PostgresEventStore.open(postgres, schema=schema)
+        store = TaskStorePostgres(log)
+        await store.open()
+        yield store
+        await log.aclose()
+        drop_schema(postgres, schema)

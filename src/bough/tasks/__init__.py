@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bough.tasks.state import TERMINAL_STATES, TaskState
     from bough.tasks.store import Claim, TaskFilter, TaskPage, TaskStore
     from bough.tasks.stores.memory import TaskStoreMemory
+    from bough.tasks.stores.postgres import TaskStorePostgres
     from bough.tasks.stores.sqlite import TaskStoreSqlite
     from bough.tasks.worker import Worker
 
@@ -32,6 +33,7 @@ __all__ = [
     "TaskState",
     "TaskStore",
     "TaskStoreMemory",
+    "TaskStorePostgres",
     "TaskStoreSqlite",
     "Worker",
 ]
@@ -48,6 +50,7 @@ _HOMES = {
     "TaskState": "state",
     "TaskStore": "store",
     "TaskStoreMemory": "stores.memory",
+    "TaskStorePostgres": "stores.postgres",
     "TaskStoreSqlite": "stores.sqlite",
     "Worker": "worker",
 }
