@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.message import checked
-from bough.conversation.run.decision import Decision, decide
+from bough.conversation.run.decision import CallDecision, decide
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
@@ -182,7 +182,7 @@ def settle_answered(
     return moved
 
 
-def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Decision:
+def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> CallDecision:
     """Return what an answer decides.
 
     Raises:
@@ -194,19 +194,19 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Dec
             raise InvalidInput(
                 f"{answer!r:.80} is none of the choices", hint=f"choose one of: {', '.join(map(str, choices))}"
             )
-        return Decision(answers={str(request["call"]): answer})
+        return CallDecision(answers={str(request["call"]): answer})
     calls = tuple(state.waiting)
     if answer is True:
-        return Decision(approve=calls)
+        return CallDecision(approve=calls)
     if answer is False:
-        return Decision(reject=calls)
+        return CallDecision(reject=calls)
     known = {"approve", "reject", "reason", "arguments"}
     if not isinstance(answer, dict) or not set(cast("dict[str, Any]", answer)) <= known:
         raise InvalidInput(
             "an approval is True, False, or an object", hint='{"approve": [ids], "reject": [ids], "reason": "…"}'
         )
     given = cast("dict[str, Any]", answer)
-    return Decision(
+    return CallDecision(
         approve=tuple(given.get("approve", ())),
         reject=tuple(given.get("reject", ())),
         reason=str(given.get("reason", "")),
@@ -219,7 +219,7 @@ def _events(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonOb
     message = None if said.message is None else _message(said)
     rejected = tuple(id for id in state.waiting if id not in said.approve) if message is not None else ()
     reason = message.plain if message is not None else ""
-    decision = Decision(approve=said.approve, reject=rejected, reason=reason)
+    decision = CallDecision(approve=said.approve, reject=rejected, reason=reason)
     events, left = decide(state, decision)
     return [*events, *([] if message is None else [message])], left
 

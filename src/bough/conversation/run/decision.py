@@ -12,7 +12,7 @@ from bough.types import Json, JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class CallDecision:
     """What somebody says of calls that wait.
 
     Attributes:
@@ -35,7 +35,7 @@ class Decision:
         return (*self.approve, *self.reject, *self.answers)
 
 
-def decide(state: State, decision: Decision) -> tuple[list[Event], dict[str, JsonObject]]:
+def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str, JsonObject]]:
     """Return the events of a decision, and the calls that go on waiting after it.
 
     Raises:
