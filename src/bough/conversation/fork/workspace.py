@@ -6,15 +6,16 @@ A copy shows the files as they are when the fork is made, not as they were at th
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from bough import git
 from bough.cancellation import finished
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 
@@ -25,6 +26,7 @@ folder each. `copy`: a copy. `worktree`: a git worktree with the present state o
 MAX_COPIED_BYTES = 4 << 30
 MAX_COPIED_FILES = 200_000
 _FICLONE = 0x40049409
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -149,47 +151,52 @@ def _cloned(source: int, target: int) -> bool:
 
 def _worktree(source: Path, place: Path) -> Path:
     """Add a worktree at the present commit and bring the files in it to their present state."""
-    prefix = _git(source, "rev-parse", "--show-prefix")
-    head = _git(source, "rev-parse", "--verify", "HEAD")
-    top = Path(_git(source, "rev-parse", "--show-toplevel"))
+    repository = git.find_repository(source)
+    if repository is None:
+        raise InvalidInput(f"{source} is not in a git repository", hint="fork with workspace=copy")
+    top, prefix = repository.work_tree, os.path.relpath(os.path.realpath(source), repository.work_tree)
+    head = _git(top, "rev-parse", "--verify", "HEAD").strip()
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bough-index-") as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         _git(top, "read-tree", head, env=index)
+        # Git looks into a submodule by another git, which follows the settings of that repository.
+        listed = _git(top, "ls-files", "--stage", "-z", env=index).split("\0")
+        submodules = [entry.partition("\t")[2] for entry in listed if entry.startswith("160000 ")]
+        paths = "".join(f"{path}\0" for path in submodules)
+        _git(top, "update-index", "--force-remove", "-z", "--stdin", env=index, stdin=paths)
         _git(top, "add", "--all", env=index)
-        tree = _git(top, "write-tree", env=index)
+        tree = _git(top, "write-tree", env=index).strip()
     _git(top, "worktree", "add", "--detach", str(place), head)
     try:
         _git(place, "restore", f"--source={tree}", "--worktree", "--", ".")
     except BaseException:
         _remove(place)
         raise
-    return place / prefix if prefix else place
+    return place / prefix
 
 
 def _remove(made: Path) -> None:
+    """Remove a worktree or a copy; a worktree whose `.git` leads elsewhere by now is only a folder."""
     if (made / ".git").is_file():
-        _git(made, "worktree", "remove", "--force", "--force", str(made))
-    else:
-        shutil.rmtree(made, ignore_errors=True)
+        try:
+            _git(made, "worktree", "remove", "--force", "--force", str(made))
+        except InvalidInput as error:
+            _log.warning("%s is removed as a folder: %s", made, error.message)
+        else:
+            return
+    shutil.rmtree(made, ignore_errors=True)
 
 
-def _git(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    """Run git without hooks and monitors, and return what it says.
+def _git(folder: Path, *arguments: str, env: dict[str, str] | None = None, stdin: str = "") -> str:
+    """Run git so that it starts nothing of the repository, and return what it says.
 
     Raises:
         InvalidInput: It refuses.
         Unavailable: There is no git.
     """
-    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "commit.gpgSign=false"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(  # noqa: S603 - a fixed program; the arguments are ours
-            [*command, *arguments], cwd=folder, env=clean | (env or {}), capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise Unavailable("git is not installed", hint="install it, or fork with workspace=copy") from error
-    if done.returncode:
-        said = " ".join(done.stderr.split())[:300]
-        raise InvalidInput(f"no worktree can be made of {folder}: {said}", hint="fork with workspace=copy")
-    return done.stdout.strip()
+    done = git.run(folder, *arguments, env=env, stdin=stdin)
+    if done.code:
+        reason = " ".join(done.stderr.split())[:300]
+        raise InvalidInput(f"no worktree can be made of {folder}: {reason}", hint="fork with workspace=copy")
+    return done.stdout

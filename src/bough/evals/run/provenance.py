@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bough import git
 from bough.agents.build import Blueprint, registry_of
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.errors import InvalidInput, Unavailable
 from bough.evals.eval_set import EvalSet
 from bough.evals.set_case import SetCase
 from bough.types import JsonObject
@@ -108,14 +109,11 @@ def _versions() -> dict[str, str | None]:
 
 def _commit(folder: Path) -> JsonObject | None:
     """Return the commit that a folder is at and whether it has changes; None outside of git."""
-    git = ["git", "-C", str(folder)]
     try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10)  # noqa: S603
-        if head.returncode:
-            return None
-        status = subprocess.run(  # noqa: S603
-            [*git, "status", "--porcelain", "--", str(folder)], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        head = git.run(folder, "rev-parse", "HEAD", timeout_seconds=10)
+        status = git.run(folder, "status", "--porcelain", "--ignore-submodules=all", "--", ".", timeout_seconds=10)
+    except (InvalidInput, Unavailable):
+        return None
+    if head.code:
         return None
     return {"sha": head.stdout.strip(), "dirty": bool(status.stdout.strip())}

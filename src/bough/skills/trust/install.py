@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import urllib.error
@@ -26,7 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
-from bough.errors import Conflict, ConnectError, InvalidInput, LimitExceeded, NotFound
+from bough import git
+from bough.errors import Conflict, ConnectError, InvalidInput, LimitExceeded, NotFound, Unavailable
 from bough.skills.find.discover import Root, skill_files
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.read.fields import is_good_name
@@ -194,25 +194,21 @@ def _fetch_git(url: str, commit: str, stage: Path) -> None:
     if urlsplit(url).scheme not in ("https", "ssh", "file") and not Path(url).is_dir():
         raise InvalidInput(f"{url[:80]!r} is no address of a git repository", hint="https://…@<commit of 40 digits>")
     with tempfile.TemporaryDirectory(dir=stage, prefix=".git-") as place:
-        _git(place, "init", "-q")
-        _git(place, "fetch", "-q", "--depth", "1", "--no-tags", "--", url, commit)
-        _git(place, "checkout", "-q", "--detach", "FETCH_HEAD")
-        if _git(place, "rev-parse", "HEAD").strip() != commit:
+        repository = git.Repository(Path(place) / ".git", Path(place))
+        _git(repository, "init", "-q")
+        _git(repository, "fetch", "-q", "--depth", "1", "--no-tags", "--", url, commit)
+        _git(repository, "checkout", "-q", "--detach", "FETCH_HEAD")
+        if _git(repository, "rev-parse", "HEAD").strip() != commit:
             raise ConnectError(f"{url} gave another commit than {commit}", hint="give the full commit")
         _copy_folder(Path(place), stage / "repository")
 
 
-def _git(place: str, *arguments: str) -> str:
-    config = ("protocol.ext.allow=never", "core.hooksPath=/dev/null", "core.symlinks=true", "core.fsmonitor=false")
-    command = ["git", *(word for each in config for word in ("-c", each)), *arguments]
-    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+def _git(repository: git.Repository, *arguments: str) -> str:
     try:
-        ran = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
-    except FileNotFoundError as error:
-        raise NotFound("git is not installed", hint="install it, or give an archive") from error
-    except subprocess.TimeoutExpired as error:
-        raise ConnectError("git did not end within 120 s", hint="try again, or give an archive") from error
-    if ran.returncode:
+        ran = git.run(repository.work_tree, *arguments, repository=repository, protocols=("https", "ssh", "file"))
+    except Unavailable as error:
+        raise ConnectError(error.message, hint=f"{error.hint}, or give an archive") from error
+    if ran.code:
         reason = ran.stderr.strip().splitlines()[-1:] or [""]
         raise ConnectError(f"git {arguments[0]} failed: {reason[0]}", hint="look at the address and the commit")
     return ran.stdout
