@@ -22,6 +22,9 @@ WORK: Final = "/work"
 CODE_FOLDER: Final = "/run/bough/code"
 """Where the text of `code` lies inside."""
 
+HOME: Final = "/tmp/home"  # noqa: S108 - the run's own
+"""A folder that each run has to itself, so that no start-up file in it outlives the run that wrote it."""
+
 MAX_INPUT_FILES: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
@@ -219,9 +222,16 @@ def _env(request: CodeExecutionInput) -> dict[str, str]:
                 f"The environment variable name {name[:200]!r} is refused.", hint="Letters, digits, underscores."
             )
         _check_text(value, "environment value")
-    base = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
-    # Behind Landlock the host's /etc/gitconfig is denied rather than absent, which git takes for an error.
-    base["GIT_CONFIG_NOSYSTEM"] = "1"
+    base = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": HOME,
+        "TMPDIR": "/tmp",  # noqa: S108 - the run's own
+        "LANG": "C.UTF-8",
+        "PYTHONNOUSERSITE": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        # Behind Landlock the host's /etc/gitconfig is denied rather than absent, which git takes for an error.
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
     if request.network.domains:
         proxy = f"http://127.0.0.1:{PORT}"
         base |= {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "http_proxy": proxy, "https_proxy": proxy}

@@ -80,6 +80,7 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
     conf = configuration(outside, Identity())
     conf["limits"] = limits_of(inside, count_processes=False)
     conf["python"] = None
+    conf["home"] = _home(workspace)
     conf["argv"] = list(_argv(outside))
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
@@ -88,6 +89,10 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
         limits=inside.request.limits,
         env={},
     )
+
+
+def _home(workspace: Workspace) -> str:
+    return os.path.join(workspace.tmp, "home")
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:
@@ -102,7 +107,7 @@ def _on_host(inside: Plan, workspace: Workspace) -> Plan:
     places = {CODE_FOLDER: workspace.code, WORK: workspace.work}
     for mount in inside.mounts:
         places.update(_place(mount, workspace))
-    env = {**inside.env, "HOME": workspace.work, "TMPDIR": workspace.tmp, **inside.request.env}
+    env = {**inside.env, "HOME": _home(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
     mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
     script = inside.request.script
     return replace(

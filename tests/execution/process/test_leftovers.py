@@ -93,6 +93,7 @@ def test_kill_9_of_the_parent_in_the_middle_of_a_run(kind: str, tmp_path: Path) 
     while os.listdir(temporary) and time.monotonic() < deadline:
         os.sched_yield()
     assert os.listdir(temporary) == []
+    assert {path.lstat().st_uid for path in (workspace, *workspace.rglob("*"))} == {os.geteuid()}
     while str(tmp_path) in mounts_of_all() and time.monotonic() < deadline:
         os.sched_yield()
     assert str(tmp_path) not in mounts_of_all()

@@ -42,7 +42,8 @@ PROGRAMS = {
 
 def bare(program: str, python: str) -> tuple[bytes, int]:
     """Return what an interpreter outside of any sandbox prints, and its exit code."""
-    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/work", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp/home", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+    env |= {"PYTHONNOUSERSITE": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
     done = subprocess.run(
         [python, "-I", "-X", "utf8", "-c", program], capture_output=True, env=env, cwd="/", check=False
     )

@@ -44,7 +44,7 @@ async def test_an_error_and_an_exit_keep_the_state(executor: LocalSandboxCodeExe
 async def test_ids_share_nothing(executor: LocalSandboxCodeExecutor) -> None:
     await run(executor, "x = 'of a'; open('f', 'w').write('of a'); open('/tmp/f', 'w').write('of a')", "a")
     code = "import os; print('x' in globals(), os.listdir('.'), os.listdir('/tmp'), len(os.listdir('/dev/shm')))"
-    assert (await run(executor, code, "b")).stdout == b"False [] [] 0\n"
+    assert (await run(executor, code, "b")).stdout == b"False [] ['home'] 0\n"
 
 
 async def test_runs_without_an_id_have_no_state(executor: LocalSandboxCodeExecutor) -> None:

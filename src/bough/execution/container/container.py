@@ -23,7 +23,7 @@ from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolat
 from bough.execution.process.cgroup import Group, LateGroup, memory_group_of
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.files import Collected, opened
-from bough.execution.process.identity import Identity, free_uid
+from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of, timed_out_at_once
 from bough.execution.process.run_directory import Shelf
@@ -259,13 +259,8 @@ class _NoGroup(LateGroup):
 
 def _identity(checked: Plan) -> Identity:
     """Return whom the container runs as: the owner of the workspace, or a user that nobody else is."""
-    if checked.workspace is not None:
-        state = os.stat(checked.workspace)
-        return Identity(state.st_uid, state.st_gid)
-    if os.geteuid() != 0:
-        return Identity(os.geteuid(), os.getegid())
-    uid = free_uid()
-    return Identity(uid, uid)
+    # As root, never uid 0; an ordinary user's own, with whose files the container works.
+    return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
 
 def _listener(workspace: Workspace) -> socket.socket:
@@ -307,7 +302,8 @@ def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
         "mem_limit": limits.memory_bytes + (32 << 20),
         "memswap_limit": limits.memory_bytes + (32 << 20),
         "shm_size": limits.tmp_bytes,
-        "tmpfs": {"/tmp": f"size={limits.tmp_bytes},mode=1777,exec"},  # noqa: S108
+        # The engine gives it the mode that the image's folder has; its owner, the run's user, may write in any case.
+        "tmpfs": {"/tmp": f"size={limits.tmp_bytes},mode=1777,exec,uid={identity.uid},gid={identity.gid}"},  # noqa: S108
         "volumes": volumes,
         "auto_remove": True,
         "labels": {"bough": "run"},

@@ -18,6 +18,9 @@ import init
 import keeper
 
 IPC_RMID = 0
+CLONE_NEWNS = 0x00020000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+PLACES = "/mnt"
 
 
 def import_sandlock(folder):
@@ -46,6 +49,33 @@ def sandbox(sandlock, conf):
     )
 
 
+def show_beside(wall):
+    """Mount everything that is shown at a place that every user can pass to; return the wall with those places.
+
+    The run's user may not be allowed to pass the folders above a workspace of root. The mounts are in a namespace of
+    this process and its children, and end with them.
+    """
+    init.call("unshare", CLONE_NEWNS)
+    init.call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    held = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
+    for kind in ("shown", "read_only"):
+        for target, source in wall[kind].items():
+            held[kind, target] = os.open(source, os.O_PATH | os.O_NOFOLLOW)
+    init.call("mount", b"tmpfs", PLACES.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64k,mode=755")
+    placed = {**wall, "shown": {}, "read_only": {}}
+    for number, ((kind, target), fd) in enumerate(held.items()):
+        place = f"{PLACES}/{number}"
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            os.mkdir(place)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_EXCL))
+        init.call("mount", b"/proc/self/fd/%d" % fd, place.encode(), None, MS_BIND | MS_REC, None)
+        os.close(fd)
+        placed[kind][target] = place
+    placed["writable"] = [*placed["shown"], *(path for path in wall["writable"] if path not in wall["shown"])]
+    return placed
+
+
 def probe(sandlock, python, folder):
     """Run an interpreter that does nothing; end with its exit code."""
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", *([folder] if folder else [])]
@@ -58,7 +88,7 @@ def probe(sandlock, python, folder):
 
 
 def give_up_rights(conf):
-    """Where the host is root: become the run's own user, or keep the uid and give up every capability."""
+    """Where the host is root: become the run's own user, without any capability."""
     if os.geteuid() == 0:
         init.drop_bounding_set()
     if conf["uid"] is not None:
@@ -73,6 +103,8 @@ def start(sandlock, conf, status_fd):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
     hand_over(conf)
+    if conf["may_mount"]:
+        conf["wall"] = show_beside(conf["wall"])
     give_up_rights(conf)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)

@@ -125,6 +125,7 @@ def prepare_child(conf, status_fd):
     os.closerange(status_fd + 1, 4096)
     if conf["unreachable"]:
         call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.mkdir(conf["home"], 0o700)
     os.chdir(conf["cwd"])
     for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(name, signal.SIG_DFL)

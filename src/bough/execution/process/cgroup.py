@@ -25,11 +25,6 @@ _OWN_PROCESSES: Final = 4
 _NEEDED: Final = ("memory", "pids")
 _REMOVE_SECONDS: Final = 2.0
 
-JOIN_SCRIPT: Final = (
-    'n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
-)
-"""Shell source that enters control groups and then becomes a command: `sh -c JOIN_SCRIPT sh COUNT FILE… COMMAND…`."""
-
 
 @dataclass(frozen=True)
 class Hierarchy:
@@ -74,11 +69,6 @@ class Group:
 
     version: int
     folders: Sequence[str]
-
-    def entering(self, command: Sequence[str]) -> list[str]:
-        """Return a command that enters the group and then becomes `command`."""
-        files = [os.path.join(folder, "cgroup.procs") for folder in self.folders]
-        return ["/bin/sh", "-c", JOIN_SCRIPT, "sh", str(len(files)), *files, *command]
 
     def take(self, pids: Sequence[int]) -> None:
         """Move running processes in; one that has ended meanwhile is passed over. Blocks, often for 20 ms."""

@@ -3,14 +3,19 @@
 - An ordinary user: a user namespace that maps this one user and no other.
 - Root, with a fresh workspace: an unprivileged uid that no other run and no person has.
 - Root, with a workspace that belongs to a person: that person's uid.
-- Root, with a workspace that belongs to root: uid 0 without a capability, in a user namespace that maps it alone.
+- Root, with a workspace that belongs to root: the uid that the folder is lent to; see `lend`.
+
+Never uid 0: even without a capability it owns the settings of the kernel below `/proc/sys`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from dataclasses import dataclass
+
+from bough.errors import SandboxUnavailable
 
 _FIRST_UID = 0x70000000
 """The beginning of a range that neither people, packages nor containers are given."""
@@ -20,10 +25,15 @@ _UID_COUNT = 1 << 26
 
 @dataclass(frozen=True)
 class Identity:
-    """The uid and gid to change to, or None where a user namespace does it."""
+    """The uid and gid to change to, or None where a user namespace does it.
+
+    Attributes:
+        lent: Whether a workspace that belongs to root is lent to this uid for as long as runs use it.
+    """
 
     uid: int | None = None
     gid: int | None = None
+    lent: bool = False
 
     @property
     def owner(self) -> tuple[int, int] | None:
@@ -31,28 +41,57 @@ class Identity:
         return None if self.uid is None or self.gid is None else (self.uid, self.gid)
 
 
-def uncounted(identity: Identity) -> bool:
-    """Whether the kernel counts no processes for it by resource limits, as it does not for root."""
-    return os.geteuid() == 0 and identity.uid is None
-
-
 def identity_for(workspace: str | None) -> Identity:
-    """Return as whom a run in `workspace` (None: a fresh one) happens."""
+    """Return as whom a run in `workspace` (None: a fresh one) happens.
+
+    Raises:
+        SandboxUnavailable: This process is root, the folder is root's, and there is no other uid to be had.
+    """
     if os.geteuid() != 0:
         return Identity()
     if workspace is None:
         uid = free_uid()
         return Identity(uid, uid)
     state = os.stat(workspace)
-    return Identity() if state.st_uid == 0 else Identity(state.st_uid, state.st_gid)
+    # A folder that is lent already, by a process that was shot perhaps, is lent again, so that it is given back.
+    uid = lent_uid(state, workspace)
+    if state.st_uid in (0, uid):
+        return Identity(uid, uid, lent=True)
+    return Identity(state.st_uid, state.st_gid)
 
 
 def free_uid() -> int:
     """Return a uid that nobody has: from a range of its own, or from the top of what this user namespace maps."""
+    first, number = _free_uids()
+    return first + secrets.randbelow(number)
+
+
+def lent_uid(state: os.stat_result, workspace: str) -> int:
+    """Return the uid that a folder of root is lent to: always the same for a folder, so that it is found again.
+
+    Args:
+        workspace: For the message.
+
+    Raises:
+        SandboxUnavailable: This user namespace maps uid 0 alone.
+    """
+    first, number = _free_uids()
+    if first == 0:
+        raise SandboxUnavailable(
+            f"{workspace} belongs to root, and there is no other user here as whom a script could run.",
+            hint=f"Give the folder to an ordinary user: chown -R nobody {workspace}",
+        )
+    digest = hashlib.blake2b(b"%d:%d" % (state.st_dev, state.st_ino), digest_size=8).digest()
+    return first + int.from_bytes(digest) % number
+
+
+def _free_uids() -> tuple[int, int]:
+    """Return the first uid that nobody has, and how many follow."""
     top = _highest_mapped_uid()
     if top >= _FIRST_UID + _UID_COUNT:
-        return _FIRST_UID + secrets.randbelow(_UID_COUNT)
-    return max(1, top - secrets.randbelow(max(1, min(4096, top // 8))))
+        return _FIRST_UID, _UID_COUNT
+    number = max(1, min(4096, top // 8))
+    return max(0, top - number + 1), number
 
 
 def _highest_mapped_uid() -> int:

@@ -1,8 +1,10 @@
 """What cleans up after a process that could not: a shell that waits for its owner's end, however that comes.
 
 Everything an executor leaves on the machine while it works has one token in its name: a folder, and control groups.
+What it has lent (see `lend`) is noted in the folder by links.
 The janitor holds the reading end of a pipe whose writing end only the owner has. When the owner closes it, exits or is
-shot, the shell wakes up, ends what is left in the control groups, and removes them and the folder.
+shot, the shell wakes up, ends what is left in the control groups, gives back what is lent, and removes them and the
+folder.
 """
 
 from __future__ import annotations
@@ -29,6 +31,16 @@ for round in 1 2 3 4 5 6 7 8 9 10; do
     sleep 0.1
 done
 [ -d "$folder" ] || exit 0
+for note in "$folder"/lent-*; do
+    [ -d "$note/." ] || continue
+    name=${note##*/lent-}
+    uid=${name%%-*} rest=${name#*-}
+    gid=${rest%%-*}
+    exec 9<"$note"
+    if command -v flock >/dev/null; then flock -n 9 || continue; fi
+    find "$note/" -xdev -gid "$uid" -exec chgrp -h "$gid" {} +
+    find "$note/" -xdev -uid "$uid" -exec chown -h 0 {} +
+done
 chmod -R u+rwX "$folder"
 rm -rf "$folder"
 """

@@ -37,7 +37,7 @@ async def run_process(
     group = LateGroup(lambda: shelf.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
-        launched = replace(in_group(launch(plan, workspace), workspace), on_listener=proxy.serve)
+        launched = replace(launch(plan, workspace), on_listener=proxy.serve)
         ended, (collected, memory_ran_out) = await ChildProcess(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),
@@ -54,14 +54,9 @@ async def run_process(
 def _harvest(plan: Plan, workspace: Workspace, group: LateGroup) -> tuple[Collected, bool]:
     """Return what came out, and whether memory ran out; remove the rest."""
     try:
-        return workspace.collect(plan), (workspace.group or group).memory_kills > 0
+        return workspace.collect(plan), group.memory_kills > 0
     finally:
         _clean(workspace, group)
-
-
-def in_group(launch: Launch, workspace: Workspace) -> Launch:
-    """Return the launch that first enters the run's control group, if it has one."""
-    return launch if workspace.group is None else replace(launch, argv=workspace.group.entering(launch.argv))
 
 
 def _clean(workspace: Workspace, group: LateGroup) -> None:

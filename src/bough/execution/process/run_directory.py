@@ -11,12 +11,16 @@ from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
 from bough.execution.process.files import remove_tree
 from bough.execution.process.janitor import Janitor
+from bough.execution.process.lend import Lender
 
 
 class Shelf:
     """A folder in the temporary folder, and a family of control groups where they can be made; made at the first use.
 
     Used from many threads at once. All methods block.
+
+    Attributes:
+        lender: The workspaces that are lent to its runs.
 
     Args:
         groups: Whether to bound runs by control groups where possible.
@@ -29,6 +33,7 @@ class Shelf:
         self._path: str | None = None
         self._hierarchy: Hierarchy | None = None
         self._janitor: Janitor | None = None
+        self.lender = Lender(self._opened)
 
     def new_folder(self) -> str:
         """Return the path of a new, empty folder; others may pass through it, but not list it."""
@@ -44,6 +49,7 @@ class Shelf:
 
     def close(self) -> None:
         """Remove it; the next use makes a new one. Twice is fine."""
+        self.lender.close()
         with self._lock:
             path, self._path = self._path, None
             janitor, self._janitor = self._janitor, None

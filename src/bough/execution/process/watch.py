@@ -24,20 +24,19 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
     """End the run when its workspace outgrows `work_bytes`, or its memory `memory_bytes`.
 
-    Memory is left to the kernel where the run has been in a control group from its beginning.
+    Memory is left to the kernel where the run is in a control group from its beginning.
 
     Args:
-        group: What the run is moved into after the first look, unless it is in a group already.
+        group: What the run is moved into after the first look.
     """
     limits = plan.request.limits
     room = limits.work_bytes
     if plan.workspace is not None:
         room += await asyncio.to_thread(work_bytes, workspace, 1 << 62)
-    fresh = group.entered and plan.request.execution_id is None  # a session may have been there before its group
-    bounded = workspace.group is not None or fresh  # memory that was taken before is counted elsewhere for ever
+    # A session may have been there before its group, and memory that was taken before is counted elsewhere for ever.
+    bounded = group.entered and plan.request.execution_id is None
     await asyncio.sleep(SECONDS)
-    if workspace.group is None:
-        await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
+    await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
     while True:
         await asyncio.sleep(SECONDS)
         if await asyncio.to_thread(work_bytes, workspace, room) > room:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import ExecutorError
-from bough.execution.process.cgroup import Group
 from bough.execution.process.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
-from bough.execution.process.identity import Identity, uncounted
+from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan
 
@@ -24,7 +23,7 @@ class Workspace:
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
         tmp: A private folder for walls that cannot make a fresh `/tmp`; there once `make_private` was called.
-        group: The control group that the run starts in; None: it does not have to.
+        release: Says that a workspace that is lent is not in use any more; None: it is not lent.
         letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through; as `tmp`.
     """
 
@@ -35,35 +34,34 @@ class Workspace:
     letterbox: str
     identity: Identity
     before: Mapping[str, Print]
-    group: Group | None = None
+    release: Callable[[], None] | None = None
 
     @classmethod
     def prepare(cls, plan: Plan, shelf: Shelf, identity: Identity, *, folder: str | None = None) -> Workspace:
         """Make the folders, put code and input files in place, and remember what is there. Blocks.
 
         Args:
-            folder: An empty folder to use instead of a new one of the shelf; the run then has no group of its own.
+            folder: An empty folder to use instead of a new one of the shelf.
 
         Raises:
             ExecutorError: The disk is full, or the workspace cannot be written to.
         """
-        own = folder is None
+        release: Callable[[], None] | None = None
         try:
             folder = shelf.new_folder() if folder is None else folder
         except OSError as error:
             raise _unprepared(error) from error
         try:
-            prepared = cls._prepare(plan, folder, identity)
-            return (
-                replace(prepared, group=shelf.new_group(plan.request.limits))
-                if own and uncounted(identity)
-                else prepared
-            )
-        except OSError as error:
+            # Before the files are looked at: a change of owner moves the ctime by which changes are told.
+            if identity.lent and identity.uid is not None and plan.workspace is not None:
+                release = shelf.lender.lend(plan.workspace, identity.uid, guarded=frozenset({".git"}))
+            return replace(cls._prepare(plan, folder, identity), release=release)
+        except BaseException as error:
+            if release is not None:
+                release()
             remove_tree(folder)
-            raise _unprepared(error) from error
-        except BaseException:
-            remove_tree(folder)
+            if isinstance(error, OSError):
+                raise _unprepared(error) from error
             raise
 
     @classmethod
@@ -115,9 +113,9 @@ class Workspace:
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's own folder and control group; a person's workspace stays. Twice is fine. Blocks."""
-        if self.group is not None:
-            self.group.remove()
+        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks."""
+        if self.release is not None:
+            self.release()
         if os.path.isdir(self.folder):
             remove_tree(self.folder)
 

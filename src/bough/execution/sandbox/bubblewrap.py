@@ -13,18 +13,20 @@ import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
 from bough.execution.domain_rule import PORT
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
-from bough.execution.process.identity import Identity, free_uid, identity_for, uncounted
+from bough.execution.process.identity import Identity, free_uid, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
-from bough.execution.request import CODE_FOLDER, WORK, Plan
+from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
 from bough.execution.sandbox.rung import INSIDE, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
+_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+"""Settings of the kernel, which are the machine's and not the namespace's."""
+
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """What the first process needs to give everything up, this included."""
@@ -122,7 +124,6 @@ class BubblewrapRung:
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` once it is started."""
         identity = workspace.identity
-        _check_countable(identity, workspace)
         online = bool(plan.request.network.domains)
         filter_fd = readable(self._network_filter if online else self._filter, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
@@ -262,19 +263,12 @@ class BubblewrapRung:
         return places
 
 
-def _check_countable(identity: Identity, workspace: Workspace) -> None:
-    """Refuse uid 0 without a control group: the kernel does not count the processes of root by resource limits."""
-    if uncounted(identity) and workspace.group is None:
-        raise SandboxUnavailable(
-            "The workspace belongs to root, and no control group can bound the processes of a run as root.",
-            hint=f"Give the folder to an ordinary user: chown -R nobody {workspace.work}",
-        )
-
-
 def _private(tmp_bytes: int) -> list[str]:
     """Return the options for the file systems that every sandbox has to itself."""
     tmpfs = ("--size", str(tmp_bytes), "--perms", "1777", "--tmpfs")
-    devices = ("--proc", "/proc", "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
+    # bwrap covers some of these by itself, but only where it may write to the folder, which is not so for root.
+    kernel = tuple(word for path in _KERNEL for word in ("--ro-bind-try", path, path))
+    devices = ("--proc", "/proc", *kernel, "--dev", "/dev", *tmpfs, "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
     return [*devices, *tmpfs, "/tmp"]  # noqa: S108
 
 
@@ -302,7 +296,7 @@ def _users(identity: Identity) -> bytes:
     """Return an /etc/passwd that knows root and the run's own user."""
     uid = _HIDDEN_ID if identity.uid is None else identity.uid
     gid = _HIDDEN_ID if identity.gid is None else identity.gid
-    return b"root:x:0:0::/:/bin/false\nsandbox:x:%d:%d::/work:/bin/sh\n" % (uid, gid)
+    return b"root:x:0:0::/:/bin/false\nsandbox:x:%d:%d::%s:/bin/sh\n" % (uid, gid, HOME.encode())
 
 
 def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
@@ -313,6 +307,7 @@ def configuration(plan: Plan, identity: Identity) -> dict[str, object]:
         "path0": plan.path0,
         "cwd": plan.cwd,
         "env": plan.env,
+        "home": HOME,
         "unreachable": True,  # the first process has the program's uid, and is not to be read or changed by it
         "uid": identity.uid,
         "gid": identity.gid,

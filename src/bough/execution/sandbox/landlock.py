@@ -10,10 +10,10 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity, identity_for
@@ -30,6 +30,7 @@ _INSIDE_FOLDER = "/run/bough/inside"
 _LETTERBOX = "/run/bough/letterbox"
 _FLAGS = ("-I", "-S", "-X", "utf8")
 _PROBE_SECONDS = 20.0
+_CAP_SYS_ADMIN = 21
 
 
 @dataclass
@@ -74,20 +75,16 @@ class LandlockRung:
         return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
 
     def identity(self, plan: Plan) -> Identity:
-        """Return as whom `plan` runs.
-
-        Where root cannot hand over to another user, because a folder to be shown lies in one that others cannot enter,
-        it stays uid 0 and gives up every capability; Landlock then is all that keeps it from root's other files.
-        """
-        wanted = identity_for(plan.workspace)
-        temporary = os.path.join(os.path.realpath(tempfile.gettempdir()), "x")
-        sources = [temporary, plan.workspace or "/", *(mount.source for mount in plan.mounts)]
-        return wanted if all(_others_reach(source) for source in sources) else Identity()
+        """Return as whom `plan` runs."""
+        return identity_for(plan.workspace)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return the command of the supervisor that confines and runs `plan`."""
         workspace.make_private()
         identity = workspace.identity
+        may_mount = identity.uid is not None and _may_mount()
+        if identity.uid is not None and not may_mount:
+            _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
             "program": {**_program(plan), "filter": self._filter},
@@ -100,6 +97,7 @@ class LandlockRung:
                 "0",
             ],
             "letterbox": workspace.letterbox,
+            "may_mount": may_mount,
             "uid": identity.uid,
             "gid": identity.gid,
             "memory_bytes": limits.memory_bytes,
@@ -141,12 +139,26 @@ def _program(plan: Plan) -> dict[str, object]:
     return conf
 
 
-def _others_reach(path: str) -> bool:
-    """Whether everyone may pass through the folders above `path`; one that is missing is told when it is used."""
-    try:
-        return all(os.stat(folder).st_mode & 0o001 for folder in Path(path).parents)
-    except FileNotFoundError:
-        return False
+def _may_mount() -> bool:
+    """Whether this process has the right to make mounts, which a root inside a container often has not."""
+    with open("/proc/self/status") as source:
+        rights = next(line.split()[1] for line in source if line.startswith("CapEff:"))
+    return bool(int(rights, 16) >> _CAP_SYS_ADMIN & 1)
+
+
+def _check_reachable(paths: list[str]) -> None:
+    """Refuse a folder that the run's user cannot come to, since no mount can bring it nearer.
+
+    Raises:
+        SandboxUnavailable: It names the folder above that is in the way.
+    """
+    for path in paths:
+        for folder in reversed(Path(path).parents):
+            if not os.stat(folder).st_mode & 0o001:
+                raise SandboxUnavailable(
+                    f"Only root can pass through {folder}, and a script never runs as root.",
+                    hint=f"chmod o+x {folder}, or use a workspace somewhere else",
+                )
 
 
 def _package_folder() -> str | None:

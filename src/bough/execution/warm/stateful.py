@@ -22,7 +22,6 @@ from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
-from bough.execution.process.process import in_group
 from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below, watch
@@ -238,7 +237,7 @@ class Sessions:
         prepared = await finished(asyncio.to_thread(Workspace.prepare, plan, self._shelf, self._rung.identity(plan)))
         session = Session(self._shelf, prepared, plan)
         try:
-            await session.start(in_group(self._rung.session(plan, prepared), prepared))
+            await session.start(self._rung.session(plan, prepared))
         except (OSError, TimeoutError) as error:
             raise ExecutorError("The interpreter did not come up.", hint="Run `bough doctor`.") from error
         self._kept[key] = session

@@ -177,7 +177,7 @@ class FilesContract(Contract):
         assert [file.content for file in result.output_files] == [b"kept"]
 
     async def test_the_working_folder(self, executor: CodeExecutor) -> None:
-        code = "import os; print(os.path.relpath(os.getcwd(), os.environ['HOME']))"
+        code = "import os; print('/'.join(os.getcwd().split('/')[-2:]))"
         assert (await self.run(executor, code, working_dir="a/b")).stdout == b"a/b\n"
 
     async def test_a_workspace_is_used_in_place(self, executor: CodeExecutor, workspace: Path) -> None:

@@ -40,7 +40,9 @@ class RequestsContract(Contract):
     async def test_the_environment_is_clean(self, executor: CodeExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("A_SECRET_OF_THE_HOST", "s3cret")
         result = await self.run(executor, "import os; print(sorted(os.environ))", env={"MINE": "1"})
-        assert result.stdout.decode().strip() == repr(["GIT_CONFIG_NOSYSTEM", "HOME", "LANG", "MINE", "PATH", "TMPDIR"])
+        assert result.stdout.decode().strip() == repr(
+            ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "HOME", "LANG", "MINE", "PATH", "PYTHONNOUSERSITE", "TMPDIR"]
+        )
 
     async def test_shell_code(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, 'echo "$1"; exit 7', language="sh", argv=("a  b",))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("base", "reading", "writing", "network", "kernel", "bombs")
+_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "bombs")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
+from bough.testing.executor_threats.home import HomeThreats  # noqa: E402
+from bough.testing.executor_threats.identity import IdentityThreats  # noqa: E402
 from bough.testing.executor_threats.kernel import KernelThreats  # noqa: E402
 from bough.testing.executor_threats.network import NetworkThreats  # noqa: E402
 from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
@@ -22,7 +24,9 @@ from bough.testing.executor_threats.writing import WritingThreats  # noqa: E402
 __all__ = ["ExecutorThreats"]
 
 
-class ExecutorThreats(ReadingThreats, WritingThreats, NetworkThreats, KernelThreats, BombsThreats):
+class ExecutorThreats(
+    HomeThreats, IdentityThreats, ReadingThreats, WritingThreats, NetworkThreats, KernelThreats, BombsThreats
+):
     """Attacks on the host; every one has to fail.
 
     A subclass may set `let_through`: the names of attacks that its wall is documented not to stop. They are then
