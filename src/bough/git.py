@@ -89,7 +89,9 @@ def find_repository(folder: Path) -> Repository | None:
             mode = dot_git.lstat().st_mode
         except OSError:
             continue
-        git_dir = dot_git if stat.S_ISDIR(mode) else _follow(dot_git) if stat.S_ISREG(mode) else None
+        git_dir = _follow(dot_git) if stat.S_ISREG(mode) else None
+        if stat.S_ISDIR(mode):
+            git_dir = dot_git
         if git_dir is None or not _is_own(git_dir, dot_git):
             raise InvalidInput(
                 f"{dot_git} leads to a repository that does not belong to this folder",

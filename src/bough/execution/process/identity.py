@@ -54,7 +54,7 @@ def identity_for(workspace: str | None) -> Identity:
         return Identity(uid, uid)
     state = os.stat(workspace)
     # A folder that is lent already, by a process that was shot perhaps, is lent again, so that it is given back.
-    uid = lent_uid(state, workspace)
+    uid = uid_for_loan(state, workspace)
     if state.st_uid in (0, uid):
         return Identity(uid, uid, lent=True)
     return Identity(state.st_uid, state.st_gid)
@@ -66,7 +66,7 @@ def free_uid() -> int:
     return first + secrets.randbelow(number)
 
 
-def lent_uid(state: os.stat_result, workspace: str) -> int:
+def uid_for_loan(state: os.stat_result, workspace: str) -> int:
     """Return the uid that a folder of root is lent to: always the same for a folder, so that it is found again.
 
     Args:
