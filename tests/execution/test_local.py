@@ -77,7 +77,7 @@ async def test_a_warm_sandbox_hands_nothing_on() -> None:
         "      'json' in sys.modules, sum(map(str.isdigit, os.listdir('/proc'))), os.listdir('/run/bough/runs'))"
     )
     result = await executor.execute(CodeExecutionInput(code=code, execution_id="a"))
-    assert result.stdout == b"1 [] [] [] False False 2 []\n"
+    assert result.stdout == b"1 [] ['home'] [] False False 2 []\n"
     await executor.aclose()
 
 
