@@ -34,6 +34,13 @@ class TestContainer(ExecutorThreats):
 
 
 class TestSandlock(ExecutorThreats):
+    let_through = frozenset(
+        {
+            "test_system_call_of_another_architecture",  # its own filter kills, which no other can undo
+            "test_read_the_first_process",  # it opens files of /proc for the program: its own too, but none of others
+        }
+    )
+
     @pytest.fixture
     def executor(self, sandlock: CodeExecutor) -> CodeExecutor:
         return sandlock

@@ -87,6 +87,7 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         InvalidInput: Something in it is refused.
     """
     check_kinds(request)
+    _check_mount_points(request)
     _check_limits(request.limits)
     _check_files(request)
     python, argv, path0, code_file = _program(request)
@@ -103,6 +104,22 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         mounts=tuple(_mount(mount, request) for mount in request.mounts),
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
     )
+
+
+def _check_mount_points(request: CodeExecutionInput) -> None:
+    """Refuse what some executor would take for something else: a container engine separates paths by colons."""
+    targets = [mount.target.rstrip("/") for mount in request.mounts]
+    for path in (request.workspace or "", *targets, *(mount.source for mount in request.mounts)):
+        if ":" in path:
+            raise InvalidInput(f"The path {path[:200]!r} has a colon.", hint="Rename the folder, or show one above it.")
+    for mount, target in zip(request.mounts, targets, strict=True):
+        if targets.count(target) > 1:
+            raise InvalidInput(f"The mount target {target[:200]!r} is given twice.", hint="Give each target once.")
+        above = [other for other, at in zip(request.mounts, targets, strict=True) if target.startswith(at + "/")]
+        if any(os.path.isfile(other.source) for other in above):
+            raise InvalidInput(
+                f"The mount target {mount.target[:200]!r} lies below a file.", hint="Mount it elsewhere."
+            )
 
 
 def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes] | None]:

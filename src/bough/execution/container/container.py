@@ -12,10 +12,12 @@ from __future__ import annotations
 import array
 import asyncio
 import os
+import secrets
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
@@ -36,7 +38,12 @@ from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _INSIDE: Final = "/run/bough/inside"
 _LETTERBOX: Final = "/run/bough/letterbox"
+_INVITATION: Final = (f"{_LETTERBOX}/socket", f"{_LETTERBOX}/token")
 _START_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.2
+"""How often a container that has not answered is looked after."""
+
+_TOKEN_SECONDS: Final = 5.0
 
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
@@ -156,9 +163,9 @@ class ContainerCodeExecutor:
         container: Any = None
         try:
             await finished(asyncio.to_thread(workspace.make_private))
-            with _listener(workspace) as listener:
+            with Invitation(workspace) as invitation:
                 container = await finished(asyncio.to_thread(self._start, checked, workspace))
-                connection = await self._answered(listener, container)
+                connection = await self._await_answer(invitation, container)
             with connection:
                 group = memory_group_of(_peer(connection))
                 child = ContainerChild(self._launch(checked, workspace), connection, container)
@@ -178,19 +185,30 @@ class ContainerCodeExecutor:
             container = self._engine.containers.create(self._image_id, **_options(checked, workspace))
             container.start()
         except (OSError, *_engine_errors()) as error:
-            self._failure = str(error)
+            # What the engine refuses is the fault of this one request; the next may be fine.
+            if not _is_refusal(error):
+                self._failure = str(error)
             raise ExecutorError(f"The container could not be started: {error}", hint="Look at the engine.") from error
         return container
 
-    async def _answered(self, listener: socket.socket, container: Any) -> socket.socket:
-        """Return the connection to the container's first process."""
-        loop = asyncio.get_running_loop()
+    async def _await_answer(self, invitation: Invitation, container: Any) -> socket.socket:
+        """Return the connection to the container's first process.
+
+        Raises:
+            ExecutorError: The container ended before, or it did not come up in time.
+        """
+        answering = asyncio.ensure_future(invitation.accept(lambda: asyncio.to_thread(_first_process, container)))
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                connection, _ = await loop.sock_accept(listener)
-        except TimeoutError as error:
-            raise ExecutorError("The container did not come up.", hint=f"Does {self._image} have python3?") from error
-        return connection
+            while asyncio.get_running_loop().time() < deadline:
+                if (await asyncio.wait([answering], timeout=_LOOK_SECONDS))[0]:
+                    return answering.result()
+                if await asyncio.to_thread(_has_ended, container):
+                    break
+        finally:
+            answering.cancel()
+            await asyncio.wait([answering])
+        raise ExecutorError("The container did not come up.", hint=f"Does {self._image} have python3?")
 
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
         conf = configuration(checked, Identity())
@@ -263,15 +281,80 @@ def _identity(checked: Plan) -> Identity:
     return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
 
-def _listener(workspace: Workspace) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    path = os.path.join(workspace.letterbox, "socket")
-    with opened(workspace.letterbox) as folder:
-        listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
-    os.chmod(path, 0o666)  # noqa: S103 - the container's user connects; nobody else can pass the folder's random name
-    listener.listen(1)
-    listener.setblocking(False)
-    return listener
+class Invitation:
+    """A socket in the letterbox on which the container's first process, and nobody else, fetches its descriptors.
+
+    The folder and the socket belong to the run's user, who may be a person of this machine. So a peer has to show the
+    token, which lies in a file of the letterbox until it was used, and has to be the process that the engine started.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._token = secrets.token_bytes(32)
+        self._token_path = os.path.join(workspace.letterbox, "token")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        owner = workspace.identity.owner or (os.geteuid(), os.getegid())
+        with opened(workspace.letterbox) as folder:
+            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
+            os.chmod("socket", 0o600, dir_fd=folder)
+            os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)
+            fd = os.open("token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=folder)
+        with open(fd, "wb") as target:
+            os.fchown(fd, *owner)
+            target.write(self._token)
+        self._listener.listen(8)
+        self._listener.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    async def accept(self, expected: Callable[[], Awaitable[int]]) -> socket.socket:
+        """Return the first connection of the right process; others are closed.
+
+        Args:
+            expected: Returns the process that the engine started, as this machine numbers it.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listener)
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(_TOKEN_SECONDS):
+                    token = await loop.sock_recv(connection, 64)
+            except (OSError, TimeoutError):
+                token = b""
+            if secrets.compare_digest(token, self._token) and _peer(connection) == await expected():
+                # Before the program is there, which could read it.
+                os.unlink(self._token_path)
+                return connection
+            connection.close()
+
+
+def _first_process(container: Any) -> int:
+    """Return the first process of a container as this machine numbers it; 0 when it has ended. Blocks."""
+    try:
+        container.reload()
+        return int(container.attrs["State"]["Pid"])
+    except _engine_errors():
+        return 0
+
+
+def _has_ended(container: Any) -> bool:
+    """Whether a container has ended, or is gone. Blocks."""
+    try:
+        container.reload()
+    except _engine_errors() as error:
+        return _is_refusal(error)
+    return str(container.status) in ("exited", "dead", "removing")
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the engine is well and has refused a request."""
+    from docker import errors
+
+    return isinstance(error, errors.APIError) and bool(error.is_client_error())
 
 
 def _peer(connection: socket.socket) -> int:
@@ -287,7 +370,7 @@ def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
     volumes.append(f"{workspace.work}:{WORK}:rw")
     volumes += [f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in checked.mounts]
     return {
-        "entrypoint": ["python3", "-I", "-S", "-X", "utf8", f"{_INSIDE}/contained.py", f"{_LETTERBOX}/socket"],
+        "entrypoint": ["python3", "-I", "-S", "-X", "utf8", f"{_INSIDE}/contained.py", *_INVITATION],
         "command": [],
         "environment": {},
         "user": f"{identity.uid}:{identity.gid}",

@@ -94,7 +94,7 @@ def give_up_rights(conf):
     if conf["uid"] is not None:
         init.drop_privileges(conf["uid"], conf["gid"])
     init.drop_capabilities()
-    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)
+    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)  # to start, sandlock needs it
 
 
 def start(sandlock, conf, status_fd):
@@ -110,6 +110,8 @@ def start(sandlock, conf, status_fd):
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
     os.dup2(status_fd, 0)
     process = sandbox(sandlock, conf).popen(conf["init"])
+    # From here on: sandlock opens files of `/proc` for the program, and would open those of this process.
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
     if keeper.until_ended(process.pid, status_fd):
         process.wait()
     keeper.kill_all()
@@ -129,12 +131,19 @@ def remove_shared_memory():
 
 def hand_over(conf):
     """Leave configuration and input where the program's side can read them; no descriptor but 0, 1 and 2 gets there."""
-    with open(conf["letterbox"] + "/stdin", "xb") as target:
+    with open_for_run(conf, "stdin") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
-    with open(conf["letterbox"] + "/configuration", "xb") as target:
+    with open_for_run(conf, "configuration") as target:
         marshal.dump(conf["program"], target, 4)
-    for name in ("stdin", "configuration"):
-        os.chmod(conf["letterbox"] + "/" + name, 0o644)
+
+
+def open_for_run(conf, name):
+    """Make a file of the letterbox that nobody but the run's user can read, before anything is in it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(conf["letterbox"] + "/" + name, flags, 0o600)
+    if conf["uid"] is not None:
+        os.fchown(fd, conf["uid"], conf["gid"])
+    return open(fd, "wb")
 
 
 def main():

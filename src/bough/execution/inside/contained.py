@@ -1,7 +1,8 @@
 """The first process of a container: fetches its descriptors from the host, then does what `init.py` does.
 
-It is started as `python3 -I -S contained.py SOCKET_PATH`. On that socket the host sends one message `g` with five
-descriptors: configuration, input, output, errors, and a status socket. Its end is the end of the container.
+It is started as `python3 -I -S contained.py SOCKET_PATH TOKEN_PATH`. On that socket it sends the token, by which the
+host knows it, and the host answers with one message `g` and five descriptors: configuration, input, output, errors, and
+a status socket. Its end is the end of the container.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -16,10 +17,13 @@ import _signal as signal
 import init
 
 
-def fetch(path):
-    """Return the descriptors that the host sends."""
+def fetch(path, token_path):
+    """Return the descriptors that the host sends to whoever has the token."""
+    with open(token_path, "rb") as source:
+        token = source.read()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(path)
+        connection.send(token)
         _, ancillary, _, _ = connection.recvmsg(16, socket.CMSG_SPACE(5 * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for level, kind, content in ancillary:
@@ -33,11 +37,12 @@ def fetch(path):
 def main():
     """Take over the host's descriptors and run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    conf_fd, stdin, stdout, stderr, status_fd = fetch(sys.argv[1])
+    conf_fd, stdin, stdout, stderr, status_fd = fetch(*sys.argv[1:3])
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)
     conf = init.read_configuration(str(conf_fd))
     init.drop_capabilities()
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # before the program is there, whose uid is the same
     os.write(status_fd, b"r\n")
     return init.run(conf, status_fd)
 

@@ -83,7 +83,7 @@ class Workspace:
         """
         try:
             _make_folder(self.tmp, 0o700, self.identity)
-            _make_folder(self.letterbox, 0o755)
+            _make_folder(self.letterbox, 0o700, self.identity)
         except OSError as error:
             raise _unprepared(error) from error
 

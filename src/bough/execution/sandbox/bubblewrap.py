@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -21,7 +22,7 @@ from bough.execution.process.interpreter import Interpreter, find_interpreter, o
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
 from bough.execution.sandbox.rung import INSIDE, RungReport
-from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
+from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
@@ -125,7 +126,10 @@ class BubblewrapRung:
         """Return the bubblewrap command that runs `plan`; the caller closes `pass_fds` once it is started."""
         identity = workspace.identity
         online = bool(plan.request.network.domains)
-        filter_fd = readable(self._network_filter if online else self._filter, "bough-filter")
+        program = self._network_filter if online else self._filter
+        # bwrap loads the filter before the program is forked, which is the second process of its namespace.
+        program = program.replace(PROGRAM_PID.to_bytes(4, sys.byteorder), (2).to_bytes(4, sys.byteorder))
+        filter_fd = readable(program, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
         init_fd = readable(self._init, "bough-init")
         argv = [

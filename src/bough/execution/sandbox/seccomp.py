@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 import tempfile
 from typing import Any, Final
 
@@ -129,7 +130,25 @@ _REFUSED: Final = {
 _INSTRUCTION: Final = struct.Struct("=HBBI")
 """One instruction of a filter: code, jumps if true and if false, value."""
 
-_RETURN, _JUMP, _ALLOW = 0x06, 0x05, 0x7FFF0000
+_RETURN, _JUMP, _JUMP_EQUAL, _LOAD = 0x06, 0x05, 0x15, 0x20
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_BEHIND: Final = 0xFF
+"""Stands for a jump behind the checks."""
+
+PROGRAM_PID: Final = 0x7EB0CA75
+"""Stands for the program's own process, which is not known when the filter is made; see `inside/init.py`."""
+
+_PRIO_PROCESS, _IOPRIO_PROCESS = 0, 1
+_OF_A_PROCESS: Final = {
+    "prlimit64": 0,
+    "sched_setaffinity": 0,
+    "sched_setattr": 0,
+    "sched_setparam": 0,
+    "sched_setscheduler": 0,
+    "setpriority": 1,
+    "ioprio_set": 2,
+}
+"""Calls that bound or order a process, and how its number is checked. Behind Landlock others can be named."""
 
 _NAMESPACE_FLAGS: Final = (
     0x00000080,  # CLONE_NEWTIME
@@ -170,7 +189,46 @@ def filter_program(*, network: bool = False) -> bytes:
     """
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
-    return _one_after_the_other(_listed(seccomp), _refused(seccomp, network=network))
+    return _own_process_only(seccomp) + _one_after_the_other(_listed(seccomp), _refused(seccomp, network=network))
+
+
+def _own_process_only(seccomp: Any) -> bytes:
+    """Return a filter that refuses to bound or order another process than the caller's; what it lets through goes on.
+
+    Written by hand, since libseccomp takes an argument once in a rule. It is short enough for jumps of one byte.
+    """
+    blocks = [_check_process(None, 0), _check_process(_PRIO_PROCESS, 1), _check_process(_IOPRIO_PROCESS, 1)]
+    numbered = [(seccomp.resolve_syscall(seccomp.Arch.NATIVE, name), kind) for name, kind in _OF_A_PROCESS.items()]
+    numbers = [(number, kind) for number, kind in numbered if number >= 0]
+    begins = [sum(map(len, blocks[:kind])) for kind in range(len(blocks) + 1)]  # the last one: behind them all
+    head = [_INSTRUCTION.pack(_LOAD, 0, 0, 0)]
+    for place, (number, kind) in enumerate(numbers):
+        to_blocks = len(numbers) - place  # over the other comparisons, and the jump that follows them
+        head.append(_INSTRUCTION.pack(_JUMP_EQUAL, to_blocks + begins[kind], 0, number))
+    head.append(_INSTRUCTION.pack(_JUMP, 0, 0, begins[-1]))
+    behind = [
+        _INSTRUCTION.pack(code, begins[-1] - place - 1 if if_true == _BEHIND else if_true, if_false, value)
+        for place, (code, if_true, if_false, value) in enumerate(each for block in blocks for each in block)
+    ]
+    return b"".join(head + behind)
+
+
+def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int, int]]:
+    """Return instructions that refuse a process other than 0, the caller itself, or the program.
+
+    Args:
+        which: What the first argument has to be, so that the other one is a process; None: it is one.
+        argument: Which argument is the process.
+    """
+    refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+    kind = [] if which is None else [(_LOAD, 0, 0, _place_of(0)), (_JUMP_EQUAL, 1, 0, which), refuse]
+    own = [(_JUMP_EQUAL, _BEHIND, 0, pid) for pid in (0, PROGRAM_PID)]
+    return [*kind, (_LOAD, 0, 0, _place_of(argument)), *own, refuse]
+
+
+def _place_of(argument: int) -> int:
+    """Return where the lower half of an argument is in what a filter sees; a process is an `int`."""
+    return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
 def _listed(seccomp: Any) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "bombs")
+_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "processes", "bombs")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
@@ -18,6 +18,7 @@ from bough.testing.executor_threats.home import HomeThreats  # noqa: E402
 from bough.testing.executor_threats.identity import IdentityThreats  # noqa: E402
 from bough.testing.executor_threats.kernel import KernelThreats  # noqa: E402
 from bough.testing.executor_threats.network import NetworkThreats  # noqa: E402
+from bough.testing.executor_threats.processes import ProcessThreats  # noqa: E402
 from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
 from bough.testing.executor_threats.writing import WritingThreats  # noqa: E402
 
@@ -25,7 +26,14 @@ __all__ = ["ExecutorThreats"]
 
 
 class ExecutorThreats(
-    HomeThreats, IdentityThreats, ReadingThreats, WritingThreats, NetworkThreats, KernelThreats, BombsThreats
+    HomeThreats,
+    IdentityThreats,
+    ReadingThreats,
+    WritingThreats,
+    NetworkThreats,
+    KernelThreats,
+    ProcessThreats,
+    BombsThreats,
 ):
     """Attacks on the host; every one has to fail.
 
