@@ -94,3 +94,15 @@ async def test_it_needs_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: os
         await run(executor, "print(1)")
     assert "bwrap is not in PATH" in caught.value.message
     assert caught.value.hint == "apt-get install bubblewrap"
+
+
+async def test_more_conversations_than_are_kept_all_run_and_are_told_what_they_lost() -> None:
+    """Nothing that runs is sent away for another; who lost an idle interpreter is told, once."""
+    executor = LocalSandboxCodeExecutor(stateful=True)
+    ids = [f"id{n}" for n in range(12)]
+    results = await asyncio.gather(*(run(executor, f"x = {id_!r}", id_) for id_ in ids))
+    assert [(result.exit_code, result.state_lost) for result in results] == [(0, False)] * 12
+    again = [await run(executor, "print('x' in globals())", id_) for id_ in ids]
+    assert all(result.state_lost == (result.stdout == b"False\n") for result in again)
+    assert any(result.state_lost for result in again)
+    await executor.aclose()

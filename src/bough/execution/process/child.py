@@ -118,6 +118,7 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self.killed_by: str | None = None
         self._report = bytearray()
+        self._has_listener = False
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._hung_up: asyncio.Future[None] = self._loop.create_future()
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -177,7 +178,8 @@ class ChildProcess:
         except OSError as error:
             self._status.close()
             raise ExecutorError(
-                f"{self._launch.argv[0]} could not be started: {error.strerror}.", hint="Run `bough doctor`."
+                f"{(*self._launch.argv, 'The sandbox')[0]} could not be started: {error.strerror}.",
+                hint="Run `bough doctor`.",
             ) from error
         finally:
             theirs.close()
@@ -257,14 +259,13 @@ class ChildProcess:
             self._check_over()
 
     def _receive(self) -> bytes:
-        """Return what the first process says; a descriptor that comes with it is one that was waited for, or closed."""
-        data, fds, _, _ = socket.recv_fds(self._status, 4096, 4)
+        """Return what the first process says; the one descriptor that is waited for is handed on."""
+        if self._launch.on_listener is None or self._has_listener:
+            return self._status.recv(4096)  # without room for descriptors: the kernel drops those that are sent
+        data, fds, _, _ = socket.recv_fds(self._status, 4096, 1)
         for fd in fds:
-            sock = socket.socket(fileno=fd)
-            if self._launch.on_listener is None:
-                sock.close()
-            else:
-                self._launch.on_listener(sock)
+            self._has_listener = True
+            self._launch.on_listener(socket.socket(fileno=fd))
         return data
 
     def _hang_up(self) -> None:

@@ -37,7 +37,7 @@ async def run_process(
     group = LateGroup(lambda: shelf.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
-        launched = replace(launch(plan, workspace), on_listener=proxy.serve)
+        launched = replace(launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
         ended, (collected, memory_ran_out) = await ChildProcess(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),

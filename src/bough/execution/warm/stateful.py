@@ -18,10 +18,11 @@ from dataclasses import replace
 from typing import Final
 
 from bough.cancellation import finished
-from bough.errors import ExecutorError
+from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
+from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import Shelf
 from bough.execution.process.watch import processes_below, watch
@@ -33,6 +34,7 @@ from bough.execution.warm.zygote import Key, key_of
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
+_MAX_WAIT_SECONDS: Final = 60.0
 
 
 class Session:
@@ -45,12 +47,14 @@ class Session:
         self.reports = bytearray()
         self.gone = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
+        self.process: subprocess.Popen[bytes] | None = None
 
     async def start(self, launch: Launch) -> None:
         """Start it and wait until it stands.
 
         Raises:
-            ExecutorError: It does not come up.
+            OSError: It could not be started, or ended at once.
+            TimeoutError: It did not come up in time.
         """
         self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,7 +78,14 @@ class Session:
         self.status.setblocking(False)
         asyncio.get_running_loop().add_reader(self.status, self._read)
         await self._until(lambda: b"r\n" in self.reports)
-        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
+        if not self.alive:
+            raise OSError("it ended at its start")
+        await asyncio.to_thread(self.group.enter, lambda: processes_below(self.pid))
+
+    @property
+    def pid(self) -> int:
+        """Its own wrapper; 0 before it was started."""
+        return 0 if self.process is None else self.process.pid
 
     @property
     def alive(self) -> bool:
@@ -97,15 +108,16 @@ class Session:
 
     async def close(self) -> None:
         """End it and remove its workspace; waits until it is gone."""
-        self.calls.close()
-        self.kill()
-        await self.gone
-        await asyncio.to_thread(self.process.wait)
+        if self.process is not None:
+            self.calls.close()
+            self.kill()
+            await self.gone
+            await asyncio.to_thread(self.process.wait)
         await asyncio.to_thread(self.group.close)
         await asyncio.to_thread(self.workspace.remove)
 
     def _shoot(self) -> None:
-        if self.process.poll() is None:
+        if self.process is not None and self.process.poll() is None:
             self.process.kill()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -141,7 +153,7 @@ class SessionCall(ChildProcess):
     @property
     def pid(self) -> int:
         """The session's own wrapper."""
-        return self._session.process.pid
+        return self._session.pid
 
     def stop(self, reason: str) -> None:
         """End the session, and with it this run."""
@@ -165,7 +177,17 @@ class SessionCall(ChildProcess):
             self._hang_up()
 
     def _hang_up(self) -> None:
+        """Take the closed socket for the end only if the answer was on it: code can close it and go on for ever.
+
+        Without an answer the run lasts until the session is gone, and the timeout goes on.
+        """
         super()._hang_up()
+        if ExitReport.parse(bytes(self._report)).wait_status is not None:
+            self._end()
+        else:
+            self._session.gone.add_done_callback(lambda _: self._end())
+
+    def _end(self) -> None:
         if not self._exited.done():
             self._exited.set_result(None)
 
@@ -204,10 +226,23 @@ class Sessions:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
         self._lost: set[Key] = set()
+        self._starting = 0
+        self._freed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, plan: Plan) -> CodeExecutionResult:
-        """Run `plan` in the session of its `execution_id`, started where there is none; one run at a time."""
+        """Run `plan` in the session of its `execution_id`, started where there is none; one run at a time.
+
+        Raises:
+            Conflict: As many others as are kept are busy, for longer than the timeout or a minute; nothing was run.
+            ExecutorError: The interpreter does not come up.
+        """
+        try:
+            return await self._run(plan)
+        finally:
+            self._freed.set()
+
+    async def _run(self, plan: Plan) -> CodeExecutionResult:
         key = key_of(plan)
         async with self._locks.setdefault(key, asyncio.Lock()):
             session = self._kept.get(key)
@@ -215,7 +250,7 @@ class Sessions:
                 await self._lose(key)
                 session = None
             if session is None:
-                session = await self._start(key, plan)
+                session = await self._start_in_turn(key, plan)
             lost = key in self._lost
             self._lost.discard(key)
             self._touch(key)
@@ -233,16 +268,42 @@ class Sessions:
         await asyncio.gather(*self._closing)
         self._lost.clear()
 
-    async def _start(self, key: Key, plan: Plan) -> Session:
-        prepared = await finished(asyncio.to_thread(Workspace.prepare, plan, self._shelf, self._rung.identity(plan)))
+    async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
+        """Start a session once there is room for it; what runs, starts or ends is never sent away for it."""
+        try:
+            async with asyncio.timeout(min(plan.timeout_seconds, _MAX_WAIT_SECONDS)):
+                while len(self._kept) + self._starting >= self._max_kept and not self._evict():
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            raise Conflict(f"{self._max_kept} interpreters are busy", hint="wait, or close a conversation") from None
+        self._starting += 1
+        try:
+            self._kept[key] = session = await self._start(plan)
+        finally:
+            self._starting -= 1
+        return session
+
+    def _evict(self) -> bool:
+        """End the least recently used idle session; return whether there was one."""
+        for key in self._kept:
+            if not self._locks[key].locked():
+                self._lost.add(key)
+                self._drop(key)
+                return True
+        return False
+
+    async def _start(self, plan: Plan) -> Session:
+        prepared = await prepare(plan, self._shelf, self._rung.identity(plan))
         session = Session(self._shelf, prepared, plan)
         try:
-            await session.start(self._rung.session(plan, prepared))
-        except (OSError, TimeoutError) as error:
-            raise ExecutorError("The interpreter did not come up.", hint="Run `bough doctor`.") from error
-        self._kept[key] = session
-        while len(self._kept) > self._max_kept:
-            self._drop(next(iter(self._kept)))
+            await finished(session.start(self._rung.session(plan, prepared)))
+        except BaseException as error:
+            # Also when cancelled: what was begun is ended before the cancellation goes on.
+            await finished(session.close())
+            if isinstance(error, OSError | TimeoutError):
+                raise ExecutorError("The interpreter did not come up.", hint="Run `bough doctor`.") from error
+            raise
         return session
 
     async def _call(self, plan: Plan, session: Session) -> CodeExecutionResult:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import Final
 
 from bough.cancellation import finished
+from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
 from bough.execution.process.result import result_of
@@ -56,19 +57,25 @@ class WarmSandboxes:
                 self._drop(key)
                 return None
             self._touch(key)
-            return await self._run(plan, zygote)
+            result = await self._run(plan, zygote)
+            if result is None:
+                self._drop(key)
+            return result
 
-    async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult:
+    async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult | None:
         workspace = await finished(asyncio.to_thread(zygote.prepare, plan))
         kills = zygote.group.memory_kills
+        child = WarmChild(zygote.launch(plan, workspace), zygote)
         try:
-            ended, collected = await WarmChild(zygote.launch(plan, workspace), zygote).run(
+            ended, collected = await child.run(
                 timeout_seconds=plan.timeout_seconds,
                 watch=lambda it: watch(it, plan, workspace, group=zygote.group),
                 harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace)),
             )
-        except BaseException:
+        except BaseException as error:
             await finished(asyncio.to_thread(workspace.remove))
+            if isinstance(error, ExecutorError) and not child.sent:
+                return None  # the zygote has died before it heard of the run
             raise
         ran_out = zygote.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
@@ -108,7 +115,8 @@ class WarmSandboxes:
         self._kept[key] = zygote
         self._touch(key)
         while len(self._kept) > self._max_kept:
-            self._drop(next(iter(self._kept)))
+            idle = [each for each, kept in self._kept.items() if not kept.busy.locked()]
+            self._drop(idle[0])  # the newest is idle
 
     def _touch(self, key: Key) -> None:
         """Note that it is used: it goes last, and its idle time begins anew."""

@@ -171,6 +171,7 @@ class WarmChild(ChildProcess):
     def __init__(self, launch: Launch, zygote: Zygote) -> None:
         super().__init__(launch)
         self._zygote = zygote
+        self.sent = False
 
     @property
     def pid(self) -> int:
@@ -182,6 +183,7 @@ class WarmChild(ChildProcess):
         null = os.open(os.devnull, os.O_RDONLY) if stdin is None else None
         try:
             self._zygote.send([conf, stdin if null is None else null, stdout, stderr, status])  # type: ignore[list-item]
+            self.sent = True
         finally:
             if null is not None:
                 os.close(null)

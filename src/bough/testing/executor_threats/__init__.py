@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "processes", "bombs")
+_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "processes", "sessions", "bombs")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
@@ -20,6 +20,7 @@ from bough.testing.executor_threats.kernel import KernelThreats  # noqa: E402
 from bough.testing.executor_threats.network import NetworkThreats  # noqa: E402
 from bough.testing.executor_threats.processes import ProcessThreats  # noqa: E402
 from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
+from bough.testing.executor_threats.sessions import SessionThreats  # noqa: E402
 from bough.testing.executor_threats.writing import WritingThreats  # noqa: E402
 
 __all__ = ["ExecutorThreats"]
@@ -33,6 +34,7 @@ class ExecutorThreats(
     NetworkThreats,
     KernelThreats,
     ProcessThreats,
+    SessionThreats,
     BombsThreats,
 ):
     """Attacks on the host; every one has to fail.

@@ -1,0 +1,57 @@
+"""Attacks: on the channels between the host and an interpreter."""
+
+# ruff: noqa: D102 - tests: their names say what they do
+from __future__ import annotations
+
+import os
+
+from bough.execution.base import CodeExecutor
+from bough.testing.executor_threats.base import Threats
+
+_SEND_DESCRIPTORS = """
+import array, os, socket
+null = os.open('/dev/null', os.O_RDONLY)
+for fd in range(3, 4096):
+    if fd == null: continue
+    try: os.fstat(fd)
+    except OSError: continue
+    for _ in range(8):
+        try:
+            with socket.socket(fileno=os.dup(fd)) as channel:
+                channel.setblocking(False)
+                channel.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [null] * 4))])
+        except OSError: break
+"""
+
+
+class SessionThreats(Threats):
+    """Attacks on what an interpreter holds of the host; where there is nothing to hold they do nothing."""
+
+    async def test_closing_every_descriptor_does_not_stop_the_clock(self, executor: CodeExecutor) -> None:
+        code = "import os, time\nos.closerange(3, 4096)\nwhile True: time.sleep(1000)"
+        result = await self.run(executor, code, timeout_seconds=2.0)
+        assert (result.timed_out, result.killed_by) == (True, "timeout")
+
+    async def test_closing_every_descriptor_ends_as_told(self, executor: CodeExecutor) -> None:
+        result = await self.run(executor, "import os, sys\nos.closerange(3, 4096)\nsys.exit(7)", timeout_seconds=20.0)
+        assert (result.exit_code, result.timed_out) == (7, False)
+
+    async def test_putting_other_files_over_every_descriptor(self, executor: CodeExecutor) -> None:
+        code = (
+            "import os, time\n"
+            "null = os.open('/dev/null', os.O_RDWR)\n"
+            "for fd in range(3, 200):\n"
+            "    try:\n"
+            "        if fd != null: os.dup2(null, fd)\n"
+            "    except OSError: pass\n"
+            "while True: time.sleep(1000)"
+        )
+        assert (await self.run(executor, code, timeout_seconds=2.0)).timed_out
+
+    async def test_descriptors_sent_to_the_host_are_not_kept(self, executor: CodeExecutor) -> None:
+        await self.run(executor, "pass")
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            await self.run(executor, _SEND_DESCRIPTORS, timeout_seconds=20.0)
+        await executor.aclose()
+        assert len(os.listdir("/proc/self/fd")) <= before
