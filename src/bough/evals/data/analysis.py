@@ -1,0 +1,180 @@
+"""Forecasts, anomalies, contributions and clusters of what a table or query gives."""
+
+# ruff: noqa: S608 - sources are checked, and names are quoted
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from bough.evals.data.cluster import cluster_rows
+from bough.evals.data.contribution import MAX_DIMENSIONS, ContributionMetric, Segment, analyze_segments
+from bough.evals.data.fault import QueryError
+from bough.evals.data.session import DataSession, quote_column
+from bough.types import JsonObject
+
+MAX_HORIZON = 10_000
+
+
+def forecast(
+    session: DataSession, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+) -> JsonObject:
+    """Return the answer of `forecast`."""
+    if not 1 <= horizon <= MAX_HORIZON:
+        raise QueryError("INVALID_ARGUMENT", f"horizon is {horizon}: give 1 to {MAX_HORIZON}")
+    from bough.evals.data.series import forecast_series
+
+    series = _read_series(session, project, history, time, value, ids)
+    rows: list[JsonObject] = []
+    for key, points in series.items():
+        rows += [dict(zip(ids, key, strict=True)) | row for row in forecast_series(points, horizon)]
+    return _limit(session, rows)
+
+
+def detect_anomalies(
+    session: DataSession,
+    project: str,
+    data: tuple[str, str | None],
+    time: str,
+    value: str,
+    ids: Sequence[str],
+    *,
+    horizon: int,
+    threshold: float,
+) -> JsonObject:
+    """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
+    if not 0 < threshold < 1:
+        raise QueryError("INVALID_ARGUMENT", f"anomaly_prob_threshold is {threshold}: give a number between 0 and 1")
+    from bough.evals.data.series import compare_to_history, find_anomalies
+
+    history, target = data
+    series = _read_series(session, project, history, time, value, ids)
+    compared = None if target is None else _read_series(session, project, target, time, value, ids)
+    rows: list[JsonObject] = []
+    for key, points in series.items():
+        if compared is None:
+            found = find_anomalies(points, threshold)
+        else:
+            found = compare_to_history(points, compared.get(key, [])[:horizon], threshold)
+        for each in found:
+            rows.append(
+                dict(zip(ids, key, strict=True))
+                | {
+                    time: each.time,
+                    value: each.value,
+                    "is_anomaly": each.is_anomaly,
+                    "lower_bound": each.lower_bound,
+                    "upper_bound": each.upper_bound,
+                    "anomaly_probability": each.anomaly_probability,
+                }
+            )
+    if len(rows) > session.max_rows:
+        rows.sort(key=lambda row: -row["anomaly_probability"])
+    return _limit(session, rows)
+
+
+def analyze_contribution(
+    session: DataSession,
+    project: str,
+    data: str,
+    metric: str,
+    dimensions: Sequence[str],
+    is_test: str,
+    *,
+    top: int,
+    pruning: str,
+) -> JsonObject:
+    """Return the answer of `analyze_contribution`; all sums are made by the database."""
+    parsed = ContributionMetric.parse(metric)
+    if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
+        raise QueryError("INVALID_ARGUMENT", f"give 1 to {MAX_DIMENSIONS} different dimension_id_cols")
+    if pruning not in ("PRUNE_REDUNDANT_INSIGHTS", "NO_PRUNING"):
+        raise QueryError("INVALID_ARGUMENT", "pruning_method is PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING")
+    if top < 1:
+        raise QueryError("INVALID_ARGUMENT", f"top_k_insights is {top}: give 1 or more")
+    named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
+    source = session.source(project, data, named)
+    segments = _sum_segments(session, source, parsed, dimensions, is_test)
+    total = next((each for each in segments if not each.values), None)
+    if total is None:
+        return {"status": "SUCCESS", "rows": []}
+    rest = [each for each in segments if each.values]
+    rows = analyze_segments(total, rest, dimensions, top=top, prune=pruning == "PRUNE_REDUNDANT_INSIGHTS")
+    return _limit(session, rows)
+
+
+def _sum_segments(
+    session: DataSession, source: str, metric: ContributionMetric, dimensions: Sequence[str], is_test: str
+) -> list[Segment]:
+    """Return every combination of dimension values that occurs, and the whole, with its sums."""
+    columns = [quote_column(each) for each in dimensions]
+    test = f"coalesce(try_cast({quote_column(is_test)} as boolean), false)"
+    numerator = f"coalesce(sum({quote_column(metric.numerator)}) filter (where {{}}), 0)::double"
+    below = None if metric.denominator is None else quote_column(metric.denominator)
+    if below is None:
+        denominator = "1.0::double"
+    elif metric.distinct:
+        denominator = f"count(distinct {below}) filter (where {{}})::double"
+    else:
+        denominator = f"coalesce(sum({below}) filter (where {{}}), 0)::double"
+    sums = [part.format(side) for side in (test, f"not {test}") for part in (numerator, denominator)]
+    groups = [f"grouping({each})" for each in columns]
+    found = session.analyse(
+        f"select {', '.join([*columns, *groups, *sums])} from ({source}) as q group by cube ({', '.join(columns)})"
+    )
+    width = len(columns)
+    segments: list[Segment] = []
+    for row in found.rows:
+        grouped = row[width : 2 * width]
+        values = tuple((name, row[i]) for i, name in enumerate(dimensions) if not grouped[i])
+        a, b, c, d = row[2 * width :]
+        segments.append(Segment(values, (a, b), (c, d)))
+    return segments
+
+
+def cluster_data(
+    session: DataSession, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+) -> JsonObject:
+    """Return the answer of `cluster_data`; rows with a null are left out."""
+    if not features:
+        raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
+    source = session.source(project, data, [*features, *ids])
+    columns = ", ".join(quote_column(each) for each in [*ids, *features])
+    present = " and ".join(f"{quote_column(each)} is not null" for each in features)
+    found = session.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
+    values = [_numbers(row[len(ids) :], features) for row in found]
+    answer = cluster_rows(features, values, clusters)
+    rows = [
+        dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)
+    ]
+    limited = _limit(session, rows)
+    return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
+
+
+def _read_series(
+    session: DataSession, project: str, data: str, time: str, value: str, ids: Sequence[str]
+) -> dict[tuple[Any, ...], list[tuple[Any, float]]]:
+    """Return (time, value) rows by series, in time order."""
+    source = session.source(project, data, [*ids, time, value])
+    columns = ", ".join(quote_column(each) for each in [*ids, time, value])
+    found = session.analyse(f"select {columns} from ({source}) as q order by all")
+    series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
+    for row in found.rows:
+        if row[-1] is not None:
+            series[tuple(row[: len(ids)])].append((row[-2], _numbers(row[-1:], [value])[0]))
+    if not series:
+        raise QueryError("INVALID_ARGUMENT", "there are no rows")
+    return dict(series)
+
+
+def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
+    """Return values as numbers; decimals arrive as text."""
+    try:
+        return [float(each) for each in row]
+    except (TypeError, ValueError):
+        raise QueryError("INVALID_ARGUMENT", f"{', '.join(names)} must be numbers") from None
+
+
+def _limit(session: DataSession, rows: list[JsonObject]) -> JsonObject:
+    answer: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
+    return answer | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})

@@ -1,0 +1,106 @@
+"""What is in a warehouse: projects, datasets, tables, columns, as its process described them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bough.evals.data.fault import QueryError, nearest
+from bough.types import JsonObject
+
+
+@dataclass(frozen=True)
+class WarehouseColumn:
+    """A column; `type` is BigQuery's name of its type, `mode` NULLABLE, REQUIRED or REPEATED."""
+
+    name: str
+    type: str
+    mode: str
+    description: str
+
+
+@dataclass(frozen=True)
+class WarehouseTable:
+    """A table or view, with its number of rows."""
+
+    name: str
+    kind: str
+    rows: int
+    description: str
+    columns: tuple[WarehouseColumn, ...]
+
+
+@dataclass(frozen=True)
+class WarehouseDataset:
+    """A dataset and its tables by name."""
+
+    description: str
+    tables: Mapping[str, WarehouseTable]
+
+
+@dataclass(frozen=True)
+class WarehouseCatalog:
+    """Everything that can be named in a query: project, dataset, table; and the session's temporary tables."""
+
+    projects: Mapping[str, Mapping[str, WarehouseDataset]]
+    temporary: frozenset[str] = field(default_factory=frozenset[str])
+
+    @classmethod
+    def of(cls, described: JsonObject) -> WarehouseCatalog:
+        """Return the catalogue that a warehouse process described."""
+        projects = {
+            project: {name: _read_dataset(dataset) for name, dataset in datasets.items()}
+            for project, datasets in described["projects"].items()
+        }
+        return cls(projects, frozenset(described["temporary"]))
+
+    def datasets(self, project: str) -> Mapping[str, WarehouseDataset]:
+        """Return the datasets of a project.
+
+        Raises:
+            QueryError: There is no such project.
+        """
+        if project not in self.projects:
+            raise QueryError("PROJECT_NOT_FOUND", f"no project {project!r}{nearest(project, self.projects)}")
+        return self.projects[project]
+
+    def dataset(self, project: str, dataset: str) -> WarehouseDataset:
+        """Return a dataset.
+
+        Raises:
+            QueryError: It, or its project, is not there.
+        """
+        datasets = self.datasets(project)
+        if dataset not in datasets:
+            raise QueryError(
+                "DATASET_NOT_FOUND", f"no dataset {dataset!r} in {project!r}{nearest(dataset, datasets)}"
+            )
+        return datasets[dataset]
+
+    def table(self, project: str, dataset: str, table: str) -> WarehouseTable:
+        """Return a table.
+
+        Raises:
+            QueryError: It, its dataset or its project is not there.
+        """
+        tables = self.dataset(project, dataset).tables
+        if table not in tables:
+            raise QueryError("TABLE_NOT_FOUND", f"no table {table!r} in {project}.{dataset}{nearest(table, tables)}")
+        return tables[table]
+
+
+def _read_dataset(described: JsonObject) -> WarehouseDataset:
+    tables: Sequence[JsonObject] = described["tables"]
+    return WarehouseDataset(
+        described["description"],
+        {
+            each["name"]: WarehouseTable(
+                each["name"],
+                each["kind"],
+                each["rows"],
+                each["description"],
+                tuple(WarehouseColumn(**column) for column in each["columns"]),
+            )
+            for each in tables
+        },
+    )

@@ -1,0 +1,228 @@
+"""The process that queries run in: DuckDB without files, network, extensions or settings, within limits of the kernel.
+
+Started as `python -I -m bough.evals.data.child REQUESTS ANSWERS` with two pipes. It ends with its parent: a thread
+reads the requests, and the end of the pipe is the end of the process, whatever the query is doing.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# ruff: noqa: S608 - names are quoted, and come from the parent
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import resource
+import sys
+import threading
+from typing import Any
+
+from bough.evals.data.frame import read_frame, write_frame
+from bough.types import JsonObject
+
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "python_enable_replacements": "false",
+    "threads": "2",
+    "temp_directory": "",
+    "max_temp_directory_size": "0B",
+}
+_CHUNK_ROWS = 1000
+_BIGQUERY_TYPES = {
+    "int8": "INTEGER", "int16": "INTEGER", "int32": "INTEGER", "int64": "INTEGER", "uint8": "INTEGER",
+    "uint16": "INTEGER", "uint32": "INTEGER", "uint64": "INTEGER", "float32": "FLOAT", "float64": "FLOAT",
+    "string": "STRING", "boolean": "BOOLEAN", "date": "DATE", "time": "TIME", "binary": "BYTES", "json": "JSON",
+}  # fmt: skip
+
+
+def main(requests: int, answers: int) -> None:
+    """Open the warehouse that the first request describes, then answer requests until the pipe ends."""
+    opened = read_frame(requests)
+    connection: Any = None
+    waiting: queue.Queue[JsonObject] = queue.Queue()
+
+    def read_requests() -> None:
+        while True:
+            try:
+                request = read_frame(requests)
+            except (EOFError, OSError, ValueError):
+                os._exit(0)  # the parent is gone; a query that still runs must not keep this process
+            if request["op"] != "interrupt":
+                waiting.put(request)
+            elif connection is not None:
+                connection.interrupt()
+
+    try:
+        connection, backend = _open(opened)
+    except Exception as error:  # noqa: BLE001 - the boundary of this process: the parent reports it
+        write_frame(answers, _describe_failure(error))
+        return
+    write_frame(answers, {"ok": True})
+    threading.Thread(target=read_requests, daemon=True).start()
+    while True:
+        request = waiting.get()
+        try:
+            answer = _describe(connection, backend) if request["op"] == "catalog" else _run(connection, request)
+        except Exception as error:  # noqa: BLE001 - as above
+            answer = _describe_failure(error)
+        write_frame(answers, answer)
+
+
+def _open(opened: JsonObject) -> tuple[Any, Any]:
+    """Return (connection, ibis backend) with the projects attached and everything else locked."""
+    _limit(opened)
+    import duckdb
+    import ibis
+
+    connection = duckdb.connect(":memory:", config={**_SETTINGS, "memory_limit": f"{opened['memory_bytes'] >> 20}MB"})
+    for project, file in opened["projects"].items():
+        how = "" if opened["writable"] else " (read_only)"
+        connection.execute(f"attach {_quote(file, chr(39))} as {_quote(project)}{how}")
+    backend = ibis.duckdb.from_connection(connection)  # before the lock: ibis sets options of its own
+    connection.execute("set enable_external_access=false")
+    connection.execute("set lock_configuration=true")  # last: nothing above can be set after it
+    return connection, backend
+
+
+def _limit(opened: JsonObject) -> None:
+    bound = 2 * opened["memory_bytes"] + (1 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not opened["writable"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def _describe(connection: Any, backend: Any) -> JsonObject:
+    """Return what there is: ibis lists names and types, DuckDB's own tables have texts and numbers of rows."""
+    texts = {
+        (project, dataset, table): (rows, text)
+        for project, dataset, table, rows, text in connection.execute(
+            "select database_name, schema_name, table_name, estimated_size, coalesce(comment, '') from duckdb_tables()"
+        ).fetchall()
+    }
+    notes = {
+        (project, dataset, table, column): text
+        for project, dataset, table, column, text in connection.execute(
+            "select database_name, schema_name, table_name, column_name, coalesce(comment, '') from duckdb_columns()"
+        ).fetchall()
+    }
+    schemas = {
+        (project, schema): text or ""
+        for project, schema, text in connection.execute(
+            "select database_name, schema_name, comment from duckdb_schemas()"
+        ).fetchall()
+    }
+    views = set(
+        connection.execute("select database_name, schema_name, view_name from duckdb_views() where not internal").fetchall()
+    )
+    projects: dict[str, Any] = {}
+    for project in sorted(set(backend.list_catalogs()) - {"memory", "system", "temp"}):
+        datasets = projects.setdefault(project, {})
+        for dataset in sorted(set(backend.list_databases(catalog=project)) - {"information_schema", "pg_catalog"}):
+            tables = [
+                _describe_table(backend, (project, dataset, table), texts, notes)
+                for table in sorted(backend.list_tables(database=(project, dataset)))
+                if (name := (project, dataset, table)) in texts or name in views  # not the session's temporary ones
+            ]
+            if tables or dataset != "main":
+                datasets[dataset] = {"description": schemas.get((project, dataset), ""), "tables": tables}
+    temporary = connection.execute(
+        "select lower(table_name) from duckdb_tables() where temporary "
+        "union select lower(view_name) from duckdb_views() where temporary and not internal"
+    ).fetchall()
+    return {"projects": projects, "temporary": [name for (name,) in temporary]}
+
+
+def _describe_table(
+    backend: Any, name: tuple[str, str, str], texts: dict[Any, tuple[int, str]], notes: dict[Any, str]
+) -> JsonObject:
+    project, dataset, table = name
+    schema = backend.get_schema(table, catalog=project, database=dataset)
+    rows, text = texts.get(name, (0, ""))
+    return {
+        "name": table,
+        "kind": "TABLE" if name in texts else "VIEW",
+        "rows": rows,
+        "description": text,
+        "columns": [
+            {
+                "name": column,
+                "type": _type_of(type),
+                "mode": "REPEATED" if type.is_array() else "NULLABLE" if type.nullable else "REQUIRED",
+                "description": notes.get((*name, column), ""),
+            }
+            for column, type in schema.items()
+        ],
+    }
+
+
+def _type_of(type: Any) -> str:
+    """Return BigQuery's name of an ibis type."""
+    if type.is_array():
+        return _type_of(type.value_type)
+    if type.is_timestamp():
+        return "TIMESTAMP" if type.timezone else "DATETIME"
+    if type.is_decimal():
+        return "NUMERIC"
+    if type.is_struct() or type.is_map():
+        return "RECORD"
+    return _BIGQUERY_TYPES.get(type.__class__.__name__.lower(), "STRING")
+
+
+def _run(connection: Any, request: JsonObject) -> JsonObject:
+    """Run one statement and return its columns and rows, whole rows up to both bounds."""
+    import duckdb
+
+    statements = duckdb.extract_statements(request["sql"])
+    kinds = [each.type.name for each in statements]
+    if kinds != [request["statement_type"]]:
+        return {"error": "SQL_STATEMENTS", "details": f"the statement is read as {', '.join(kinds) or 'nothing'}"}
+    cursor = connection.execute(statements[0])
+    columns = [each[0] for each in cursor.description or ()]
+    rows: list[list[Any]] = []
+    size, limit, cut = 0, request["max_rows"], False
+    while not cut and (chunk := cursor.fetchmany(min(_CHUNK_ROWS, limit + 1 - len(rows)))):
+        for row in chunk:
+            plain = [_as_json(value) for value in row]
+            size += sum(len(str(value)) for value in plain) + 4 * len(plain) + sum(map(len, columns))
+            if len(rows) == limit or size > request["max_bytes"]:
+                cut = True
+                break
+            rows.append(plain)
+    return {"columns": columns, "rows": rows, "truncated": cut}
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as JSON holds it; what JSON cannot hold is text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, (list, tuple)):
+        return [_as_json(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _as_json(each) for key, each in value.items()}
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _describe_failure(error: Exception) -> JsonObject:
+    name = type(error).__name__
+    code = "SQL_TIMEOUT" if name == "InterruptException" else "SQL_FAILED"
+    if isinstance(error, MemoryError) or name == "OutOfMemoryException":
+        code = "SQL_MEMORY"
+    return {"error": code, "details": str(error)}
+
+
+def _quote(text: str, mark: str = '"') -> str:
+    return mark + text.replace(mark, mark * 2) + mark
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the parent is gone
+        main(int(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)

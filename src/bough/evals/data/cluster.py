@@ -1,0 +1,65 @@
+"""Clusters of rows by k-means over scaled columns, the same for the same rows.
+
+Source: design of evals, section 8; BigQuery's KMEANS models for the names of the columns.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bough.evals.data.fault import QueryError
+from bough.types import JsonObject
+
+MAX_CLUSTERS = 20
+
+
+def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clusters: int) -> JsonObject:
+    """Return centroids, the centroid and distance of each row, and how well the clusters part.
+
+    Clusters are numbered from 1 by size, then by their first feature.
+
+    Args:
+        values: One row of features each, without nulls.
+
+    Raises:
+        QueryError: There are not more rows than clusters.
+    """
+    if not 2 <= clusters <= MAX_CLUSTERS or len(values) <= clusters:
+        raise QueryError(
+            "INVALID_ARGUMENT",
+            f"num_clusters is {clusters}: give 2 to {MAX_CLUSTERS}, fewer than the {len(values)} rows without nulls",
+        )
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import davies_bouldin_score
+    from sklearn.preprocessing import StandardScaler
+
+    data = np.array(values, dtype=float)
+    scaled = StandardScaler().fit_transform(data)
+    fitted = KMeans(n_clusters=clusters, n_init=10, random_state=0).fit(scaled)
+    labels = fitted.labels_
+    found = np.unique(labels)
+    if len(found) < 2:
+        raise QueryError("INVALID_ARGUMENT", "all rows are equal; there is nothing to tell apart")
+    means = {each: data[labels == each].mean(axis=0) for each in found}
+    order = sorted(found, key=lambda each: (-int((labels == each).sum()), float(means[each][0])))
+    number = {each: place for place, each in enumerate(order, 1)}
+    distances = np.linalg.norm(scaled - fitted.cluster_centers_[labels], axis=1)
+    return {
+        "centroids": [
+            {"centroid_id": number[each], "size": int((labels == each).sum())}
+            | {name: float(means[each][i]) for i, name in enumerate(features)}
+            for each in order
+        ],
+        "rows": [
+            {"centroid_id": number[label], "distance": float(distances[i])} for i, label in enumerate(labels)
+        ],
+        "evaluation": {
+            "davies_bouldin_index": float(davies_bouldin_score(scaled, labels)),
+            "mean_squared_distance": float((distances**2).mean()),
+        },
+    }

@@ -1,0 +1,165 @@
+"""DuckDB in a process of its own, which is killed at its deadline: an interrupt alone does not end every query.
+
+Source: design of evals, section 8.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+from bough.evals.data.fault import QueryError, QueryErrorCode
+from bough.evals.data.frame import read_frame, write_frame
+from bough.types import JsonObject
+
+START_SECONDS = 60.0
+INTERRUPT_SECONDS = 0.2
+"""How long an interrupted query has before its process is killed."""
+
+_PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
+
+
+class DuckProcess:
+    """A process with files of DuckDB open, one query at a time; started when it is first asked.
+
+    Not safe for several threads at once.
+
+    Attributes:
+        projects: File by name.
+    """
+
+    def __init__(
+        self, projects: Mapping[str, Path], *, memory_bytes: int, timeout_seconds: float, writable: bool = False
+    ) -> None:
+        """Describe the process; nothing is started."""
+        self.projects = dict(projects)
+        self._memory_bytes = memory_bytes
+        self._timeout_seconds = timeout_seconds
+        self._writable = writable
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._requests = self._answers = -1
+
+    def __enter__(self) -> DuckProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, request: JsonObject) -> JsonObject:
+        """Return the answer to a request, within the deadline.
+
+        Raises:
+            QueryError: It failed, took too long, or needed too much memory.
+        """
+        if self._process is None:
+            self._start()
+        try:
+            write_frame(self._requests, request)
+            answer = self._read(self._timeout_seconds, interrupt=True)
+        except (EOFError, OSError, ValueError) as error:
+            self.close()
+            raise QueryError("SQL_MEMORY", "the query ended its process; it needs too much", session_lost=True) from error
+        return self._check(answer)
+
+    def _check(self, answer: JsonObject) -> JsonObject:
+        if "error" in answer:
+            code = cast("QueryErrorCode", answer["error"])
+            raise QueryError(code, self._mask(answer["details"]), session_lost=self._process is None)
+        return answer
+
+    def _read(self, seconds: float, *, interrupt: bool) -> JsonObject:
+        """Read an answer; past the deadline the query is interrupted, then its process killed."""
+        if _is_readable(self._answers, seconds):
+            return read_frame(self._answers)
+        if interrupt:
+            write_frame(self._requests, {"op": "interrupt"})
+            if _is_readable(self._answers, INTERRUPT_SECONDS):
+                answer = read_frame(self._answers)
+                # Whatever it answers now came too late, a result too.
+                return {"error": "SQL_TIMEOUT", "details": self._timeout_text()} | (
+                    {} if answer.get("error") == "SQL_TIMEOUT" else {"late": True}
+                )
+        self.close()
+        return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
+
+    def _timeout_text(self) -> str:
+        return f"the query was ended after {self._timeout_seconds:g} s"
+
+    def _start(self) -> None:
+        missing = [name for name, file in self.projects.items() if not file.is_file()]
+        if missing:
+            raise QueryError("UNAVAILABLE", f"the file of project {missing[0]!r} is not there")
+        child_reads, self._requests = os.pipe()
+        self._answers, child_writes = os.pipe()
+        self._folder = tempfile.TemporaryDirectory(prefix="bough-data-")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-I", "-m", "bough.evals.data.child", str(child_reads), str(child_writes)],
+                pass_fds=(child_reads, child_writes),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # each thread takes address space
+                cwd=self._folder.name,
+                start_new_session=True,
+            )
+        finally:
+            os.close(child_reads)
+            os.close(child_writes)
+        opened: JsonObject = {
+            "projects": {name: str(file.absolute()) for name, file in self.projects.items()},
+            "memory_bytes": self._memory_bytes,
+            "writable": self._writable,
+        }
+        try:
+            write_frame(self._requests, opened)
+            answer = self._read(START_SECONDS, interrupt=False)
+        except (EOFError, OSError, ValueError) as error:
+            self.close()
+            raise QueryError("UNAVAILABLE", "the query process did not start") from error
+        if "error" in answer:
+            self.close()
+            raise QueryError("UNAVAILABLE", self._mask(answer["details"]))
+
+    def _mask(self, text: str) -> str:
+        """Return the first line of a message without paths of this machine."""
+        for name, file in self.projects.items():
+            text = text.replace(str(file.absolute()), name)
+        return _PATH.sub("<path>", (text.strip().splitlines() or ["it failed"])[0])[:500]
+
+    def close(self) -> None:
+        """End the process; what it held is gone. The next request starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended already
+            process.wait()
+        for fd in (self._requests, self._answers):
+            if fd >= 0:
+                os.close(fd)
+        self._requests = self._answers = -1
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _is_readable(fd: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    poll: Any = select.poll()
+    poll.register(fd, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(max(0, round((deadline - time.monotonic()) * 1000))))

@@ -1,0 +1,86 @@
+"""Sets of data questions: cases whose agent has the nine tools, over datasets that are made here or given."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.evals.data.made import PROJECT, ensure_datasets
+from bough.evals.data.sql import WriteMode
+from bough.evals.data.tools import DataTools
+from bough.evals.eval_set import EvalSet
+from bough.evals.formats.read import read_set
+
+if TYPE_CHECKING:
+    from bough.evals.run.attempt import Prepare
+    from bough.evals.loop import EvalOptions
+    from bough.evals.run.plan import PlannedAttempt
+    from bough.evals.run.result import EvalRun
+
+_FOLDER = Path(__file__).parent
+BIGQUERYBENCH: Final = _FOLDER / "bigquerybench_eval.json"
+"""Five skill cases with twelve rubrics, seven data cases in three tiers."""
+
+DATA_SKILLS: Final = _FOLDER / "skills"
+"""The folder with the skill `bq-sql-analyst`."""
+
+
+def read_data_set(path: Path = BIGQUERYBENCH) -> EvalSet:
+    """Return a set whose cases are asked with data tools; what is wrong with it is among its faults.
+
+    Raises:
+        InvalidInput: It is no set.
+    """
+    found = read_set(path)
+    cases = (replace(each, input=each.input.model_copy(update={"setup": "data"})) for each in found.cases)
+    return replace(found, cases=tuple(cases))
+
+
+async def evaluate_data(
+    eval_set: EvalSet,
+    agent: AgentSpec,
+    *,
+    settings: Settings,
+    projects: Mapping[str, Path] | None = None,
+    write_mode: WriteMode = "blocked",
+    folder: Path | None = None,
+    resume: str | None = None,
+    options: EvalOptions | None = None,
+) -> EvalRun:
+    """Run a set of data questions; each attempt has tools and a query process of its own.
+
+    Args:
+        projects: Files of DuckDB by project, beside `bough-public-data`.
+
+    Raises:
+        InvalidInput: A file is not there, or as `evaluate` says.
+        StoreError: The datasets cannot be made.
+    """
+    from bough.evals.loop import EvalOptions, evaluate
+
+    made = await anyio.to_thread.run_sync(ensure_datasets, settings.home / "evals" / "data")
+    files = {PROJECT: made, **(projects or {})}
+    checked = DataTools.duckdb(files, write_mode=write_mode)  # a wrong file ends the run before its first attempt
+    await checked.aclose()
+    chosen = replace(options or EvalOptions(), kind="data", prepare=_give_tools(files, write_mode))
+    spec = agent.model_copy(update={"skill_roots": (DATA_SKILLS, *agent.skill_roots)})
+    return await evaluate(eval_set, spec, settings=settings, folder=folder, resume=resume, options=chosen)
+
+
+def _give_tools(files: Mapping[str, Path], write_mode: WriteMode) -> Prepare:
+    @asynccontextmanager
+    async def prepare(planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
+        tools = DataTools.duckdb(files, write_mode=write_mode)
+        try:
+            yield spec.model_copy(update={"tools": (*spec.tools, *tools.functions())})
+        finally:
+            await tools.aclose()
+
+    return prepare

@@ -1,0 +1,258 @@
+"""Time series by least squares: a trend and a season, the same answer for the same rows.
+
+Source: design of evals, section 8; BigQuery's AI.FORECAST and ML.DETECT_ANOMALIES for the names of the columns.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from bough.evals.data.fault import QueryError
+
+MIN_ROWS = 3
+CONFIDENCE = 0.95
+_SEASONS = {3600.0: 24, 86_400.0: 7, 604_800.0: 52}
+_MONTH_SEASONS = {1: 12, 3: 4}
+_DAYS_OF_MONTHS = {1: range(28, 32), 3: range(89, 93), 12: range(365, 367)}
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """Turns times into numbers of steps and back.
+
+    Attributes:
+        months: Step in months; 0 for a step of fixed length.
+        step: Seconds, or the difference of numbers.
+        season: Steps of a season; 0 where the step has none.
+    """
+
+    start: datetime | float
+    months: int
+    step: float
+    season: int
+    is_date: bool
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> TimeAxis:
+        """Return the axis of sorted, distinct times as JSON holds them.
+
+        Raises:
+            QueryError: They are neither times nor numbers.
+        """
+        times = [_read_time(each) for each in values]
+        is_date = isinstance(values[0], str) and len(values[0]) == len("2026-01-01")
+        first = times[0]
+        if isinstance(first, float):
+            gaps = Counter(b - a for a, b in zip(times, times[1:], strict=False) if isinstance(a, float))  # type: ignore
+            return cls(first, 0, max(gaps, key=lambda gap: (gaps[gap], -gap)), 0, False)
+        gaps = Counter((b - a).total_seconds() for a, b in zip(times, times[1:], strict=False))  # type: ignore
+        step = max(gaps, key=lambda gap: (gaps[gap], -gap))
+        days = step / 86_400
+        months = next((months for months, lengths in _DAYS_OF_MONTHS.items() if days in lengths), 0)
+        season = _MONTH_SEASONS.get(months, 0) if months else _SEASONS.get(step, 0)
+        return cls(first, months, step, season, is_date)
+
+    def index_of(self, value: Any) -> float:
+        """Return how many steps a time is after the first."""
+        time = _read_time(value)
+        if isinstance(time, float) or isinstance(self.start, float):
+            return (float(time) - float(self.start)) / self.step  # type: ignore[arg-type]
+        if self.months:
+            return ((time.year - self.start.year) * 12 + time.month - self.start.month) / self.months
+        return (time - self.start).total_seconds() / self.step
+
+    def time_at(self, index: float) -> Any:
+        """Return the time of a number of steps, in the form the times were given in."""
+        if isinstance(self.start, float):
+            return self.start + index * self.step
+        if self.months:
+            whole = self.start.year * 12 + self.start.month - 1 + round(index) * self.months
+            year, month = divmod(whole, 12)
+            day = min(self.start.day, (date(year + (month == 11), month % 12 + 2 if month < 11 else 1, 1) - timedelta(1)).day)
+            found = self.start.replace(year=year, month=month + 1, day=day)
+        else:
+            found = self.start + timedelta(seconds=index * self.step)
+        return found.date().isoformat() if self.is_date else found.isoformat()
+
+
+@dataclass(frozen=True)
+class SeriesFit:
+    """A trend and a season fitted to one series.
+
+    Attributes:
+        index: Steps after the first time; `values` beside it.
+        residuals: What the fit leaves.
+        leverage: How much each value decides its own fit, 0 to 1.
+    """
+
+    axis: TimeAxis
+    times: tuple[Any, ...]
+    index: Any
+    values: Any
+    coefficients: Any
+    inverse: Any
+    residuals: Any
+    leverage: Any
+    freedom: int
+    season: int
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, float]]) -> SeriesFit:
+        """Fit rows of (time, value); values of one time are averaged.
+
+        Raises:
+            QueryError: There are fewer than three times.
+        """
+        grouped: defaultdict[Any, list[float]] = defaultdict(list)
+        for time, value in rows:
+            if time is not None and value is not None:
+                grouped[time].append(float(value))
+        if len(grouped) < MIN_ROWS:
+            raise QueryError("INVALID_ARGUMENT", f"a series needs {MIN_ROWS} times; there are {len(grouped)}")
+        times = tuple(sorted(grouped, key=_read_time))
+        axis = TimeAxis.of(times)
+        index = np.array([axis.index_of(each) for each in times])
+        values = np.array([sum(grouped[each]) / len(grouped[each]) for each in times])
+        season = axis.season if axis.season and index[-1] + 1 >= 2 * axis.season else 0
+        design = _design(index, season)
+        if len(times) - design.shape[1] < 1:
+            season, design = 0, _design(index, 0)
+        inverse = np.linalg.pinv(design.T @ design)
+        coefficients = inverse @ design.T @ values
+        leverage = np.clip(np.einsum("ij,jk,ik->i", design, inverse, design), 0, 1 - 1e-12)
+        freedom = len(times) - int(np.linalg.matrix_rank(design))
+        residuals = values - design @ coefficients
+        residuals[np.abs(residuals) < 1e-9 * max(1.0, float(np.abs(values).max()))] = 0.0  # rounding is no error
+        return cls(axis, times, index, values, coefficients, inverse, residuals, leverage, freedom, season)
+
+    def predict(self, index: Any, confidence: float) -> tuple[Any, Any, Any]:
+        """Return (values, lower, upper) at numbers of steps.
+
+        Raises:
+            QueryError: There are too few values for an interval.
+        """
+        if self.freedom < 1:
+            raise QueryError("INVALID_ARGUMENT", "the series has too few values for an interval")
+        design = _design(np.asarray(index, dtype=float), self.season)
+        points = design @ self.coefficients
+        spread = np.sqrt(float(self.residuals @ self.residuals) / self.freedom)
+        widths = spread * np.sqrt(1 + np.einsum("ij,jk,ik->i", design, self.inverse, design))
+        width = float(stats.t.ppf((1 + confidence) / 2, self.freedom)) * widths
+        return points, points - width, points + width
+
+    def spread_without(self) -> Any:
+        """Return the standard deviation of the fit without each of its values."""
+        rest = float(self.residuals @ self.residuals) - self.residuals**2 / (1 - self.leverage)
+        return np.sqrt(np.maximum(rest, 0.0) / (self.freedom - 1))
+
+
+def forecast_series(rows: Iterable[tuple[Any, float]], horizon: int) -> list[dict[str, Any]]:
+    """Return one row for each of the next `horizon` times, with its interval.
+
+    Raises:
+        QueryError: The series is too short.
+    """
+    fit = SeriesFit.of(rows)
+    index = fit.index[-1] + np.arange(1, horizon + 1)
+    points, lower, upper = fit.predict(index, CONFIDENCE)
+    return [
+        {
+            "forecast_timestamp": fit.axis.time_at(float(each)),
+            "forecast_value": float(points[i]),
+            "confidence_level": CONFIDENCE,
+            "prediction_interval_lower_bound": float(lower[i]),
+            "prediction_interval_upper_bound": float(upper[i]),
+            "ai_forecast_status": "",
+        }
+        for i, each in enumerate(index)
+    ]
+
+
+@dataclass(frozen=True)
+class SeriesPoint:
+    """A value beside what was expected of it."""
+
+    time: Any
+    value: float
+    is_anomaly: bool
+    lower_bound: float
+    upper_bound: float
+    anomaly_probability: float
+
+
+def find_anomalies(rows: Iterable[tuple[Any, float]], threshold: float) -> list[SeriesPoint]:
+    """Return every value with the probability that it is not of the series: each beside the fit without it.
+
+    Raises:
+        QueryError: The series is too short.
+    """
+    fit = SeriesFit.of(rows)
+    if fit.freedom < 2:
+        raise QueryError("INVALID_ARGUMENT", "the series has too few values to find anomalies in it")
+    without = fit.spread_without()
+    expected = fit.values - fit.residuals / (1 - fit.leverage)
+    width = without / np.sqrt(1 - fit.leverage)
+    return _compare(fit.times, fit.values, expected, width, fit.freedom - 1, threshold)
+
+
+def compare_to_history(
+    history: Iterable[tuple[Any, float]], target: Sequence[tuple[Any, float]], threshold: float
+) -> list[SeriesPoint]:
+    """Return the values of a target beside what their history lets expect.
+
+    Raises:
+        QueryError: The history is too short.
+    """
+    fit = SeriesFit.of(history)
+    rows = sorted(((t, v) for t, v in target if t is not None and v is not None), key=lambda row: _read_time(row[0]))
+    if not rows:
+        return []
+    index = np.array([fit.axis.index_of(time) for time, _ in rows])
+    points, lower, _ = fit.predict(index, threshold)
+    quantile = float(stats.t.ppf((1 + threshold) / 2, fit.freedom))
+    width = (points - lower) / quantile if quantile else points * 0
+    values = np.array([float(value) for _, value in rows])
+    return _compare([time for time, _ in rows], values, points, width, fit.freedom, threshold)
+
+
+def _compare(
+    times: Sequence[Any], values: Any, expected: Any, width: Any, freedom: int, threshold: float
+) -> list[SeriesPoint]:
+    bound = float(stats.t.ppf((1 + threshold) / 2, freedom))
+    found: list[SeriesPoint] = []
+    for i, time in enumerate(times):
+        away, spread = abs(float(values[i] - expected[i])), float(width[i])
+        if spread > 0:
+            probability = 1 - 2 * float(stats.t.sf(away / spread, freedom))
+        else:
+            probability = 1.0 if away > 1e-9 * max(1.0, abs(float(values[i]))) else 0.0
+        lower, upper = float(expected[i]) - bound * spread, float(expected[i]) + bound * spread
+        found.append(SeriesPoint(time, float(values[i]), probability > threshold, lower, upper, probability))
+    return found
+
+
+def _design(index: Any, season: int) -> Any:
+    """Return the columns of the fit: one, the number of steps, and an indicator of each season position but one."""
+    columns = [np.ones(len(index)), index]
+    if season:
+        place = np.mod(np.rint(index), season)
+        columns += [(place == each).astype(float) for each in range(1, season)]
+    return np.column_stack(columns)
+
+
+def _read_time(value: Any) -> datetime | float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return datetime.fromisoformat(str(value))
+    except ValueError:
+        raise QueryError("INVALID_ARGUMENT", f"{str(value)[:40]!r} is neither a time nor a number") from None

@@ -1,0 +1,125 @@
+"""A session with a warehouse: its catalogue, and statements that were checked before they run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bough.evals.data.catalog import WarehouseCatalog
+from bough.evals.data.duck import DuckProcess
+from bough.evals.data.fault import QueryError, nearest
+from bough.evals.data.sql import CheckedSql, WriteMode, check_sql
+from bough.types import JsonObject
+
+MAX_ANALYSED_ROWS = 100_000
+MAX_ANALYSED_BYTES = 64 << 20
+_TABLE = re.compile(r"\s*`?[A-Za-z_][\w-]*(?:`?\.`?[A-Za-z_][\w-]*){1,2}`?\s*")
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """Rows that a statement gave; `truncated` where there were more."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+    truncated: bool
+
+
+class DataSession:
+    """Runs checked statements in a query process and keeps its catalogue. Not safe for several threads at once.
+
+    Attributes:
+        max_rows: Most rows of an answer.
+    """
+
+    def __init__(self, process: DuckProcess, write_mode: WriteMode, *, max_rows: int, max_bytes: int) -> None:
+        """Describe the session; nothing is opened."""
+        self.write_mode: WriteMode = write_mode
+        self.max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._process = process
+        self._catalog: WarehouseCatalog | None = None
+
+    def catalog(self) -> WarehouseCatalog:
+        """Return what there is; read once, and again after a statement that changed it.
+
+        Raises:
+            QueryError: The warehouse cannot be opened.
+        """
+        if self._catalog is None:
+            self._catalog = WarehouseCatalog.of(self._process.ask({"op": "catalog"}))
+        return self._catalog
+
+    def execute(self, project: str, query: str, *, dry_run: bool = False) -> JsonObject:
+        """Run a statement and return the answer of `execute_sql`.
+
+        Raises:
+            QueryError: It may not run, or failed.
+        """
+        checked = check_sql(query, project, self.catalog(), self.write_mode)
+        if dry_run:
+            columns = () if checked.creates else self._columns(checked)
+            return {
+                "status": "SUCCESS",
+                "dry_run_info": {
+                    "statement_type": checked.statement_type,
+                    "tables": list(checked.tables),
+                    "columns": list(columns),
+                    "sql": checked.sql,
+                },
+            }
+        found = self._run(checked.sql, checked.statement_type, self.max_rows, self._max_bytes)
+        if checked.creates:
+            self._catalog = None
+        rows = [dict(zip(found.columns, row, strict=True)) for row in found.rows] if not checked.creates else []
+        answer: JsonObject = {"status": "SUCCESS", "rows": rows}
+        return answer | ({"result_is_likely_truncated": True} if found.truncated else {})
+
+    def source(self, project: str, data: str, columns: Sequence[str]) -> str:
+        """Return checked SQL of a table or query that has these columns, to be read from.
+
+        Raises:
+            QueryError: It may not run, or a column is not there.
+        """
+        query = f"select * from {data.strip()}" if _TABLE.fullmatch(data) else data  # noqa: S608 - it is checked next
+        checked = check_sql(query, project, self.catalog(), "blocked")
+        there = self._columns(checked)
+        for name in columns:
+            if name not in there:
+                raise QueryError("COLUMN_NOT_FOUND", f"no column {name!r}{nearest(name, there)}")
+        return checked.sql
+
+    def analyse(self, sql: str) -> QueryRows:
+        """Return all rows of SQL made from a checked source.
+
+        Raises:
+            QueryError: It failed, or there are more than 100,000 rows.
+        """
+        found = self._run(sql, "SELECT", MAX_ANALYSED_ROWS, MAX_ANALYSED_BYTES)
+        if found.truncated:
+            raise QueryError("INVALID_ARGUMENT", f"more than {MAX_ANALYSED_ROWS} rows; aggregate them in a query")
+        return found
+
+    def close(self) -> None:
+        """End the query process."""
+        self._process.close()
+
+    def _columns(self, checked: CheckedSql) -> tuple[str, ...]:
+        return self._run(f"select * from ({checked.sql}) limit 0", "SELECT", 1, self._max_bytes).columns  # noqa: S608
+
+    def _run(self, sql: str, statement_type: str, max_rows: int, max_bytes: int) -> QueryRows:
+        request = {"op": "run", "sql": sql, "statement_type": statement_type}
+        try:
+            answer = self._process.ask(request | {"max_rows": max_rows, "max_bytes": max_bytes})
+        except QueryError as error:
+            if error.session_lost:
+                self._catalog = None
+            raise
+        return QueryRows(tuple(answer["columns"]), answer["rows"], answer["truncated"])
+
+
+def quote_column(name: str) -> str:
+    """Return a name as DuckDB reads an identifier."""
+    return '"' + name.replace('"', '""') + '"'

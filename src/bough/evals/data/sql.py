@@ -1,0 +1,294 @@
+"""Which SQL may run: parsed, checked as a tree, and written out again for DuckDB. What runs is what was checked.
+
+Source: design of evals, section 8; ADK's BigQuery tools (`write_mode`).
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# ruff: noqa: N806
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+
+from bough.evals.data.catalog import WarehouseCatalog
+from bough.evals.data.fault import QueryError
+
+WriteMode: TypeAlias = Literal["blocked", "protected", "allowed"]
+"""`blocked`: queries only. `protected`: temporary tables too. `allowed`: tables of a copy too."""
+
+MAX_QUERY_BYTES = 64 << 10
+SCALARS = frozenset({"SAFE_DIVIDE", "IEEE_DIVIDE", "DIV", "TO_JSON_STRING", "LOG10", "CODE_POINTS_TO_STRING"})
+"""Functions that sqlglot has no type for and that may be called all the same."""
+SYSTEM_PREFIXES = ("duckdb_", "pragma_", "sqlite_", "pg_")
+"""How the views of DuckDB begin that can be read without a schema."""
+
+_ROWS_FROM = (exp.GenerateSeries, exp.GenerateDateArray)
+_REFUSED_FUNCTIONS = (exp.ReadCSV, exp.ReadParquet)
+_CHANGES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.TruncateTable, exp.Drop)
+_TYPES: dict[type[exp.Expression], str] = {
+    exp.Insert: "INSERT",
+    exp.Update: "UPDATE",
+    exp.Delete: "DELETE",
+    exp.Merge: "MERGE_INTO",
+    exp.TruncateTable: "DELETE",  # what DuckDB's parser makes of TRUNCATE
+    exp.Drop: "DROP",
+    exp.Create: "CREATE",
+}
+_NEVER = (
+    exp.Command, exp.Attach, exp.Detach, exp.Copy, exp.LoadData, exp.Set, exp.Pragma, exp.Use, exp.Describe,
+    exp.Declare, exp.Execute, exp.Kill, exp.Export, exp.Alter, exp.Into, exp.Transaction, exp.Commit, exp.Rollback,
+    exp.Analyze, exp.Cache, exp.Uncache, exp.Install, exp.SessionParameter, exp.Parameter, exp.Placeholder,
+)  # fmt: skip
+_SYSTEM_VIEWS = {"INFORMATION_SCHEMA.TABLES": "TABLES", "INFORMATION_SCHEMA.COLUMNS": "COLUMNS"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedSql:
+    """A statement that may run.
+
+    Attributes:
+        sql: In DuckDB's dialect, names qualified.
+        statement_type: As DuckDB's own parser must name it.
+        tables: What it reads or changes, `project.dataset.table`, sorted.
+        creates: Whether it changes which tables there are, or what is in them.
+    """
+
+    sql: str
+    statement_type: str
+    tables: tuple[str, ...]
+    creates: bool = False
+
+
+def check_sql(query: str, project: str, catalog: WarehouseCatalog, mode: WriteMode = "blocked") -> CheckedSql:
+    """Return the one statement of a query in BigQuery's dialect, checked and translated.
+
+    Args:
+        project: Where `dataset.table` is looked up.
+
+    Raises:
+        QueryError: It does not parse, is not one statement, or does what may not be done; the code says which.
+    """
+    catalog.datasets(project)
+    try:
+        root = _parse(query)
+        _check_root(root, mode)
+        _check_nodes(root)
+        tables = _Tables(project, catalog, mode)
+        root = tables.resolve(root)
+        text = root.sql(dialect="duckdb", comments=False, unsupported_level=ErrorLevel.IGNORE)
+    except (SqlglotError, RecursionError) as error:
+        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
+        raise QueryError("SQL_PARSE", f"the query does not parse: {told}") from error
+    kind = next((name for each, name in _TYPES.items() if isinstance(root, each)), "SELECT")
+    return CheckedSql(
+        sql=text, statement_type=kind, tables=tuple(sorted(tables.found)), creates=not isinstance(root, exp.Query)
+    )
+
+
+def _parse(query: str) -> exp.Expression:
+    if len(query.encode("utf-8", "replace")) > MAX_QUERY_BYTES:
+        raise QueryError("SQL_PARSE", f"the query is longer than {MAX_QUERY_BYTES} bytes")
+    # sqlglot logs a warning for what it does not know; the answer of the tool says it instead.
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    found = [each for each in sqlglot.parse(query, read="bigquery") if each is not None]
+    statements = [each for each in found if not isinstance(each, exp.Semicolon)]
+    if len(statements) != 1:
+        raise QueryError("SQL_STATEMENTS", f"give one statement; these are {len(statements)}")
+    return cast("exp.Expression", statements[0])
+
+
+def _check_root(root: exp.Expression, mode: WriteMode) -> None:
+    """Check that the statement is one that the mode allows; what it changes is checked with its tables."""
+    if isinstance(root, exp.Query):
+        return
+    told = type(root).__name__.upper()
+    if mode == "blocked" or not isinstance(root, (*_CHANGES, exp.Create)):
+        raise QueryError("SQL_NOT_ALLOWED", f"{told} is not allowed: only queries may run in mode {mode}")
+    if isinstance(root, exp.Drop) and root.args.get("kind") not in ("TABLE", "VIEW"):
+        raise QueryError("SQL_NOT_ALLOWED", "only tables and views can be dropped")
+    if isinstance(root, exp.Create):
+        if root.args.get("kind") not in ("TABLE", "VIEW"):
+            raise QueryError("SQL_NOT_ALLOWED", "only tables and views can be made")
+        if not _is_temporary(root) and mode != "allowed":
+            raise QueryError("SQL_NOT_ALLOWED", "only CREATE TEMP TABLE or VIEW is allowed in mode protected")
+        if _is_temporary(root) and not isinstance(root.expression, exp.Query):
+            raise QueryError("SQL_NOT_ALLOWED", "a temporary table is made AS a query")
+
+
+def _is_temporary(root: exp.Create) -> bool:
+    properties = root.args.get("properties")
+    return properties is not None and properties.find(exp.TemporaryProperty) is not None
+
+
+def _check_nodes(root: exp.Expression) -> None:
+    """Check every node below the root: no other statement inside, no function that is not known."""
+    for node in root.walk():
+        if isinstance(node, _NEVER):
+            raise QueryError("SQL_NOT_ALLOWED", f"{type(node).__name__.upper()} is not allowed")
+        if node is not root and isinstance(node, (*_CHANGES, exp.Create)) and not _belongs_to_merge(node):
+            raise QueryError("SQL_NOT_ALLOWED", f"{type(node).__name__.upper()} inside of a statement is not allowed")
+        if isinstance(node, exp.CTE):
+            _check_new_name(node.alias)
+        if isinstance(node, exp.Table) and not isinstance(node.this, (exp.Identifier, *_ROWS_FROM)):
+            if _is_range(node.this):
+                continue
+            raise QueryError("SQL_FUNCTION", f"{_name_of(node.this)} cannot be read from")
+        if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc, *_REFUSED_FUNCTIONS)) and not _is_allowed(node):
+            raise QueryError("SQL_FUNCTION", f"the function {_name_of(node)} is not allowed")
+
+
+def _check_new_name(name: str) -> None:
+    """Check a name that a statement gives: one of DuckDB's own views could be read under it."""
+    if name.lower().startswith(SYSTEM_PREFIXES):
+        raise QueryError("SQL_NOT_ALLOWED", f"the name {name!r} is taken by the database itself")
+
+
+def _belongs_to_merge(node: exp.Expression) -> bool:
+    return isinstance(node.parent, exp.When)
+
+
+def _is_range(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.upper() == "RANGE"
+
+
+def _is_allowed(node: exp.Expression) -> bool:
+    if _is_range(node):
+        return isinstance(node.parent, exp.Table)
+    return isinstance(node, exp.Anonymous) and node.name.upper() in SCALARS and not isinstance(node.parent, exp.Dot)
+
+
+def _name_of(node: exp.Expression) -> str:
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else "") or (
+        type(node).__name__
+    )
+
+
+class _Tables:
+    """Looks up every table of a statement and gives it its full name.
+
+    Attributes:
+        found: Full names.
+    """
+
+    def __init__(self, project: str, catalog: WarehouseCatalog, mode: WriteMode) -> None:
+        self.found: set[str] = set()
+        self._project = project
+        self._catalog = catalog
+        self._mode = mode
+
+    def resolve(self, root: exp.Expression) -> exp.Expression:
+        """Return the statement with every table looked up.
+
+        Raises:
+            QueryError: A table is not there, or may not be changed.
+        """
+        target = None if isinstance(root, exp.Query) else _target_of(root)
+        if not isinstance(root, exp.Query) and target is None:
+            raise QueryError("SQL_NOT_ALLOWED", "the statement names no table that it changes")
+        for node in list(root.find_all(exp.Table)):
+            if not isinstance(node.this, exp.Identifier):
+                continue
+            if node is target:
+                self._resolve_target(root, node)
+            else:
+                self._resolve_source(node)
+        return root
+
+    def _resolve_source(self, node: exp.Table) -> None:
+        if not node.db and not node.catalog:
+            if not (_names_cte(node) or self._names_temporary(node)):
+                raise QueryError("TABLE_NOT_FOUND", f"no table {node.name!r}; write dataset.table")
+            return
+        project, dataset = node.catalog or self._project, node.db
+        if view := _SYSTEM_VIEWS.get(node.name.upper()):
+            node.replace(self._list_tables(node, project, dataset, view))
+            return
+        self._catalog.table(project, dataset, node.name)
+        self._qualify(node, project, dataset)
+
+    def _resolve_target(self, root: exp.Expression, node: exp.Table) -> None:
+        temporary = isinstance(root, exp.Create) and _is_temporary(root)
+        if not node.db and not node.catalog:
+            if temporary:
+                _check_new_name(node.name)
+                return
+            if not temporary and not isinstance(root, exp.Create) and self._names_temporary(node):
+                return
+            raise QueryError("TABLE_NOT_FOUND", f"no temporary table {node.name!r} in this session")
+        if temporary or self._mode != "allowed":
+            raise QueryError("SQL_NOT_ALLOWED", f"{node.db}.{node.name} is not a temporary table of this session")
+        project = node.catalog or self._project
+        if isinstance(root, exp.Create):
+            self._catalog.dataset(project, node.db)
+        else:
+            self._catalog.table(project, node.db, node.name)
+        self._qualify(node, project, node.db)
+
+    def _names_temporary(self, node: exp.Table) -> bool:
+        return node.name.lower() in self._catalog.temporary
+
+    def _qualify(self, node: exp.Table, project: str, dataset: str) -> None:
+        self.found.add(f"{project}.{dataset}.{node.name}")
+        node.set("this", exp.to_identifier(node.name, quoted=True))
+        node.set("db", exp.to_identifier(dataset, quoted=True))
+        node.set("catalog", exp.to_identifier(project, quoted=True))
+        node.set("pivots", node.args.get("pivots"))
+
+    def _list_tables(self, node: exp.Table, project: str, dataset: str, view: str) -> exp.Expression:
+        """Return a subquery with what INFORMATION_SCHEMA would hold, answered from the catalogue."""
+        tables = self._catalog.dataset(project, dataset).tables.values()
+        if view == "TABLES":
+            columns = ("table_catalog", "table_schema", "table_name", "table_type")
+            rows = [(project, dataset, each.name, "VIEW" if each.kind == "VIEW" else "BASE TABLE") for each in tables]
+        else:
+            columns = ("table_catalog", "table_schema", "table_name", "column_name", "ordinal_position", "data_type")
+            rows = [
+                (project, dataset, each.name, column.name, place, column.type)
+                for each in tables
+                for place, column in enumerate(each.columns, 1)
+            ]
+        names = [exp.to_identifier(each) for each in columns]
+        if not rows:
+            nothing = [exp.alias_(exp.Null(), each) for each in columns]
+            return exp.select(*nothing).where(exp.false()).subquery(node.alias or view)
+        listed = exp.values(rows, alias="listed", columns=names)
+        return exp.select("*").from_(listed).subquery(node.alias or view)
+
+
+def _target_of(root: exp.Expression) -> exp.Table | None:
+    """Return the table that a statement changes."""
+    found = root.this
+    if isinstance(root, (exp.TruncateTable, exp.Drop)):
+        named = root.args.get("tables") or root.expressions
+        found = named[0] if len(named) == 1 else None
+    if isinstance(found, exp.Schema):
+        found = found.this
+    return found if isinstance(found, exp.Table) else None
+
+
+def _names_cte(node: exp.Table) -> bool:
+    """Whether a name stands for a WITH clause that is visible where it is used.
+
+    Only those that come before count, and oneself in a recursive one. DuckDB would look a name that is not visible
+    up elsewhere, among its system tables too.
+    """
+    name = node.name.lower()
+    inside: exp.Expression = node
+    above = node.parent
+    while above is not None:
+        clause = above if isinstance(above, exp.With) else above.args.get("with_")
+        if isinstance(clause, exp.With) and clause is not inside:  # a clause is seen once, from inside of it
+            for each in clause.expressions:
+                if each is inside:
+                    if bool(clause.recursive) and each.alias.lower() == name:
+                        return True
+                    break
+                if each.alias.lower() == name:
+                    return True
+        inside, above = above, above.parent
+    return False

@@ -1,0 +1,334 @@
+"""The nine tools of a data warehouse; a wrong name or query is an answer with a code, never an exception.
+
+Source: ADK's BigQuery tools; design of evals, section 8.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, get_args
+
+import anyio
+
+from bough.errors import InvalidInput
+from bough.evals.data import analysis
+from bough.evals.data.catalog import WarehouseTable
+from bough.evals.data.duck import DuckProcess
+from bough.evals.data.fault import QueryError
+from bough.evals.data.session import DataSession
+from bough.evals.data.sql import WriteMode
+from bough.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from pydantic_ai.toolsets import FunctionToolset
+
+MAX_LISTED = 1000
+_NAME = re.compile(r"[A-Za-z_][\w-]*")
+
+
+class DataTools:
+    """Tools over a warehouse: look at its schema, query it, and analyse what a query gives.
+
+    Calls run one after another. Close it with `aclose`.
+
+    Attributes:
+        write_mode: What SQL may change: nothing, temporary tables, or tables of a copy.
+    """
+
+    def __init__(self, session: DataSession, *, copy: TemporaryDirectory[str] | None = None) -> None:
+        """Make tools of an open session; use `duckdb`."""
+        self.write_mode: WriteMode = session.write_mode
+        self._session = session
+        self._copy = copy
+        self._lock = anyio.Lock()
+
+    @classmethod
+    def duckdb(
+        cls,
+        projects: Mapping[str, Path],
+        *,
+        write_mode: WriteMode = "blocked",
+        max_rows: int = 50,
+        max_bytes: int = 262_144,
+        timeout_seconds: float = 30.0,
+        memory_bytes: int = 512 << 20,
+    ) -> DataTools:
+        """Return tools over files of DuckDB, by project. They are opened read-only; `allowed` works on copies.
+
+        Args:
+            max_rows: Most rows of an answer.
+            max_bytes: Most bytes of an answer's rows.
+            timeout_seconds: A query that takes longer is ended.
+
+        Raises:
+            InvalidInput: A name or a bound makes no sense, or a file is not there.
+        """
+        if write_mode not in get_args(WriteMode):
+            raise InvalidInput(
+                f"there is no write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}"
+            )
+        for name, bound in (("max_rows", max_rows), ("max_bytes", max_bytes), ("timeout_seconds", timeout_seconds)):
+            if bound <= 0:
+                raise InvalidInput(f"{name} is {bound}", hint="give a positive number")
+        if memory_bytes < 64 << 20:
+            raise InvalidInput(f"memory_bytes is {memory_bytes}", hint="give at least 64 MiB")
+        for name, file in projects.items():
+            if not _NAME.fullmatch(name):
+                raise InvalidInput(f"{name!r} is not a name of a project", hint="letters, digits, _ and -")
+            if not file.is_file():
+                raise InvalidInput(f"there is no file {file}", hint=f"give the DuckDB file of project {name}")
+        copy: TemporaryDirectory[str] | None = None
+        if write_mode == "allowed":
+            copy = TemporaryDirectory(prefix="bough-data-copy-")
+            projects = {name: _copy_into(Path(copy.name), name, file) for name, file in projects.items()}
+        process = DuckProcess(
+            projects, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds, writable=write_mode == "allowed"
+        )
+        return cls(DataSession(process, write_mode, max_rows=max_rows, max_bytes=max_bytes), copy=copy)
+
+    def toolset(self) -> FunctionToolset:
+        """Return the tools as PydanticAI's toolset."""
+        from pydantic_ai.toolsets import FunctionToolset
+
+        return FunctionToolset(list(self.functions()))
+
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """Return the tools as functions."""
+        return (
+            self.list_dataset_ids,
+            self.list_table_ids,
+            self.get_dataset_info,
+            self.get_table_info,
+            self.execute_sql,
+            self.forecast,
+            self.detect_anomalies,
+            self.analyze_contribution,
+            self.cluster_data,
+        )
+
+    async def aclose(self) -> None:
+        """End the query process and remove copies."""
+        async with self._lock:
+            await anyio.to_thread.run_sync(self._session.close)
+            if self._copy is not None:
+                self._copy.cleanup()
+
+    async def list_dataset_ids(self, project_id: str) -> Json:
+        """List the datasets of a project."""
+        return await self._answer(
+            lambda: sorted(self._session.catalog().datasets(_checked(project_id)))[:MAX_LISTED], project_id
+        )
+
+    async def list_table_ids(self, project_id: str, dataset_id: str) -> Json:
+        """List the tables of a dataset."""
+        return await self._answer(
+            lambda: sorted(self._session.catalog().dataset(project_id, dataset_id).tables)[:MAX_LISTED],
+            project_id,
+            dataset_id,
+        )
+
+    async def get_dataset_info(self, project_id: str, dataset_id: str) -> Json:
+        """Describe a dataset."""
+
+        def describe() -> Json:
+            found = self._session.catalog().dataset(project_id, dataset_id)
+            return {
+                "id": f"{project_id}:{dataset_id}",
+                "datasetReference": {"projectId": project_id, "datasetId": dataset_id},
+                "description": found.description,
+                "location": "local",
+                "tables": len(found.tables),
+            }
+
+        return await self._answer(describe, project_id, dataset_id)
+
+    async def get_table_info(self, project_id: str, dataset_id: str, table_id: str) -> Json:
+        """Describe a table: its columns with their types, and how many rows it has."""
+        return await self._answer(
+            lambda: _describe(
+                project_id, dataset_id, self._session.catalog().table(project_id, dataset_id, table_id)
+            ),
+            project_id,
+            dataset_id,
+            table_id,
+        )
+
+    async def execute_sql(self, project_id: str, query: str, dry_run: bool = False) -> Json:
+        """Run one SQL statement in BigQuery's dialect.
+
+        Args:
+            project_id: Where tables without a project are looked up.
+            query: The statement; tables are written dataset.table or project.dataset.table.
+            dry_run: Only check it, and say what it would read and return.
+        """
+        return await self._answer(lambda: self._session.execute(project_id, query, dry_run=dry_run), project_id)
+
+    async def forecast(
+        self,
+        project_id: str,
+        history_data: str,
+        timestamp_col: str,
+        data_col: str,
+        horizon: int = 10,
+        id_cols: list[str] | None = None,
+    ) -> Json:
+        """Forecast a time series.
+
+        Args:
+            project_id: The project.
+            history_data: A table (dataset.table) or a query.
+            timestamp_col: The column with times.
+            data_col: The column with values.
+            horizon: How many time steps to forecast.
+            id_cols: Columns that tell several series apart.
+        """
+        return await self._answer(
+            lambda: analysis.forecast(
+                self._session, project_id, history_data, timestamp_col, data_col, horizon, id_cols or []
+            ),
+            project_id,
+        )
+
+    async def detect_anomalies(
+        self,
+        project_id: str,
+        history_data: str,
+        times_series_timestamp_col: str,
+        times_series_data_col: str,
+        horizon: int = 1000,
+        target_data: str | None = None,
+        times_series_id_cols: list[str] | None = None,
+        anomaly_prob_threshold: float = 0.95,
+    ) -> Json:
+        """Find values of a time series that are not like the others, or not like its history.
+
+        Args:
+            project_id: The project.
+            history_data: A table (dataset.table) or a query.
+            times_series_timestamp_col: The column with times.
+            times_series_data_col: The column with values.
+            horizon: Most values of target_data that are looked at.
+            target_data: Values to compare with the history, as a table or query; without it the history itself.
+            times_series_id_cols: Columns that tell several series apart.
+            anomaly_prob_threshold: From which probability a value is an anomaly.
+        """
+        return await self._answer(
+            lambda: analysis.detect_anomalies(
+                self._session,
+                project_id,
+                (history_data, target_data),
+                times_series_timestamp_col,
+                times_series_data_col,
+                times_series_id_cols or [],
+                horizon=horizon,
+                threshold=anomaly_prob_threshold,
+            ),
+            project_id,
+        )
+
+    async def analyze_contribution(
+        self,
+        project_id: str,
+        input_data: str,
+        contribution_metric: str,
+        dimension_id_cols: list[str],
+        is_test_col: str,
+        top_k_insights: int = 30,
+        pruning_method: str = "PRUNE_REDUNDANT_INSIGHTS",
+    ) -> Json:
+        """Say which segments a difference between test and control rows comes from.
+
+        Args:
+            project_id: The project.
+            input_data: A table (dataset.table) or a query.
+            contribution_metric: SUM(a), SUM(a)/SUM(b) or SUM(a)/COUNT(DISTINCT c).
+            dimension_id_cols: Columns that make the segments, at most five.
+            is_test_col: A boolean column: true for the rows of the test.
+            top_k_insights: Most segments of the answer.
+            pruning_method: PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING.
+        """
+        return await self._answer(
+            lambda: analysis.analyze_contribution(
+                self._session,
+                project_id,
+                input_data,
+                contribution_metric,
+                dimension_id_cols,
+                is_test_col,
+                top=top_k_insights,
+                pruning=pruning_method,
+            ),
+            project_id,
+        )
+
+    async def cluster_data(
+        self,
+        project_id: str,
+        input_data: str,
+        feature_cols: list[str],
+        num_clusters: int = 3,
+        id_cols: list[str] | None = None,
+    ) -> Json:
+        """Group rows that are alike.
+
+        Args:
+            project_id: The project.
+            input_data: A table (dataset.table) or a query.
+            feature_cols: Columns of numbers that say how alike rows are.
+            num_clusters: How many groups, 2 to 20.
+            id_cols: Columns that are shown with each row.
+        """
+        return await self._answer(
+            lambda: analysis.cluster_data(
+                self._session, project_id, input_data, feature_cols, num_clusters, id_cols or []
+            ),
+            project_id,
+        )
+
+    async def _answer(self, work: Callable[[], Json], *names: str) -> Json:
+        """Return what the work gives, or its error as an answer."""
+
+        def run() -> Json:
+            try:
+                for name in names:
+                    _checked(name)
+                return work()
+            except QueryError as error:
+                return error.as_answer()
+
+        async with self._lock:  # the query process answers one request at a time
+            return await anyio.to_thread.run_sync(run)
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise QueryError("INVALID_ARGUMENT", f"{name[:60]!r} is not a name: letters, digits, _ and - only")
+    return name
+
+
+def _copy_into(folder: Path, name: str, file: Path) -> Path:
+    target = folder / f"{name}.duckdb"
+    shutil.copyfile(file, target)
+    return target
+
+
+def _describe(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
+    return {
+        "id": f"{project}:{dataset}.{table.name}",
+        "tableReference": {"projectId": project, "datasetId": dataset, "tableId": table.name},
+        "description": table.description,
+        "type": table.kind,
+        "numRows": str(table.rows),
+        "schema": {
+            "fields": [
+                {"name": each.name, "type": each.type, "mode": each.mode, "description": each.description}
+                for each in table.columns
+            ]
+        },
+    }
+
+
