@@ -67,6 +67,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("list", "show"), "eval_show"),
             "run": "eval_run",
             "skill": "eval_skill",
+            "data": "eval_data",
             "add": "eval_add",
             "judge": "eval_judge",
             **dict.fromkeys(("compare", "report"), "eval_report"),

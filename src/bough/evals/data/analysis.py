@@ -144,9 +144,7 @@ def cluster_data(
     found = session.analyse(f"select {columns} from ({source}) as q where {present} order by all").rows
     values = [_numbers(row[len(ids) :], features) for row in found]
     answer = cluster_rows(features, values, clusters)
-    rows = [
-        dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)
-    ]
+    rows = [dict(zip(ids, row, strict=False)) | each for row, each in zip(found, answer["rows"], strict=True)]
     limited = _limit(session, rows)
     return {"status": "SUCCESS", "centroids": answer["centroids"]} | limited | {"evaluation": answer["evaluation"]}
 
@@ -160,7 +158,7 @@ def _read_series(
     found = session.analyse(f"select {columns} from ({source}) as q order by all")
     series: defaultdict[tuple[Any, ...], list[tuple[Any, float]]] = defaultdict(list)
     for row in found.rows:
-        if row[-1] is not None:
+        if row[-1] is not None and row[-2] is not None:
             series[tuple(row[: len(ids)])].append((row[-2], _numbers(row[-1:], [value])[0]))
     if not series:
         raise QueryError("INVALID_ARGUMENT", "there are no rows")

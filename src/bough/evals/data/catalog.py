@@ -72,9 +72,7 @@ class WarehouseCatalog:
         """
         datasets = self.datasets(project)
         if dataset not in datasets:
-            raise QueryError(
-                "DATASET_NOT_FOUND", f"no dataset {dataset!r} in {project!r}{nearest(dataset, datasets)}"
-            )
+            raise QueryError("DATASET_NOT_FOUND", f"no dataset {dataset!r} in {project!r}{nearest(dataset, datasets)}")
         return datasets[dataset]
 
     def table(self, project: str, dataset: str, table: str) -> WarehouseTable:

@@ -5,7 +5,8 @@ reads the requests, and the end of the pipe is the end of the process, whatever 
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# ruff: noqa: S608 - names are quoted, and come from the parent
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
 import contextlib
@@ -116,7 +117,9 @@ def _describe(connection: Any, backend: Any) -> JsonObject:
         ).fetchall()
     }
     views = set(
-        connection.execute("select database_name, schema_name, view_name from duckdb_views() where not internal").fetchall()
+        connection.execute(
+            "select database_name, schema_name, view_name from duckdb_views() where not internal"
+        ).fetchall()
     )
     projects: dict[str, Any] = {}
     for project in sorted(set(backend.list_catalogs()) - {"memory", "system", "temp"}):

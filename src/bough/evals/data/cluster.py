@@ -4,7 +4,7 @@ Source: design of evals, section 8; BigQuery's KMEANS models for the names of th
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false
+# pyright: reportMissingTypeStubs=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -40,9 +40,10 @@ def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clu
 
     data = np.array(values, dtype=float)
     scaled = StandardScaler().fit_transform(data)
-    fitted = KMeans(n_clusters=clusters, n_init=10, random_state=0).fit(scaled)
-    labels = fitted.labels_
-    found = np.unique(labels)
+    model: Any = KMeans  # its annotations name n_init a text
+    fitted = model(n_clusters=clusters, n_init=10, random_state=0).fit(scaled)
+    labels: Any = fitted.labels_
+    found: Any = np.unique(labels)
     if len(found) < 2:
         raise QueryError("INVALID_ARGUMENT", "all rows are equal; there is nothing to tell apart")
     means = {each: data[labels == each].mean(axis=0) for each in found}
@@ -55,9 +56,7 @@ def cluster_rows(features: Sequence[str], values: Sequence[Sequence[float]], clu
             | {name: float(means[each][i]) for i, name in enumerate(features)}
             for each in order
         ],
-        "rows": [
-            {"centroid_id": number[label], "distance": float(distances[i])} for i, label in enumerate(labels)
-        ],
+        "rows": [{"centroid_id": number[label], "distance": float(distances[i])} for i, label in enumerate(labels)],
         "evaluation": {
             "davies_bouldin_index": float(davies_bouldin_score(scaled, labels)),
             "mean_squared_distance": float((distances**2).mean()),

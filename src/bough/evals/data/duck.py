@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import cast
 
 from bough.evals.data.fault import QueryError, QueryErrorCode
 from bough.evals.data.frame import read_frame, write_frame
@@ -71,7 +71,9 @@ class DuckProcess:
             answer = self._read(self._timeout_seconds, interrupt=True)
         except (EOFError, OSError, ValueError) as error:
             self.close()
-            raise QueryError("SQL_MEMORY", "the query ended its process; it needs too much", session_lost=True) from error
+            raise QueryError(
+                "SQL_MEMORY", "the query ended its process; it needs too much", session_lost=True
+            ) from error
         return self._check(answer)
 
     def _check(self, answer: JsonObject) -> JsonObject:
@@ -87,11 +89,8 @@ class DuckProcess:
         if interrupt:
             write_frame(self._requests, {"op": "interrupt"})
             if _is_readable(self._answers, INTERRUPT_SECONDS):
-                answer = read_frame(self._answers)
-                # Whatever it answers now came too late, a result too.
-                return {"error": "SQL_TIMEOUT", "details": self._timeout_text()} | (
-                    {} if answer.get("error") == "SQL_TIMEOUT" else {"late": True}
-                )
+                read_frame(self._answers)  # whatever it is, a result too, it came too late
+                return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
         self.close()
         return {"error": "SQL_TIMEOUT", "details": self._timeout_text()}
 
@@ -144,10 +143,8 @@ class DuckProcess:
         """End the process; what it held is gone. The next request starts another."""
         process, self._process = self._process, None
         if process is not None:
-            try:
+            with suppress(ProcessLookupError):  # it ended already
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended already
             process.wait()
         for fd in (self._requests, self._answers):
             if fd >= 0:
@@ -159,7 +156,6 @@ class DuckProcess:
 
 
 def _is_readable(fd: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    poll: Any = select.poll()
+    poll = select.poll()
     poll.register(fd, select.POLLIN | select.POLLHUP)
-    return bool(poll.poll(max(0, round((deadline - time.monotonic()) * 1000))))
+    return bool(poll.poll(round(seconds * 1000)))

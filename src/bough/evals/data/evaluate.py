@@ -19,8 +19,8 @@ from bough.evals.eval_set import EvalSet
 from bough.evals.formats.read import read_set
 
 if TYPE_CHECKING:
-    from bough.evals.run.attempt import Prepare
     from bough.evals.loop import EvalOptions
+    from bough.evals.run.attempt import Prepare
     from bough.evals.run.plan import PlannedAttempt
     from bough.evals.run.result import EvalRun
 

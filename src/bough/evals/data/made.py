@@ -3,6 +3,7 @@
 Every number follows from row numbers by two rounds of one linear congruential generator: no random module, no files.
 """
 
+# ruff: noqa: E501 - SQL reads better in whole lines
 from __future__ import annotations
 
 import os

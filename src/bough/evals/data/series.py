@@ -7,10 +7,12 @@ Source: design of evals, section 8; BigQuery's AI.FORECAST and ML.DETECT_ANOMALI
 # pyright: reportMissingTypeStubs=false
 from __future__ import annotations
 
+from calendar import monthrange
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,12 +32,13 @@ class TimeAxis:
     """Turns times into numbers of steps and back.
 
     Attributes:
+        start: A datetime, or a number.
         months: Step in months; 0 for a step of fixed length.
         step: Seconds, or the difference of numbers.
         season: Steps of a season; 0 where the step has none.
     """
 
-    start: datetime | float
+    start: Any
     months: int
     step: float
     season: int
@@ -49,39 +52,44 @@ class TimeAxis:
             QueryError: They are neither times nor numbers.
         """
         times = [_read_time(each) for each in values]
-        is_date = isinstance(values[0], str) and len(values[0]) == len("2026-01-01")
-        first = times[0]
-        if isinstance(first, float):
-            gaps = Counter(b - a for a, b in zip(times, times[1:], strict=False) if isinstance(a, float))  # type: ignore
-            return cls(first, 0, max(gaps, key=lambda gap: (gaps[gap], -gap)), 0, False)
-        gaps = Counter((b - a).total_seconds() for a, b in zip(times, times[1:], strict=False))  # type: ignore
-        step = max(gaps, key=lambda gap: (gaps[gap], -gap))
-        days = step / 86_400
-        months = next((months for months, lengths in _DAYS_OF_MONTHS.items() if days in lengths), 0)
+        if isinstance(times[0], float):
+            return cls(times[0], 0, _most_frequent(b - a for a, b in pairwise(times)), 0, False)
+        step = _most_frequent((b - a).total_seconds() for a, b in pairwise(times))
+        months = next((months for months, lengths in _DAYS_OF_MONTHS.items() if step / 86_400 in lengths), 0)
         season = _MONTH_SEASONS.get(months, 0) if months else _SEASONS.get(step, 0)
-        return cls(first, months, step, season, is_date)
+        return cls(times[0], months, step, season, len(str(values[0])) == len("2026-01-01"))
 
     def index_of(self, value: Any) -> float:
-        """Return how many steps a time is after the first."""
+        """Return how many steps a time is after the first.
+
+        Raises:
+            QueryError: It is not a time of the same kind.
+        """
         time = _read_time(value)
-        if isinstance(time, float) or isinstance(self.start, float):
-            return (float(time) - float(self.start)) / self.step  # type: ignore[arg-type]
+        if isinstance(time, float) != isinstance(self.start, float):
+            raise QueryError("INVALID_ARGUMENT", f"{str(value)[:40]!r} is not a time like the first")
         if self.months:
             return ((time.year - self.start.year) * 12 + time.month - self.start.month) / self.months
-        return (time - self.start).total_seconds() / self.step
+        away = time - self.start
+        return (away if isinstance(away, float) else away.total_seconds()) / self.step
 
     def time_at(self, index: float) -> Any:
         """Return the time of a number of steps, in the form the times were given in."""
         if isinstance(self.start, float):
             return self.start + index * self.step
         if self.months:
-            whole = self.start.year * 12 + self.start.month - 1 + round(index) * self.months
-            year, month = divmod(whole, 12)
-            day = min(self.start.day, (date(year + (month == 11), month % 12 + 2 if month < 11 else 1, 1) - timedelta(1)).day)
+            year, month = divmod(self.start.year * 12 + self.start.month - 1 + round(index) * self.months, 12)
+            day = min(self.start.day, monthrange(year, month + 1)[1])
             found = self.start.replace(year=year, month=month + 1, day=day)
         else:
             found = self.start + timedelta(seconds=index * self.step)
         return found.date().isoformat() if self.is_date else found.isoformat()
+
+
+def _most_frequent(gaps: Iterable[float]) -> float:
+    """Return the most frequent of differences, the smaller of two that are as frequent."""
+    counted = Counter(gaps)
+    return min(counted, key=lambda gap: (-counted[gap], gap))
 
 
 @dataclass(frozen=True)
@@ -114,8 +122,7 @@ class SeriesFit:
         """
         grouped: defaultdict[Any, list[float]] = defaultdict(list)
         for time, value in rows:
-            if time is not None and value is not None:
-                grouped[time].append(float(value))
+            grouped[time].append(float(value))
         if len(grouped) < MIN_ROWS:
             raise QueryError("INVALID_ARGUMENT", f"a series needs {MIN_ROWS} times; there are {len(grouped)}")
         times = tuple(sorted(grouped, key=_read_time))
@@ -213,7 +220,7 @@ def compare_to_history(
         QueryError: The history is too short.
     """
     fit = SeriesFit.of(history)
-    rows = sorted(((t, v) for t, v in target if t is not None and v is not None), key=lambda row: _read_time(row[0]))
+    rows = sorted(target, key=lambda row: _read_time(row[0]))
     if not rows:
         return []
     index = np.array([fit.axis.index_of(time) for time, _ in rows])
@@ -249,7 +256,8 @@ def _design(index: Any, season: int) -> Any:
     return np.column_stack(columns)
 
 
-def _read_time(value: Any) -> datetime | float:
+def _read_time(value: Any) -> Any:
+    """Return a number or a datetime."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     try:

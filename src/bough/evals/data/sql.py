@@ -4,12 +4,11 @@ Source: design of evals, section 8; ADK's BigQuery tools (`write_mode`).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# ruff: noqa: N806
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import sqlglot
 from sqlglot import exp
@@ -30,7 +29,7 @@ SYSTEM_PREFIXES = ("duckdb_", "pragma_", "sqlite_", "pg_")
 _ROWS_FROM = (exp.GenerateSeries, exp.GenerateDateArray)
 _REFUSED_FUNCTIONS = (exp.ReadCSV, exp.ReadParquet)
 _CHANGES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.TruncateTable, exp.Drop)
-_TYPES: dict[type[exp.Expression], str] = {
+_TYPES: dict[type[exp.Expr], str] = {
     exp.Insert: "INSERT",
     exp.Update: "UPDATE",
     exp.Delete: "DELETE",
@@ -90,7 +89,7 @@ def check_sql(query: str, project: str, catalog: WarehouseCatalog, mode: WriteMo
     )
 
 
-def _parse(query: str) -> exp.Expression:
+def _parse(query: str) -> exp.Expr:
     if len(query.encode("utf-8", "replace")) > MAX_QUERY_BYTES:
         raise QueryError("SQL_PARSE", f"the query is longer than {MAX_QUERY_BYTES} bytes")
     # sqlglot logs a warning for what it does not know; the answer of the tool says it instead.
@@ -99,10 +98,10 @@ def _parse(query: str) -> exp.Expression:
     statements = [each for each in found if not isinstance(each, exp.Semicolon)]
     if len(statements) != 1:
         raise QueryError("SQL_STATEMENTS", f"give one statement; these are {len(statements)}")
-    return cast("exp.Expression", statements[0])
+    return statements[0]
 
 
-def _check_root(root: exp.Expression, mode: WriteMode) -> None:
+def _check_root(root: exp.Expr, mode: WriteMode) -> None:
     """Check that the statement is one that the mode allows; what it changes is checked with its tables."""
     if isinstance(root, exp.Query):
         return
@@ -125,7 +124,7 @@ def _is_temporary(root: exp.Create) -> bool:
     return properties is not None and properties.find(exp.TemporaryProperty) is not None
 
 
-def _check_nodes(root: exp.Expression) -> None:
+def _check_nodes(root: exp.Expr) -> None:
     """Check every node below the root: no other statement inside, no function that is not known."""
     for node in root.walk():
         if isinstance(node, _NEVER):
@@ -148,24 +147,24 @@ def _check_new_name(name: str) -> None:
         raise QueryError("SQL_NOT_ALLOWED", f"the name {name!r} is taken by the database itself")
 
 
-def _belongs_to_merge(node: exp.Expression) -> bool:
+def _belongs_to_merge(node: exp.Expr) -> bool:
     return isinstance(node.parent, exp.When)
 
 
-def _is_range(node: exp.Expression) -> bool:
+def _is_range(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() == "RANGE"
 
 
-def _is_allowed(node: exp.Expression) -> bool:
+def _is_allowed(node: exp.Expr) -> bool:
     if _is_range(node):
         return isinstance(node.parent, exp.Table)
     return isinstance(node, exp.Anonymous) and node.name.upper() in SCALARS and not isinstance(node.parent, exp.Dot)
 
 
-def _name_of(node: exp.Expression) -> str:
-    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else "") or (
-        type(node).__name__
-    )
+def _name_of(node: exp.Expr) -> str:
+    return (
+        node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else ""
+    ) or (type(node).__name__)
 
 
 class _Tables:
@@ -181,7 +180,7 @@ class _Tables:
         self._catalog = catalog
         self._mode = mode
 
-    def resolve(self, root: exp.Expression) -> exp.Expression:
+    def resolve(self, root: exp.Expr) -> exp.Expr:
         """Return the statement with every table looked up.
 
         Raises:
@@ -211,7 +210,7 @@ class _Tables:
         self._catalog.table(project, dataset, node.name)
         self._qualify(node, project, dataset)
 
-    def _resolve_target(self, root: exp.Expression, node: exp.Table) -> None:
+    def _resolve_target(self, root: exp.Expr, node: exp.Table) -> None:
         temporary = isinstance(root, exp.Create) and _is_temporary(root)
         if not node.db and not node.catalog:
             if temporary:
@@ -237,9 +236,8 @@ class _Tables:
         node.set("this", exp.to_identifier(node.name, quoted=True))
         node.set("db", exp.to_identifier(dataset, quoted=True))
         node.set("catalog", exp.to_identifier(project, quoted=True))
-        node.set("pivots", node.args.get("pivots"))
 
-    def _list_tables(self, node: exp.Table, project: str, dataset: str, view: str) -> exp.Expression:
+    def _list_tables(self, node: exp.Table, project: str, dataset: str, view: str) -> exp.Expr:
         """Return a subquery with what INFORMATION_SCHEMA would hold, answered from the catalogue."""
         tables = self._catalog.dataset(project, dataset).tables.values()
         if view == "TABLES":
@@ -252,15 +250,14 @@ class _Tables:
                 for each in tables
                 for place, column in enumerate(each.columns, 1)
             ]
-        names = [exp.to_identifier(each) for each in columns]
         if not rows:
             nothing = [exp.alias_(exp.Null(), each) for each in columns]
             return exp.select(*nothing).where(exp.false()).subquery(node.alias or view)
-        listed = exp.values(rows, alias="listed", columns=names)
+        listed = exp.values(rows, alias="listed", columns=columns)
         return exp.select("*").from_(listed).subquery(node.alias or view)
 
 
-def _target_of(root: exp.Expression) -> exp.Table | None:
+def _target_of(root: exp.Expr) -> exp.Table | None:
     """Return the table that a statement changes."""
     found = root.this
     if isinstance(root, (exp.TruncateTable, exp.Drop)):
@@ -278,7 +275,7 @@ def _names_cte(node: exp.Table) -> bool:
     up elsewhere, among its system tables too.
     """
     name = node.name.lower()
-    inside: exp.Expression = node
+    inside: exp.Expr = node
     above = node.parent
     while above is not None:
         clause = above if isinstance(above, exp.With) else above.args.get("with_")

@@ -149,9 +149,7 @@ class DataTools:
     async def get_table_info(self, project_id: str, dataset_id: str, table_id: str) -> Json:
         """Describe a table: its columns with their types, and how many rows it has."""
         return await self._answer(
-            lambda: _describe(
-                project_id, dataset_id, self._session.catalog().table(project_id, dataset_id, table_id)
-            ),
+            lambda: _describe(project_id, dataset_id, self._session.catalog().table(project_id, dataset_id, table_id)),
             project_id,
             dataset_id,
             table_id,
@@ -330,5 +328,3 @@ def _describe(project: str, dataset: str, table: WarehouseTable) -> JsonObject:
             ]
         },
     }
-
-

@@ -49,11 +49,12 @@ def show_markdown(head: list[str], rows: list[list[str]]) -> str:
 def main() -> int:
     """Read rows from the input and print them; 2 for input that holds none."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="?", help="the rows as JSON; read from the input where they are not given")
     parser.add_argument("--format", choices=("table", "csv", "markdown"), default="table")
     parser.add_argument("--max-rows", type=int, default=50)
     given = parser.parse_args()
     try:
-        rows = read_rows(sys.stdin.read())
+        rows = read_rows(sys.stdin.read() if given.rows is None else given.rows)
     except ValueError as error:
         print(f"no rows: {error}", file=sys.stderr)
         return 2
