@@ -154,12 +154,18 @@ def _describe_table(
             {
                 "name": column,
                 "type": _type_of(type),
-                "mode": "REPEATED" if type.is_array() else "NULLABLE" if type.nullable else "REQUIRED",
+                "mode": _mode_of(type),
                 "description": notes.get((*name, column), ""),
             }
             for column, type in schema.items()
         ],
     }
+
+
+def _mode_of(type: Any) -> str:
+    if type.is_array():
+        return "REPEATED"
+    return "NULLABLE" if type.nullable else "REQUIRED"
 
 
 def _type_of(type: Any) -> str:

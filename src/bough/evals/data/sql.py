@@ -162,9 +162,9 @@ def _is_allowed(node: exp.Expr) -> bool:
 
 
 def _name_of(node: exp.Expr) -> str:
-    return (
-        node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else ""
-    ) or (type(node).__name__)
+    if isinstance(node, exp.Anonymous):
+        return node.name
+    return node.sql_name() if isinstance(node, exp.Func) else type(node).__name__
 
 
 class _Tables:

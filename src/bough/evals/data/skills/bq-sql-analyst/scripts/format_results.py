@@ -29,7 +29,9 @@ def read_rows(text: str) -> list[dict[str, Any]]:
 
 def show_value(value: Any) -> str:
     """Return a value as text on one line; nothing for null."""
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split())
 
 
