@@ -1,4 +1,4 @@
-"""Usage that can be read as `result.usage` and as `result.usage()`, on every supported version of PydanticAI.
+"""Usage that tools add to a run, and one that can be read as `result.usage` and as `result.usage()`.
 
 Source: seed 004 (`ctx.usage.incr(agent_run.result.usage())`).
 """
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from pydantic_ai.usage import RunUsage
 
+from bough.events.model import Usage
+
 
 @dataclass
 class CallableUsage(RunUsage):
@@ -17,3 +19,34 @@ class CallableUsage(RunUsage):
     def __call__(self) -> CallableUsage:
         """Return this very usage."""
         return self
+
+
+class UsageMeter:
+    """Says what the tools of a run used: the part of PydanticAI's run usage that no response and no child explains.
+
+    All tools of a run add to one object, so with parallel calls the sum is exact, and the share of one call may hold
+    a part of another's.
+    """
+
+    def __init__(self) -> None:
+        self._counted = _counts(RunUsage())
+
+    def begin(self, usage: RunUsage) -> None:
+        """Take everything used so far as explained: called where responses were recorded and no tool runs yet."""
+        self._counted = _counts(usage)
+
+    def take(self, usage: RunUsage) -> Usage | None:
+        """Return what was added since the last look, None where nothing was."""
+        before, self._counted = self._counted, _counts(usage)
+        added = {name: count - before[name] for name, count in self._counted.items()}
+        return Usage(**added) if any(added.values()) else None
+
+
+def _counts(usage: RunUsage) -> dict[str, int]:
+    return {
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }

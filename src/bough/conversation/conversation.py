@@ -13,6 +13,7 @@ from uuid import UUID
 from pydantic_ai.messages import ModelMessage
 
 from bough.agents.build import Blueprint
+from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
 from bough.cancellation import is_cancelled
 from bough.config import Settings
@@ -27,12 +28,13 @@ from bough.conversation.log.state import State
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
-from bough.conversation.parts import Parts
+from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, limits_by_count
+from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, RulesOfRun, limits_by_count
 from bough.conversation.run import ask
 from bough.conversation.run.approval import Decisions
 from bough.conversation.run.run import Runner
+from bough.conversation.run.step import NodeListener
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.model import (
@@ -83,6 +85,7 @@ class AsyncConversation(Generic[T]):
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         exist_ok: bool = False,
+        broker: Delegation | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
         """Start a conversation; its first event is durable on return.
@@ -95,20 +98,21 @@ class AsyncConversation(Generic[T]):
             executor: Runs scripts; None takes the agent's, then the settings' one.
             exist_ok: Where `id` is taken, open that conversation with what is given, as `open` does; an agent that
                 differs from the recorded one replaces it.
+            broker: Runs the tasks of the agent's sub-agents; its log is the store.
             given: What it may do and use: see `GivenRules`.
 
         Raises:
-            InvalidInput: The workspace is no folder, the agent's model, prompt or skills are not right, or `exist_ok`
-                comes without `id`.
+            InvalidInput: The workspace is no folder, the agent's model, prompt or skills are not right, it has
+                sub-agents and nobody runs them, or `exist_ok` comes without `id`.
             Conflict: `id` is taken, and `exist_ok` is not given.
             StoreError: The store cannot be opened or written.
         """
         settings = settings or Settings.load()
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
-            return cls(await create_or_open(new, store, executor, settings, **given))
+            return cls(await create_or_open(new, store, executor, settings, broker, **given))
         rules = Rules.given(settings, new=True, **given).within(spec_of(agent))
-        return cls(await new.started(store, executor, settings, rules))
+        return cls(await new.started(store, executor, settings, rules, broker))
 
     @classmethod
     async def open(
@@ -119,6 +123,7 @@ class AsyncConversation(Generic[T]):
         agent: AgentOf[T] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        broker: Delegation | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
         """Open a conversation that exists, to go on with it. Reads its log once: O(events).
@@ -128,16 +133,21 @@ class AsyncConversation(Generic[T]):
             agent: The agent to go on with; None takes the recorded one. Needed where that one has Python tools or
                 skills of its own, since a log holds their names and not their code.
             executor: As in `create`; a conversation that was started in the sandbox stays in it.
+            broker: As in `create`.
             given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
                 have to be given again, since a log only names them.
 
         Raises:
             NotFound: There is no such conversation.
-            InvalidInput: The recorded agent cannot be rebuilt from its record alone.
+            InvalidInput: The recorded agent cannot be rebuilt from its record alone, or has sub-agents and nobody runs
+                them.
         """
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given).within(spec_of(agent))
-        return cls(await reopened(id, store, agent, executor, settings, rules))
+        parts = await reopened(id, store, agent, executor, settings, rules, broker)
+        async with parts.surroundings.kept_on_success():
+            require_delegation(parts.blueprint.spec, broker)
+        return cls(parts)
 
     @classmethod
     async def list(
@@ -245,7 +255,13 @@ class AsyncConversation(Generic[T]):
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
         await self._journal.append(*self._in_force.recorded(), *self._events_of(checked), *said(verdict))
 
-    async def run(self, *, on_event: OnEvent | None = None) -> RunResult[T]:
+    async def run(
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        on_node: NodeListener | None = None,
+        limits: Limits | None = None,
+    ) -> RunResult[T]:
         """Run until the model has answered everything, and return how it ended.
 
         Nothing to do: returns at once with 0 steps. After a crash it goes on where the log ends: recorded responses
@@ -254,6 +270,8 @@ class AsyncConversation(Generic[T]):
         Args:
             on_event: A function, or a coroutine function, called for durable events and pieces of text in order, all
                 of them before this returns. One that raises is reported to the event loop and not called again.
+            on_node: Awaited for every node of PydanticAI's graph before that node runs.
+            limits: Bounds of this run alone, beside those of the conversation.
 
         Raises:
             Conflict: It is being run elsewhere.
@@ -264,8 +282,8 @@ class AsyncConversation(Generic[T]):
             raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
-                return await self.run()
-        self._run = asyncio.create_task(self._runner().run(), name=f"run {self.id}")
+                return await self.run(on_node=on_node, limits=limits)
+        self._run = asyncio.create_task(self._runner(limits, on_node).run(), name=f"run {self.id}")
         try:
             return await self._run
         except asyncio.CancelledError:
@@ -550,5 +568,13 @@ class AsyncConversation(Generic[T]):
         """The rules in force now."""
         return self._in_force()
 
-    def _runner(self) -> Runner:
-        return Runner(self._journal, self._blueprint, self._surroundings, self._in_force, root=self._record.root)
+    def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
+        return Runner(
+            self._journal,
+            self._blueprint,
+            self._surroundings,
+            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
+            root=self._record.root,
+            delegation=self._surroundings.delegation,
+            on_node=on_node,
+        )

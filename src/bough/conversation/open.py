@@ -8,6 +8,7 @@ from typing import Unpack
 from uuid import UUID
 
 from bough.agents.build import Blueprint
+from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import (
@@ -23,7 +24,7 @@ from bough.conversation.agent import (
 )
 from bough.conversation.log.journal import Journal
 from bough.conversation.message import said
-from bough.conversation.parts import Parts, Surroundings
+from bough.conversation.parts import Parts, Surroundings, require_delegation
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput
@@ -62,12 +63,18 @@ class Beginning:
     tags: dict[str, str] = field(default_factory=dict[str, str])
 
     async def started(
-        self, store: EventStore | str | None, executor: CodeExecutor | None, settings: Settings, rules: Rules
+        self,
+        store: EventStore | str | None,
+        executor: CodeExecutor | None,
+        settings: Settings,
+        rules: Rules,
+        delegation: Delegation | None = None,
     ) -> Parts:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
         prepared = self.prepare(settings, rules)
         spec = prepared.blueprint.spec
-        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor)
+        require_delegation(spec, delegation)
+        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with surroundings.kept_on_success():
             events = await prepared.greet(surroundings.executor.name, rules)
             record = await surroundings.store.create(prepared.record, events=events)
@@ -113,6 +120,7 @@ async def create_or_open(
     store: EventStore | str | None,
     executor: CodeExecutor | None,
     settings: Settings,
+    delegation: Delegation | None = None,
     **given: Unpack[GivenRules],
 ) -> Parts:
     """Start the conversation, or open the one that has its id. Raises: see `AsyncConversation.create`."""
@@ -120,11 +128,13 @@ async def create_or_open(
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
     spec = spec_of(new.agent)
     try:
-        return await new.started(store, executor, settings, Rules.given(settings, new=True, **given).within(spec))
+        rules = Rules.given(settings, new=True, **given).within(spec)
+        return await new.started(store, executor, settings, rules, delegation)
     except Conflict:
         # What is recorded has its model settled: compared with one that has not, every agent would be another one.
         agent = None if spec is None else settled_spec(spec, settings)
-        return await reopened(new.id, store, agent, executor, settings, Rules.given(settings, **given).within(spec))
+        rules = Rules.given(settings, **given).within(spec)
+        return await reopened(new.id, store, agent, executor, settings, rules, delegation)
 
 
 async def reopened(
@@ -134,9 +144,10 @@ async def reopened(
     executor: CodeExecutor | None,
     settings: Settings,
     asked: Rules,
+    delegation: Delegation | None = None,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
-    surroundings = await Surroundings.of(settings, store, executor, settings.executor)
+    surroundings = await Surroundings.of(settings, store, executor, settings.executor, delegation)
     async with surroundings.kept_on_success():
         cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
         record = await surroundings.store.get(cid)

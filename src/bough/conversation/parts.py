@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from bough.agents.build import Blueprint
+from bough.agents.delegation import Delegation
+from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.log.journal import Journal
 from bough.conversation.rules import Rules
+from bough.errors import InvalidInput
 from bough.events import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
@@ -20,21 +24,38 @@ from bough.execution.named import executor_named, recorded_executor
 class Surroundings:
     """Counts its users. A store or an executor that the caller handed in stays the caller's to close."""
 
-    def __init__(self, settings: Settings, store: EventStore, executor: CodeExecutor) -> None:
+    def __init__(
+        self, settings: Settings, store: EventStore, executor: CodeExecutor, delegation: Delegation | None = None
+    ) -> None:
         self.settings = settings
         self.store = store
         self.executor = executor
+        self.delegation = delegation
         self._owned: list[EventStore | CodeExecutor] = []
         self._users = 0
 
     @classmethod
     async def of(
-        cls, settings: Settings, store: EventStore | str | None, executor: CodeExecutor | None, executor_name: str
+        cls,
+        settings: Settings,
+        store: EventStore | str | None,
+        executor: CodeExecutor | None,
+        executor_name: str,
+        delegation: Delegation | None = None,
     ) -> Surroundings:
-        """Open what is only named; `executor_name` is used where no executor is given."""
+        """Open what is only named; `executor_name` is used where no executor is given.
+
+        Args:
+            delegation: Runs the tasks of sub-agents; its log is the store.
+
+        Raises:
+            InvalidInput: The store is another one than the log of `delegation`.
+        """
+        if delegation is not None:
+            store = _require_log(delegation, store)
         used = executor or executor_named(executor_name)
         opened = await open_store(store or settings.store) if store is None or isinstance(store, str) else store
-        new = cls(settings, opened, used)
+        new = cls(settings, opened, used, delegation)
         new._owned += [opened] if opened is not store else []
         new._owned += [used] if used is not executor else []
         return new
@@ -78,6 +99,26 @@ class Surroundings:
             await self.release()
             raise
         self._users -= 1
+
+
+def _require_log(delegation: Delegation, store: EventStore | str | None) -> EventStore:
+    """Return the log of a broker: a conversation and its tasks are in one."""
+    if store is None or store is delegation.log:
+        return delegation.log
+    raise InvalidInput("the broker's tasks are in another store than the conversation", hint="give store= or broker=")
+
+
+def require_delegation(spec: AgentSpec[Any], delegation: Delegation | None) -> None:
+    """Check that an agent with sub-agents has somebody who runs them.
+
+    Raises:
+        InvalidInput: It has not: an agent never runs silently without its sub-agents.
+    """
+    if spec.sub_agents and delegation is None:
+        raise InvalidInput(
+            f"the agent {spec.name!r} has sub-agents, and nobody runs them",
+            hint="use OrchestratorAgent, or give broker=",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -314,6 +314,28 @@ def rules_of(settings: Settings, workspace: Path | None = None) -> GivenRules:
     return {"confirmation_policy": policy_named(settings.policy), "hooks": hooks}
 
 
+class RulesOfRun:
+    """The rules in force with bounds of one run beside them, which no log records.
+
+    Args:
+        rules: Of the conversation.
+        limits: Of the run.
+    """
+
+    def __init__(self, rules: RulesInForce, limits: Limits) -> None:
+        self._in_force = rules
+        self._limits = limits
+
+    def recorded(self) -> list[Event]:
+        """Return the event that records what the conversation is stricter about than its log."""
+        return self._in_force.recorded()
+
+    def __call__(self) -> Rules:
+        """Return them. Raises: see `RulesInForce`."""
+        rules = self._in_force()
+        return replace(rules, limits=narrower_limits(rules.limits, self._limits))
+
+
 def _require_hooks(recorded: list[Any], given: HookSet) -> None:
     here: list[Any] = given.to_json() or []
     missing = [hook for hook in recorded if hook not in here]

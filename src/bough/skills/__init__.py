@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from bough.skills.read.parse import SkillRefused, read_skill
     from bough.skills.registry import SkillRegistry
     from bough.skills.run.scripts import ScriptResult, run_script
+    from bough.skills.run.tools import (
+        SkillSandbox,
+        create_skill_sandbox_manager,
+        get_all_tools,
+        get_skill_instructions,
+        list_available_skills,
+        run_skill_script,
+    )
     from bough.skills.trust.trust import TrustStore
 
 _HOMES = {
@@ -42,14 +50,20 @@ _HOMES = {
     "SkillMetadata": "model",
     "SkillRefused": "read.parse",
     "SkillRegistry": "registry",
+    "SkillSandbox": "run.tools",
     "TaskTrigger": "model",
     "TriggerIndex": "match.triggers",
     "TriggerMatch": "match.triggers",
     "TrustStore": "trust.trust",
     "activate": "match.activation",
+    "create_skill_sandbox_manager": "run.tools",
+    "get_all_tools": "run.tools",
+    "get_skill_instructions": "run.tools",
+    "list_available_skills": "run.tools",
     "read_skill": "read.parse",
     "render_catalog": "find.catalog",
     "run_script": "run.scripts",
+    "run_skill_script": "run.tools",
 }
 
 __all__ = [
@@ -66,14 +80,20 @@ __all__ = [
     "SkillMetadata",
     "SkillRefused",
     "SkillRegistry",
+    "SkillSandbox",
     "TaskTrigger",
     "TriggerIndex",
     "TriggerMatch",
     "TrustStore",
     "activate",
+    "create_skill_sandbox_manager",
+    "get_all_tools",
+    "get_skill_instructions",
+    "list_available_skills",
     "read_skill",
     "render_catalog",
     "run_script",
+    "run_skill_script",
 ]
 
 

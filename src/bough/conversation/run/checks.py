@@ -9,7 +9,7 @@ from bough.agents.result_tools import READ_RESULT
 from bough.agents.skill_tools import SKILL_TOOLS
 from bough.conversation.log.condenser import Condenser, Size
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.state import ToolCall
+from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.step import REMINDER, Stop
@@ -59,6 +59,8 @@ class Supervisor:
     async def before_request(self) -> Stop:
         """Stop for a pause, a call that waits, a limit or a circle; condense what has grown too long."""
         state = self._journal.state
+        if self._record_waits():
+            return "waiting_for_confirmation"
         if state.pausing:
             return "paused"
         if state.waiting:
@@ -74,6 +76,8 @@ class Supervisor:
     async def before_tools(self) -> Stop:
         """Have the guard review every open call before any of them runs."""
         state = self._journal.state
+        if self._record_waits():
+            return "waiting_for_confirmation"
         if state.pausing:
             return "paused"
         if stop := await self._over_limit(0):
@@ -91,6 +95,17 @@ class Supervisor:
             events.append(_wait_for(waiting))
         self._journal.stage(*events)  # written with the calls, before any of them runs
         return "waiting_for_confirmation" if waiting else None
+
+    def _record_waits(self) -> bool:
+        """Write down which calls wait for somebody's answer; say whether one does.
+
+        Called once all parallel calls have ended, so that the run can end and go on from the log alone.
+        """
+        waits = {id: wait for id, wait in self._recorder.waits.items() if _is_open(self._journal.state, id)}
+        self._recorder.waits.clear()
+        if waits:
+            self._journal.stage(_wait_for({**self._journal.state.waiting, **waits}))
+        return bool(waits)
 
     async def review_again(self, id: str) -> bool:
         """Review a call once more, by what the log says now, and say whether it may start."""
@@ -187,6 +202,11 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
         return False
     await journal.append(condensed)
     return True
+
+
+def _is_open(state: State, id: str) -> bool:
+    call = state.calls.get(id)
+    return call is not None and call.outcome is None
 
 
 def _wait_for(waiting: dict[str, JsonObject]) -> StateChanged:

@@ -28,14 +28,18 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
+    ToolReturn,
     ToolReturnPart,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RunUsage
 
 from bough.agents.context import ToolContext
-from bough.agents.delegation import RunStopped
+from bough.agents.delegation import CallWaits, RunStopped
+from bough.agents.delegation_tools import ChildFailed
+from bough.agents.usage import UsageMeter
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Delta, Journal
 from bough.conversation.log.state import ToolOutcome
@@ -81,6 +85,7 @@ class Recorder(AbstractCapability[ToolContext]):
         risks: What the review said of each call, by its id.
         reviewed: `Journal.controls` at the review of each call, by id: where it has moved, the review is out of date.
         deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
+        waits: Calls whose result somebody else will give, with what is asked, until that is recorded.
         seen: How many events the next request shows, apart from results, which always reach the model.
         output_tools: Names of the tools by which the model gives its answer; calling one has no effect outside.
     """
@@ -117,8 +122,14 @@ class Recorder(AbstractCapability[ToolContext]):
         self.reviewed: dict[str, int] = {}
         self.deferred: set[str] = set()
         self.review_again: ReviewAgain | None = None
+        self.waits: dict[str, JsonObject] = {}
         self.seen = 0
         self.output_tools: frozenset[str] = frozenset()
+        self._meter = UsageMeter()
+
+    def begin_metering(self, usage: RunUsage) -> None:
+        """Take what the run used so far as recorded: what its usage grows by from here on was added by tools."""
+        self._meter.begin(usage)
 
     async def prepare_output_tools(
         self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
@@ -170,7 +181,15 @@ class Recorder(AbstractCapability[ToolContext]):
             self.deferred.add(call.tool_call_id)
             return None  # nobody sees it: the run stops before the next request
         started = time.monotonic()
-        outcome = self._bound(await self._outcome(call, args, handler))
+        try:
+            outcome = await self._outcome(call, args, handler)
+        except CallWaits as wait:  # recorded once the parallel calls have ended: see Supervisor.before_request
+            self.waits[call.tool_call_id] = _describe_wait(call, args, wait)
+            self.deferred.add(call.tool_call_id)
+            return None
+        if (used := self._meter.take(ctx.usage)) is not None:
+            outcome = outcome.model_copy(update={"usage": used})
+        outcome = self._bound(outcome)
         self._journal.stage(outcome)
         if self._journal.state.open_calls or time.monotonic() - started > LONG_SECONDS:
             await self._journal.settled()
@@ -204,7 +223,7 @@ class Recorder(AbstractCapability[ToolContext]):
 
     async def _outcome(
         self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
-    ) -> ToolOutcome:
+    ) -> ToolReturned | ToolFailed:
         """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
         started = time.monotonic()
         try:
@@ -218,6 +237,8 @@ class Recorder(AbstractCapability[ToolContext]):
             with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
                 await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
             raise
+        except CallWaits:
+            raise
         except RunStopped as stopped:  # the call stays open, and is run again by whoever goes on
             raise stopped.error from stopped
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
@@ -226,6 +247,7 @@ class Recorder(AbstractCapability[ToolContext]):
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             result=result,
+            tasks=_list_shown_tasks(given.metadata if isinstance(given, ToolReturn) else None),
             duration_seconds=round(time.monotonic() - started, 6),
         )
 
@@ -298,8 +320,28 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
         tool=call.tool_name,
         error=shortened(clean(text), MAX_RESULT_BYTES),
         retry=retry,
+        tasks=error.tasks if isinstance(error, ChildFailed) else (),
         duration_seconds=round(time.monotonic() - started, 6),
     )
+
+
+def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
+    """Return the ids of the tasks whose end a result shows, as its tool says."""
+    named: Any = cast("dict[str, Any]", metadata).get("tasks") if isinstance(metadata, dict) else None
+    return tuple(str(id) for id in cast("list[Any]", named)) if isinstance(named, list | tuple) else ()
+
+
+def _describe_wait(call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> JsonObject:
+    """Return what the log says of a call that waits for somebody's answer."""
+    described: JsonObject = {
+        "kind": wait.kind,
+        "tool": call.tool_name,
+        "arguments": _arguments(args),
+        "risk": None,
+        "reason": "",
+        "request": wait.request,
+    }
+    return described if wait.task is None else {**described, "task": wait.task}
 
 
 def _answer(outcome: ToolOutcome) -> Any:

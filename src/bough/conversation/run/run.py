@@ -27,14 +27,14 @@ from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.parts import Surroundings
 from bough.conversation.result import RunResult
-from bough.conversation.rules import Rules, RulesInForce
+from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
 from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import logged_run
-from bough.conversation.run.step import Loop
+from bough.conversation.run.step import Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.errors import BoughError, Conflict
@@ -51,6 +51,7 @@ class Runner:
     Args:
         root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
         delegation: Runs the tasks of its sub-agents.
+        on_node: Awaited for every node of PydanticAI's graph before that node runs.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class Runner:
         journal: Journal,
         blueprint: Blueprint,
         surroundings: Surroundings,
-        rules: RulesInForce,
+        rules: RulesInForce | RulesOfRun,
         *,
         root: UUID,
         delegation: Delegation | None = None,
+        on_node: NodeListener | None = None,
     ) -> None:
         self._journal = journal
         self._blueprint = blueprint
@@ -69,6 +71,7 @@ class Runner:
         self._in_force = rules
         self._root = root
         self._delegation = delegation
+        self._on_node = on_node
         self._steps = 0
         self._data: Any = None
         self._lease: Lease | None = None
@@ -208,6 +211,7 @@ class Runner:
             self._finish,
             retries=retries,
             output_type=spec.output_type,
+            on_node=self._on_node,
         )
         journal.watchers.extend((supervisor.watch, retries.watch))
         try:

@@ -8,7 +8,7 @@ each step has at least one, and so is seen at the next step.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
@@ -35,6 +35,9 @@ MAX_EMPTY_RESPONSES = 3
 
 REMINDER = "bough"
 """Sender of messages by which the runtime itself speaks to the model."""
+
+NodeListener: TypeAlias = Callable[[AgentRun[ToolContext, Any], Any], Awaitable[None]]
+"""Called with PydanticAI's run and its node: the prompt, a model request, tool calls, the end."""
 
 Stop = Status | None
 """The status a run stops with; None to go on."""
@@ -75,16 +78,19 @@ class Loop:
         *,
         retries: Retries,
         output_type: Any = str,
+        on_node: NodeListener | None = None,
     ) -> None:
         """Drive a run of `agent`.
 
         Args:
             finish: Writes down that the run is finished, unless there is work again; says whether it did.
+            on_node: Awaited for every node of PydanticAI's graph, before that node runs.
             retries: Says what becomes of requests that failed, and which model is asked.
             output_type: What the agent answers with.
         """
         self._retries = retries
         self._output_type = output_type
+        self._on_node = on_node
         self._agent = agent
         self._journal = journal
         self._deps = deps
@@ -153,6 +159,7 @@ class Loop:
                 if node.model_response.tool_calls and (stop := await self._checks.before_tools()):
                     return stop
                 acted = True
+                self._recorder.begin_metering(run.usage)
             elif Agent.is_model_request_node(node):
                 if acted:
                     self._settle(node.request)
@@ -163,10 +170,16 @@ class Loop:
                         return None  # what the model sees has been condensed: begin anew from the log
                     node.request = self._next_request()
                 self.steps += 1
+            await self._tell(run, node)
             node = await _next(run, node)
+        await self._tell(run, node)
         if self._output_type is not str:
             self._give_output(run)
         return None
+
+    async def _tell(self, run: AgentRun[ToolContext, Any], node: Any) -> None:
+        if self._on_node is not None:
+            await self._on_node(run, node)
 
     def _give_output(self, run: AgentRun[ToolContext, Any]) -> None:
         """Write down the run's value, and how the calls ended that gave it."""

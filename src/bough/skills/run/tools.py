@@ -81,7 +81,6 @@ def run_skill_script(
     registry: SkillRegistry,
     user_id: str,
     session_id: str,
-    *,
     skill_name: str,
     script_name: str,
     args: Any = None,
