@@ -100,6 +100,8 @@ if TYPE_CHECKING:
         RuleAnalyzer,
         Secrets,
     )
+    from bough.guard import AlwaysConfirm, ConfirmRisky, NeverConfirm
+    from bough.orchestrator import NodeHook, OrchestratorAgent
     from bough.skills import (
         InputMetadata,
         KeywordTrigger,
@@ -175,9 +177,11 @@ _HOMES = {
     "ModelError": "bough.errors",
     "ModelResponded": "bough.events.model",
     "NeverConfirm": "bough.guard",
+    "NodeHook": "bough.orchestrator",
     "NotFound": "bough.errors",
     "NotSupported": "bough.errors",
     "OutputGiven": "bough.events.model",
+    "OrchestratorAgent": "bough.orchestrator",
     "PathTrigger": "bough.skills",
     "PauseRequested": "bough.events.model",
     "PermissionDenied": "bough.errors",
@@ -290,8 +294,10 @@ __all__ = [
     "ModelError",
     "ModelResponded",
     "NeverConfirm",
+    "NodeHook",
     "NotFound",
     "NotSupported",
+    "OrchestratorAgent",
     "OutputGiven",
     "PathTrigger",
     "PauseRequested",

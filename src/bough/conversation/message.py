@@ -60,8 +60,12 @@ _IMAGES: Mapping[str, Callable[[bytes], bool]] = {
 
 
 def events_of(message: UserMessage, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
-    """Return the message's events: itself, what it activates, and the title it gives."""
-    activated = activation_events(message.plain, state, triggers, registry)
+    """Return the message's events: itself, what it activates, and the title it gives.
+
+    Only what a person says activates skills: another agent's words name them without asking for them.
+    """
+    is_users = message.sender == "user"
+    activated = activation_events(message.plain, state, triggers, registry) if is_users else []
     names = (event.name for event in activated if isinstance(event, SkillActivated) and event.trigger != "always")
     events: list[Event] = [message.model_copy(update={"skills": tuple(names)}), *activated]
     if state.title is None and (title := title_of(message.plain)):

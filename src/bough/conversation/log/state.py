@@ -109,7 +109,7 @@ class State:
         limit: The bound that ended the latest run, where one did.
         own: Usage since the fork; `inherited`: usage before it; `delegated`: of sub-agents' tasks, since the fork, and
             whatever tools added to the run's.
-        began: `own` when the latest run began.
+        began: `own` and `delegated` when the latest run began.
         tasks: Tasks that this conversation started, by id, until they ended and were reported.
         active_skills: Content hash by name, of every skill whose text is in the log.
         task: The task skill that was called last, with the inputs it was given; None where none was.
@@ -155,12 +155,12 @@ class State:
     @property
     def used_by_run(self) -> Usage:
         """What has been used since the latest run began."""
-        return subtract_usage(self.own, self.began)
+        return subtract_usage(add_usage(self.own, self.delegated), self.began)
 
     @property
     def used_in_all(self) -> Usage:
         """What the conversation has used with what it was forked from, whatever was reset."""
-        return add_usage(self.inherited, self.own)
+        return add_usage(self.inherited, add_usage(self.own, self.delegated))
 
     @property
     def has_work(self) -> bool:
@@ -226,7 +226,8 @@ class State:
 
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
-        self.began = self.own if changes.get("status") == "running" else self.began
+        if changes.get("status") == "running":
+            self.began = add_usage(self.own, self.delegated)
         self.pausing = self.pausing and "status" not in changes
         if changes.get("status") == "running":
             self.limit, self.data = None, None
@@ -248,10 +249,10 @@ class State:
         self.delegated = add_usage(self.delegated, event.usage or NOTHING_USED)
 
     def _report_tasks(self, ids: Collection[str]) -> None:
-        """Drop tasks that ended and that the model was shown."""
-        told = [id for id in ids if id in self.tasks and self.tasks[id].ended is not None]
-        if told:
-            self.tasks = {id: link for id, link in self.tasks.items() if id not in told}
+        """Drop tasks that ended and that the model was shown; one that asks is not told again until it ended."""
+        if ids:
+            told = {id: replace(link, reported=link.reported or id in ids) for id, link in self.tasks.items()}
+            self.tasks = {id: link for id, link in told.items() if id not in ids or link.ended is None}
 
     def _fork(self, event: ForkedFrom) -> None:
         self.base, self.status, self.pausing, self.waiting = event.at, "idle", False, {}
@@ -261,7 +262,7 @@ class State:
         if event.reset_metrics:
             used = add_usage(self.own, self.delegated)
             self.own, self.delegated, self.inherited = NOTHING_USED, NOTHING_USED, add_usage(self.inherited, used)
-        self.began = self.own
+        self.began = add_usage(self.own, self.delegated)
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
         self.calls = {call.id: call for call in calls_of(event)}
