@@ -108,8 +108,7 @@ async def test_wait_shows_a_result_that_is_then_not_told_again(orchestrate: Orch
     top = agent("top", *steps, sub_agents=[agent("alpha", "A"), agent("beta", "B")])
     async with orchestrate(top) as o:
         await o.run("go")
-        waits = [answer for answer in returned(o) if isinstance(answer, dict) and "finished" in answer]
-        results = [task["result"] for answer in waits for task in answer["finished"]]
+        results = [task["result"] for answer in returned(o) if "finished" in answer for task in answer["finished"]]
         assert sorted(results) == ["A", "B"]
         await o.run("more")
         assert len([text for text in prompts(o) if "background" in text]) == 0
@@ -178,11 +177,15 @@ async def test_a_child_that_asks_is_answered_and_its_result_comes_back(orchestra
         assert returned(o) == ["it was blue"]
 
 
-async def test_a_prompt_with_sub_agents_works_offline(orchestrate: Orchestrate) -> None:
-    helper = AgentSpec(name="weather", model="offline", description="Answers questions about the weather.", skills=())
-    top = AgentSpec(name="top", model="offline", skills=(), sub_agents=[helper])
+async def test_the_offline_planner_delegates_to_the_agent_that_fits(orchestrate: Orchestrate, tmp_path: Path) -> None:
+    weather = agent("weather", "It rains in Bern.")
+    weather = weather.model_copy(update={"description": "Answers questions about the weather of a city."})
+    letters = agent("letters", "never asked").model_copy(update={"description": "Writes letters."})
+    top = AgentSpec(name="top", model="offline", skills=(), sub_agents=[letters, weather])
     async with orchestrate(top) as o:
-        result = await o.run("What is the weather like in Bern?")
-        assert "weather" in str(result.output)
+        result = await o.run("What is the weather of the city?")
+        assert result.output == "weather answers:\n\nIt rains in Bern."
         calls = [event.event async for event in o.conversation.events if event.kind == "ToolCalled"]
         assert [getattr(call, "tool", "") for call in calls] == ["delegate"]
+        nothing = await o.run("Paint the fence")
+        assert "- letters: Writes letters." in nothing.output

@@ -67,6 +67,14 @@ def of_file(skill: str, done: Done) -> str:
     return _bounded(text, _MAX_CHARS)
 
 
+def of_agent(agent: str, done: Done) -> str:
+    """Return what a sub-agent answered, as its words, or why it gave no answer."""
+    if done.outcome != "success":
+        return f"The agent {agent} gave no answer: {_reason(done)}"
+    text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
+    return f"{agent} answers:\n\n{_bounded(text.strip(), _MAX_CHARS)}"
+
+
 def wants_inputs(skill: str, wanted: str) -> str:
     """Return which inputs a skill asks for before it can begin."""
     return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nGive them as /{skill} name=value …"

@@ -12,7 +12,7 @@ from bough.agents.models.planner.jobs import find_jobs
 from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_command, read_prompt
 from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_skill
-from bough.agents.models.planner.view import LOADERS, READER, RUNNER, Done, PlannerTurn
+from bough.agents.models.planner.view import DELEGATE, LOADERS, READER, RUNNER, Done, PlannerTurn
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
@@ -78,10 +78,11 @@ def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
 def _commanded(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
     if command.error:
         return answer.unreadable_args(command)
-    if command.name in turn.names or not turn.names:
+    known = turn.names | {agent.name for agent in turn.agents}
+    if command.name in known or not known:
         return [Choice(skill=command.name, prompt=prompt, args=command.args)]
-    near = get_close_matches(command.name, turn.names, 1)
-    return answer.no_such_skill(command.name, near, turn.entries)
+    near = get_close_matches(command.name, known, 1)
+    return answer.no_such_skill(command.name, near, (*turn.entries, *turn.agents))
 
 
 def _active_name(turn: PlannerTurn, prompt: Prompt) -> str:
@@ -100,8 +101,8 @@ def _search(turn: PlannerTurn, prompt: Prompt) -> PlannedCall | None:
 
 
 def _entries(turn: PlannerTurn) -> tuple[RankedSkill, ...]:
-    """Return the catalogue with what was found in this turn; a description found replaces an empty one."""
-    known = {entry.name: entry for entry in turn.entries}
+    """Return the catalogues with what was found in this turn; a description found replaces an empty one."""
+    known = {entry.name: entry for entry in (*turn.agents, *turn.entries)}
     for done in turn.done:
         if done.tool in _FINDERS and done.outcome == "success":
             known |= {entry.name: entry for entry in _listed(done.result)}
@@ -117,6 +118,8 @@ def _listed(result: Json) -> Iterator[RankedSkill]:
 
 
 def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
+    if any(agent.name == choice.skill for agent in turn.agents):
+        return _delegate(turn, choice.skill)
     if ran := _done(turn, RUNNER, choice.skill):
         return answer.of_run(ran)
     if choice.script:
@@ -133,6 +136,13 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
     if not loaded.scripts:
         return answer.of_text(choice.skill, pick_section(loaded, choice.prompt, skill=choice.skill))
     return _run(replace(choice, script=pick_script(loaded, choice.prompt)))
+
+
+def _delegate(turn: PlannerTurn, agent: str) -> PlannedCall | str:
+    done = (done for done in reversed(turn.done) if done.tool == DELEGATE and done.args.get("agent_name") == agent)
+    if (latest := next(done, None)) is not None:
+        return answer.of_agent(agent, latest)
+    return PlannedCall(tool=DELEGATE, args={"agent_name": agent, "prompt": turn.message})
 
 
 def _run(choice: Choice) -> PlannedCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import unescape
 from typing import cast
@@ -27,9 +27,11 @@ from bough.types import Json, JsonObject
 _CATALOG = re.compile(r"<available_skills\b.*?</available_skills>|<available_skills\s*/>", re.DOTALL)
 _ACTIVE = re.compile(r"<skill\s+(always=\"true\"\s+)?name=(\"[^\"]*\"|'[^']*').*</skill>", re.DOTALL)
 _FEEDBACK = re.compile(r"<(?:pyai:)?(retry_feedback|validation_errors)>\n.*\n</(?:pyai:)?\1>\s*$", re.DOTALL)
+_AGENT = re.compile(r"^- ([\w.-]+): (.*)$", re.MULTILINE)
 LOADERS = ("load_skill", "activate_skill")
 RUNNER = "run_skill_script"
 READER = "load_skill_resource"
+DELEGATE = "delegate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ class PlannerTurn:
         message: The user's latest words, without the texts of activated skills.
         active: Skills that came with the message, in order; not those that a tool activated later.
         entries: The catalogue: names and descriptions.
+        agents: The sub-agents that work can be given to, likewise; none that has a skill's name.
         names: All skill names known, also of skills that the catalogue leaves out.
         tools: Names of the tools that may be called.
         done: Calls since the message, in order, with their results.
@@ -88,6 +91,7 @@ class PlannerTurn:
     message: str
     active: tuple[Active, ...] = ()
     entries: tuple[RankedSkill, ...] = ()
+    agents: tuple[RankedSkill, ...] = ()
     names: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     done: tuple[Done, ...] = ()
@@ -98,14 +102,16 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
     """Return the turn that `messages` ends in. O(messages)."""
     start = _start(messages)
     prompts = list(_user_texts(messages[start:]))
-    entries = read_catalog(_standing_text(messages, parameters))
+    standing = _standing_text(messages, parameters)
+    entries = read_catalog(standing)
     calls = list(_calls(messages))
     active = tuple(_active(list(_user_texts(messages[start : start + 1]))))
     return PlannerTurn(
         message="\n".join(filter(None, map(_own_words, prompts))),
         active=active,
         entries=entries,
-        names=frozenset(each.name for each in (*entries, *active)) | _enumerated(parameters),
+        agents=tuple(_agents(parameters, standing, {entry.name for entry in entries})),
+        names=frozenset(each.name for each in (*entries, *active)) | _enumerated(parameters, LOADERS, "skill_name"),
         tools=frozenset(tool.name for tool in parameters.declared_function_tools),
         done=tuple(done for at, done in calls if at > start),
         used=next((used for at, done in reversed(calls) if at < start and (used := _used(done))), None),
@@ -172,13 +178,21 @@ def _standing_text(messages: Sequence[ModelMessage], parameters: ModelRequestPar
     return "\n".join([*system, *(m.instructions or "" for m in requests), *instructions])
 
 
-def _enumerated(parameters: ModelRequestParameters) -> frozenset[str]:
-    """Return the skill names that the schema of the loading tool allows; it holds them all, the catalogue may not."""
+def _enumerated(parameters: ModelRequestParameters, tools: Collection[str], argument: str) -> frozenset[str]:
+    """Return the names that the schema of a tool allows; it holds them all, a catalogue may not."""
     for tool in parameters.declared_function_tools:
-        if tool.name in LOADERS:
-            values = tool.parameters_json_schema.get("properties", {}).get("skill_name", {}).get("enum", ())
+        if tool.name in tools:
+            values = tool.parameters_json_schema.get("properties", {}).get(argument, {}).get("enum", ())
             return frozenset(value for value in values if isinstance(value, str))
     return frozenset()
+
+
+def _agents(parameters: ModelRequestParameters, standing: str, skills: Collection[str]) -> Iterator[RankedSkill]:
+    """Yield the sub-agents that may be delegated to, with what the catalogue in the prompt says of each."""
+    described = {found[1]: found[2] for found in _AGENT.finditer(standing)}
+    for name in sorted(_enumerated(parameters, (DELEGATE,), "agent_name")):
+        if name not in skills:
+            yield RankedSkill(name=name, text=described.get(name, ""))
 
 
 def _calls(messages: Sequence[ModelMessage]) -> Iterator[tuple[int, Done]]:
