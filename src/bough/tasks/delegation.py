@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid5
 
 from bough.agents.delegation import Asking, Child, Spent
@@ -64,14 +65,15 @@ class BrokerDelegation:
         """Start a task and return when it is committed. See `Delegation.start`."""
         broker = self._broker
         broker.require_open()
-        spec = self._find(agent)
         await broker.store.open()
+        record = await self.log.get(asking.conversation)
+        spec = self._find(agent, parent=str(record.config.get("agent")))
         id = id_of_call(asking.conversation, asking.call)
         known = await broker.store.look(lambda tables: find_row(tables, id))
         rules = Rules.given(broker.settings, **cast(GivenRules, asking.rules))
         if known is None:
             await self._require_room(asking, rules)
-        record = await self.log.get(asking.conversation)
+            rules = await self._subtract_spent(asking, rules)
         request = SubmissionRequest(
             input=prompt,
             metadata={
@@ -135,14 +137,17 @@ class BrokerDelegation:
         await self._broker.wait_until(found, _has_news)
         return await self._describe(found)
 
-    def _find(self, agent: str) -> AgentSpec:
-        if agent in self._agents:
+    def _find(self, agent: str, *, parent: str) -> AgentSpec:
+        """Return a sub-agent of the agent that asks; of an agent that nobody here knows, any that is known."""
+        above = self._agents.get(parent)
+        known = list(self._agents) if above is None else [each.name for each in above.sub_agents]
+        if agent in known:
             return self._agents[agent]
-        nearest = difflib.get_close_matches(agent, list(self._agents), n=1)
+        nearest = difflib.get_close_matches(agent, known, n=1)
         raise NotFound(
             f"no sub-agent is called {agent!r}",
             hint=f"did you mean {nearest[0]!r}?" if nearest else "",
-            details={"agent": agent, "known": sorted(self._agents), "nearest": nearest[0] if nearest else None},
+            details={"agent": agent, "known": sorted(known), "nearest": nearest[0] if nearest else None},
         )
 
     async def _require_room(self, asking: Asking, rules: Rules) -> None:
@@ -156,10 +161,30 @@ class BrokerDelegation:
             if depth >= limits.depth:
                 raise _reached("depth", depth, limits.depth)
 
+    async def _subtract_spent(self, asking: Asking, rules: Rules) -> Rules:
+        """Return the parent's rules with what is left of the bounds of its run: a child gets no more than that."""
+        journal = Journal(self.log, asking.conversation)
+        await journal.catch_up()
+        used = journal.state.used_by_run
+        spent: dict[str, float] = {
+            "requests": used.requests,
+            "input_tokens": used.input_tokens,
+            "output_tokens": used.output_tokens,
+            "total_tokens": used.input_tokens + used.output_tokens,
+            "cost_usd": used.cost_usd or 0.0,
+        }
+        bounds = rules.limits.bounds
+        left: Any = {name: max(bounds[name] - amount, 0) for name, amount in spent.items() if name in bounds}
+        return replace(rules, limits=replace(rules.limits, **left))
+
     async def _list_unreported(self, asking: Asking) -> list[str]:
         journal = Journal(self.log, asking.conversation)
         await journal.catch_up()
-        return [id for id, link in journal.state.tasks.items() if link.background or link.ended is not None]
+        return [
+            id
+            for id, link in journal.state.tasks.items()
+            if not link.reported and (link.background or link.ended is not None)
+        ]
 
     async def _own(self, asking: Asking, task_id: str) -> str:
         """Return the whole id of a task of this conversation, by itself or a prefix of at least 8 digits."""
