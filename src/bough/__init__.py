@@ -100,7 +100,6 @@ if TYPE_CHECKING:
         RuleAnalyzer,
         Secrets,
     )
-    from bough.guard import AlwaysConfirm, ConfirmRisky, NeverConfirm
     from bough.orchestrator import NodeHook, OrchestratorAgent
     from bough.skills import (
         InputMetadata,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Protocol, Unpack
 from uuid import UUID
 
 from pydantic_ai._agent_graph import GraphAgentState
@@ -43,8 +43,14 @@ from bough.tasks.stores.named import open_task_store
 from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.types import Json
 
-NodeHook: TypeAlias = Callable[[Any], None]
-"""Called with every node of a turn before that node runs; it may be a coroutine function."""
+
+class NodeHook(Protocol):
+    """A function, or a coroutine function, that is called with every node of a turn before that node runs."""
+
+    def __call__(self, node: Any, /) -> Awaitable[None] | None:
+        """Take a node in."""
+        ...
+
 
 _LOG = logging.getLogger("bough.run")
 
