@@ -27,6 +27,7 @@ _VERBS: Mapping[str, str] = {
     "doctor": "doctor",
     "serve": "serve",
     "worker": "worker",
+    "mcp": "mcp",
 }
 """Command to its module; the function has the command's name, with `_` after it where Python needs that."""
 

@@ -1,0 +1,1 @@
+"""Conversations as tools and resources of an MCP server."""

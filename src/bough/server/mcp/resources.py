@@ -1,0 +1,170 @@
+"""The resources: transcripts and events of conversations, skills, agents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+from mcp_types import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextResourceContents,
+)
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.errors import InvalidInput, NotFound
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.store import EventStore
+from bough.skills import SkillRegistry
+from bough.types import JsonObject
+
+SHOWN_EVENTS = 200
+"""How many events of a conversation one answer has."""
+
+_PAGE = 50
+
+_TEMPLATES = (
+    ("transcript", "bough://conversations/{id}", "text/markdown", "A conversation as a document; ?from= begins there."),
+    ("events", "bough://conversations/{id}/events", "application/x-ndjson", "Its events, one JSON object a line."),
+    ("skill", "bough://skills/{name}", "text/markdown", "The SKILL.md of a skill."),
+    ("agent", "bough://agents/{name}", "application/json", "An agent of config.yaml."),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What can be read.
+
+    Attributes:
+        agent_names: Those of `config.yaml`.
+        transcript: Writes a document of a conversation.
+    """
+
+    settings: Settings
+    store: EventStore
+    workspace: Path
+    agents: Callable[[str | None], AgentSpec]
+    agent_names: Sequence[str]
+    transcript: Callable[[ConversationRecord, Iterable[JsonObject]], Iterator[str]]
+
+    async def list(self, cursor: str | None) -> ListResourcesResult:
+        """Return a page: skills and agents before the first conversations."""
+        page = await self.store.list(None, cursor, _PAGE)
+        fixed = [] if cursor else [*self._list_skills(), *self._list_agents()]
+        conversations = [
+            Resource(
+                uri=f"bough://conversations/{record.id}",
+                name=record.id.hex[-8:],
+                title=record.title,
+                mime_type="text/markdown",
+            )
+            for record in page.items
+        ]
+        return ListResourcesResult(resources=[*fixed, *conversations], next_cursor=page.next_cursor)
+
+    def list_templates(self) -> ListResourceTemplatesResult:
+        """Return the forms of the addresses."""
+        return ListResourceTemplatesResult(
+            resource_templates=[
+                ResourceTemplate(name=name, uri_template=uri, mime_type=kind, description=about)
+                for name, uri, kind, about in _TEMPLATES
+            ]
+        )
+
+    async def read(self, uri: str) -> ReadResourceResult:
+        """Return the contents of an address.
+
+        Raises:
+            InvalidInput: It is no address of ours, or its `from` is no number.
+            NotFound: There is no such thing.
+        """
+        parts = urlsplit(uri)
+        path = [each for each in parts.path.split("/") if each]
+        if parts.scheme != "bough":
+            raise InvalidInput(f"{uri!r:.200} is not an address of bough", hint="addresses begin with bough://")
+        match (parts.netloc, *path):
+            case ("conversations", id):
+                kind, text = "text/markdown", await self._read_transcript(_uuid(id), _first(parts.query))
+            case ("conversations", id, "events"):
+                kind, text = "application/x-ndjson", await self._read_events(_uuid(id), _first(parts.query))
+            case ("skills", name):
+                kind, text = "text/markdown", self._read_skill(name)
+            case ("agents", name):
+                kind, text = "application/json", json.dumps(self._agent(name).snapshot(), ensure_ascii=False)
+            case _:
+                raise NotFound(f"there is no resource {uri!r:.200}", hint="see the resource templates")
+        return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind, text=text)])
+
+    async def follow(self, uri: str) -> AsyncIterator[StoredEvent]:
+        """Return the events that a conversation's address will show, from now on.
+
+        Raises:
+            InvalidInput: It is no address of a conversation.
+            NotFound: There is no such conversation.
+        """
+        parts = urlsplit(uri)
+        path = [each for each in parts.path.split("/") if each]
+        if parts.netloc != "conversations" or not path:
+            raise InvalidInput("only conversations change", hint="subscribe to bough://conversations/{id}")
+        record = await self.store.get(_uuid(path[0]))
+        return self.store.subscribe(record.id, record.head - 1)
+
+    async def _read_transcript(self, id: UUID, first: int | None) -> str:
+        record = await self.store.get(id)
+        return "".join(self.transcript(record, await self._span(record, first)))
+
+    async def _read_events(self, id: UUID, first: int | None) -> str:
+        record = await self.store.get(id)
+        return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in await self._span(record, first))
+
+    async def _span(self, record: ConversationRecord, first: int | None) -> list[JsonObject]:
+        begin = max(0, record.head - SHOWN_EVENTS) if first is None else first
+        return [stored.as_json() async for stored in self.store.read(record.id, begin, begin + SHOWN_EVENTS)]
+
+    def _read_skill(self, name: str) -> str:
+        path = self._registry().get(name).path
+        if path is None:
+            raise NotFound(f"the skill {name!r} has no file", hint="it was made in code")
+        return path.read_text("utf-8")
+
+    def _agent(self, name: str) -> AgentSpec:
+        if name not in (known := ["default", *self.agent_names]):
+            raise NotFound(f"no agent is called {name!r:.80}", hint=f"there are: {', '.join(known)}")
+        return self.agents(None if name == "default" and name not in self.agent_names else name)
+
+    def _registry(self) -> SkillRegistry:
+        return SkillRegistry.open(self.workspace, home=self.settings.home, roots=self.settings.skill_roots)
+
+    def _list_skills(self) -> list[Resource]:
+        return [
+            Resource(uri=f"bough://skills/{skill.name}", name=skill.name, mime_type="text/markdown")
+            for skill in self._registry().list_all()
+        ]
+
+    def _list_agents(self) -> list[Resource]:
+        names = dict.fromkeys(["default", *self.agent_names])
+        return [Resource(uri=f"bough://agents/{name}", name=name, mime_type="application/json") for name in names]
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{text!r:.80} is not the id of a conversation", hint="give its UUID") from None
+
+
+def _first(query: str) -> int | None:
+    given = parse_qs(query).get("from")
+    if given is None:
+        return None
+    if not given[0].isdecimal():
+        raise InvalidInput(f"from={given[0]!r:.20} is not a number", hint="give the number of the first event")
+    return int(given[0])

@@ -1,0 +1,195 @@
+"""The MCP server: requests to tools and resources, errors to answers, subscriptions to notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    TextContent,
+    UnsubscribeRequestParams,
+)
+from pydantic import ValidationError
+
+from bough import __version__
+from bough.errors import BoughError, InvalidInput
+from bough.events.record import StoredEvent
+from bough.server.mcp.conversations import LocalConversations
+from bough.server.mcp.resources import Resources
+from bough.server.mcp.tools import TOOLS, ServedTool
+
+_LOG = logging.getLogger("bough.mcp")
+_RESULT = TypeVar("_RESULT")
+
+
+class McpService:
+    """Answers the requests of one client."""
+
+    def __init__(self, conversations: LocalConversations, resources: Resources) -> None:
+        self._conversations = conversations
+        self._resources = resources
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    def make_server(self) -> Server[Any]:
+        """Return the server with its handlers."""
+        return Server(
+            "bough",
+            version=__version__,
+            lifespan=self._live,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
+
+    @asynccontextmanager
+    async def _live(self, _: Server[Any]) -> AsyncGenerator[dict[str, Any]]:
+        try:
+            yield {}
+        finally:
+            for task in self._following.values():
+                task.cancel()
+            await asyncio.gather(*self._following.values(), return_exceptions=True)
+
+    async def _list_tools(
+        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[tool.declare() for tool in TOOLS.values()])
+
+    async def _call_tool(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        async def report(steps: float, doing: str) -> None:
+            await ctx.session.report_progress(steps, None, doing)
+
+        try:
+            tool = _tool_named(params.name)
+            given = _validate(tool, params.arguments or {})
+            result = await tool.call(self._conversations, given, report)
+        except BoughError as error:
+            return _refuse(_explain(error))
+        except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
+            _LOG.exception("request %s failed", ctx.request_id)
+            return _refuse(f"internal: request {ctx.request_id} failed")
+        return CallToolResult(
+            content=[TextContent(text=json.dumps(result, ensure_ascii=False))], structured_content=result
+        )
+
+    async def _list_resources(
+        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        return await self._answer(ctx, self._resources.list(None if params is None else params.cursor))
+
+    async def _list_templates(
+        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return self._resources.list_templates()
+
+    async def _read_resource(
+        self, ctx: ServerRequestContext[Any], params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        return await self._answer(ctx, self._resources.read(str(params.uri)))
+
+    async def _subscribe(self, ctx: ServerRequestContext[Any], params: SubscribeRequestParams) -> EmptyResult:
+        uri = str(params.uri)
+        follow = await self._answer(ctx, self._resources.follow(uri))
+        self._stop_following(uri)
+        self._following[uri] = asyncio.create_task(_notify(follow, ctx.session, uri))
+        return EmptyResult()
+
+    async def _unsubscribe(self, ctx: ServerRequestContext[Any], params: UnsubscribeRequestParams) -> EmptyResult:
+        self._stop_following(str(params.uri))
+        return EmptyResult()
+
+    async def _listen(
+        self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve the subscriptions of protocol 2026-07-28: one request is one stream of them."""
+        uris = params.notifications.resource_subscriptions or []
+        follows = {uri: await self._answer(ctx, self._resources.follow(uri)) for uri in uris}
+        bus = InMemorySubscriptionBus()
+        tasks = [asyncio.create_task(_publish(follow, bus, uri)) for uri, follow in follows.items()]
+        try:
+            return await ListenHandler(bus)(ctx, params)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _stop_following(self, uri: str) -> None:
+        if (task := self._following.pop(uri, None)) is not None:
+            task.cancel()
+
+    async def _answer(self, ctx: ServerRequestContext[Any], asked: Awaitable[_RESULT]) -> _RESULT:
+        try:
+            return await asked
+        except BoughError as error:
+            raise MCPError(INVALID_PARAMS, _explain(error), {"code": error.code}) from error
+        except Exception as error:
+            _LOG.exception("request %s failed", ctx.request_id)
+            raise MCPError(INTERNAL_ERROR, f"internal: request {ctx.request_id} failed") from error
+
+
+async def serve_stdio(conversations: LocalConversations, resources: Resources) -> None:
+    """Serve one client over the standard streams until it closes them."""
+    server = McpService(conversations, resources).make_server()
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+async def _notify(follow: AsyncIterator[StoredEvent], session: ServerSession, uri: str) -> None:
+    async for _ in follow:
+        await session.send_resource_updated(uri)
+
+
+async def _publish(follow: AsyncIterator[StoredEvent], bus: InMemorySubscriptionBus, uri: str) -> None:
+    async for _ in follow:
+        await bus.publish(ResourceUpdated(uri=uri))
+
+
+def _tool_named(name: str) -> ServedTool:
+    if name not in TOOLS:
+        raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(TOOLS)}")
+    return TOOLS[name]
+
+
+def _validate(tool: ServedTool, arguments: dict[str, Any]) -> Any:
+    try:
+        return tool.arguments.model_validate(arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the arguments"
+        raise InvalidInput(f"{where}: {first['msg']}", hint=f"see the input schema of {tool.name}") from error
+
+
+def _explain(error: BoughError) -> str:
+    return f"{error.code}: {error.message}" + (f" ({error.hint})" if error.hint else "")
+
+
+def _refuse(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
