@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bough.agents.skill_tools import SkillToolset
     from bough.agents.spec import AgentSpec
     from bough.config import Settings
+    from bough.connect.a2a import A2AClientExtended
+    from bough.connect.a2a_config import A2AClientConfig
     from bough.connect.mcp_config import MCPClientConfig
     from bough.conversation import AsyncConversation, Conversation, Delta, ForkOverrides, RunResult, Turn
     from bough.conversation.log.condenser import KeepFirstCondenser, SummarizingCondenser
@@ -127,6 +129,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "A2AClientConfig": "bough.connect.a2a_config",
+    "A2AClientExtended": "bough.connect.a2a",
     "AgentSpec": "bough.agents.spec",
     "AllowList": "bough.guard",
     "AlwaysConfirm": "bough.guard",
@@ -244,6 +248,8 @@ _HOMES = {
 
 __all__ = [
     "TERMINAL_STATES",
+    "A2AClientConfig",
+    "A2AClientExtended",
     "AgentSpec",
     "AllowList",
     "AlwaysConfirm",

@@ -38,7 +38,7 @@ async def _serve(settings: Settings, rules: RuleOptions) -> None:
     from bough.agents.config.agents import AgentConfig
     from bough.cli.transcript import as_markdown
     from bough.server.mcp.conversations import LocalConversations
-    from bough.server.mcp.resources import Resources
+    from bough.server.mcp.resources import ServedResources
     from bough.server.mcp.serve import serve_stdio
 
     names = AgentConfig.load(settings=settings).names
@@ -55,7 +55,7 @@ async def _serve(settings: Settings, rules: RuleOptions) -> None:
     async with options.opened(settings) as opened:
         await serve_stdio(
             LocalConversations(settings=settings, store=opened, agents=make_agent, rules=make_rules),
-            Resources(
+            ServedResources(
                 settings=settings,
                 store=opened,
                 workspace=Path.cwd(),

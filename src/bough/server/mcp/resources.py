@@ -40,7 +40,7 @@ _TEMPLATES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
+class ServedResources:
     """What can be read.
 
     Attributes:

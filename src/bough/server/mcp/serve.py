@@ -39,7 +39,7 @@ from bough import __version__
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import StoredEvent
 from bough.server.mcp.conversations import LocalConversations
-from bough.server.mcp.resources import Resources
+from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.tools import TOOLS, ServedTool
 
 _LOG = logging.getLogger("bough.mcp")
@@ -49,7 +49,7 @@ _RESULT = TypeVar("_RESULT")
 class McpService:
     """Answers the requests of one client."""
 
-    def __init__(self, conversations: LocalConversations, resources: Resources) -> None:
+    def __init__(self, conversations: LocalConversations, resources: ServedResources) -> None:
         self._conversations = conversations
         self._resources = resources
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -155,7 +155,7 @@ class McpService:
             raise MCPError(INTERNAL_ERROR, f"internal: request {ctx.request_id} failed") from error
 
 
-async def serve_stdio(conversations: LocalConversations, resources: Resources) -> None:
+async def serve_stdio(conversations: LocalConversations, resources: ServedResources) -> None:
     """Serve one client over the standard streams until it closes them."""
     server = McpService(conversations, resources).make_server()
     async with stdio_server() as (read, write):

@@ -1,0 +1,323 @@
+"""A client of remote agents that speak A2A, 1.0 or 0.3. What a peer says is data, and is bounded.
+
+Source: seed 004 (`A2AClientExtended`), the A2A protocol 1.0 and 0.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from bough.connect.a2a_config import A2AClientConfig
+from bough.errors import ConnectError, NotFound, Unavailable
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from a2a.client.client import Client
+    from a2a.types.a2a_pb2 import AgentCard, SendMessageRequest, Task
+
+MAX_ANSWER_BYTES = 8 << 20
+"""More than this in one answer, or in one stream, is refused."""
+
+MAX_STREAM_EVENTS = 10_000
+
+_REPEATED = frozenset({429, 502, 503, 504})
+_T = TypeVar("_T")
+
+
+class TaskStatus(StrEnum):
+    """How a task of a remote agent stands when nobody waits for it any longer."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INPUT_REQUIRED = "input-required"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+
+
+_ENDS = {
+    "TASK_STATE_COMPLETED": TaskStatus.COMPLETED,
+    "TASK_STATE_FAILED": TaskStatus.FAILED,
+    "TASK_STATE_REJECTED": TaskStatus.FAILED,
+    "TASK_STATE_AUTH_REQUIRED": TaskStatus.FAILED,
+    "TASK_STATE_CANCELED": TaskStatus.CANCELLED,
+    "TASK_STATE_INPUT_REQUIRED": TaskStatus.INPUT_REQUIRED,
+}
+_LIVE = frozenset({"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"})
+
+
+class _Peer(NamedTuple):
+    card: AgentCard
+    polling: Client
+    streaming: Client
+
+
+class A2AClientExtended:
+    """Talks to one remote agent; connects at first use. Answers are tasks in the protocol's JSON, camel case.
+
+    A message that is answered without a task is a task that is completed, with the message as its status.
+    """
+
+    def __init__(self, config: A2AClientConfig) -> None:
+        self.config = config
+        self._connecting = asyncio.Lock()
+        self._http: Any = None
+        self._peer: _Peer | None = None
+
+    async def get_agent_card(self) -> JsonObject:
+        """Return what the agent says of itself, of both versions in the form of 1.0.
+
+        Raises:
+            ConnectError: It cannot be reached, or its card is wrong or names other hosts alone.
+            Unavailable: The package of the protocol is not installed.
+        """
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict((await self._connect()).card)
+
+    async def submit(self, prompt: str, task_id: str | None = None, *, message_id: str | None = None) -> JsonObject:
+        """Send a prompt and return its task, which may be live.
+
+        Args:
+            task_id: The task that asked for input, which the prompt answers.
+            message_id: Names the message; a peer that knows it answers with the task it has.
+
+        Raises:
+            ConnectError: The agent cannot be reached, or answers what makes no sense.
+            NotFound: It has no such task.
+        """
+        polling = (await self._connect()).polling
+        request = await self._request(prompt, task_id, message_id)
+        return await self._repeat(lambda: self._send(polling, request, task_id))
+
+    async def poll(self, task_id: str) -> JsonObject:
+        """Return a task as it stands.
+
+        Raises:
+            ConnectError: The agent cannot be reached, or answers with another task.
+            NotFound: It has no such task.
+        """
+        from a2a.types.a2a_pb2 import GetTaskRequest
+
+        polling = (await self._connect()).polling
+        task = await self._repeat(lambda: polling.get_task(GetTaskRequest(id=task_id)))
+        return self._read_task(task, task_id)
+
+    async def stream(self, prompt: str, task_id: str | None = None) -> AsyncIterator[JsonObject]:
+        """Send a prompt and iterate what the agent says: `task`, `message`, `statusUpdate`, `artifactUpdate`.
+
+        Raises:
+            ConnectError: The agent cannot be reached, or says more than is taken.
+            NotFound: It has no such task.
+        """
+        from google.protobuf.json_format import MessageToDict
+
+        streaming = (await self._connect()).streaming
+        request = await self._request(prompt, task_id, None)
+        count = 0
+        with self._translate_errors():
+            async for event in streaming.send_message(request):
+                if (count := count + 1) > MAX_STREAM_EVENTS:
+                    raise ConnectError(f"{self._name} sent more than {MAX_STREAM_EVENTS} events", hint=_ASK_LESS)
+                yield MessageToDict(event)
+
+    async def cancel_task(self, task_id: str) -> JsonObject | None:
+        """Cancel a task and return it; None where it has ended already.
+
+        Raises:
+            ConnectError: The agent cannot be reached.
+            NotFound: It has no such task.
+        """
+        from a2a.types.a2a_pb2 import CancelTaskRequest
+
+        polling = (await self._connect()).polling
+        try:
+            task = await self._repeat(lambda: polling.cancel_task(CancelTaskRequest(id=task_id)))
+        except ConnectError:
+            # Not every binding says that it has ended: the task itself does.
+            if _ENDS.get((await self.poll(task_id))["status"]["state"]) in (None, TaskStatus.INPUT_REQUIRED):
+                raise
+            return None
+        return self._read_task(task, task_id)
+
+    async def send_and_observe(
+        self, prompt: str, task_id: str | None = None, is_cancelled: Callable[[], bool] | None = None
+    ) -> tuple[TaskStatus, JsonObject | None]:
+        """Send a prompt and wait until its task ends, asks, or takes longer than `timeout`.
+
+        Args:
+            is_cancelled: Asked at every look at the task; true cancels it there.
+
+        Raises:
+            ConnectError: The agent cannot be reached, or answers what makes no sense.
+            NotFound: It has no such task.
+        """
+        deadline = asyncio.get_running_loop().time() + self.config.timeout
+        task = await self.submit(prompt, task_id)
+        while (status := _ENDS.get(task["status"]["state"])) is None:
+            if is_cancelled is not None and is_cancelled():
+                return TaskStatus.CANCELLED, await self.cancel_task(task["id"])
+            if asyncio.get_running_loop().time() >= deadline:
+                return TaskStatus.TIMEOUT, task
+            await asyncio.sleep(self.config.poll_interval)
+            task = await self.poll(task["id"])
+        return status, task
+
+    async def aclose(self) -> None:
+        """Close the connections. Closing twice is fine."""
+        http, self._http, self._peer = self._http, None, None
+        if http is not None:
+            await http.aclose()
+
+    @property
+    def _name(self) -> str:
+        return f"the agent {self.config.name or self.config.url}"
+
+    async def _connect(self) -> _Peer:
+        async with self._connecting:
+            if self._peer is None:
+                self._peer = self._make_clients(await self._repeat(self._read_card))
+            return self._peer
+
+    async def _read_card(self) -> AgentCard:
+        try:
+            from a2a.client.card_resolver import A2ACardResolver
+
+            from bough.connect.a2a_http import make_http
+        except ModuleNotFoundError as error:
+            raise Unavailable(f"A2A needs the package {error.name}", hint="pip install 'bough[a2a]'") from error
+        if self._http is None:
+            self._http = make_http(self.config, max_bytes=MAX_ANSWER_BYTES)
+        card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
+        kept = [each for each in card.supported_interfaces if self._is_allowed(each.url)]
+        if not kept:
+            # The token is sent to every interface: a card must not be able to name where it goes.
+            hosts = ", ".join(sorted({urlsplit(each.url).netloc for each in card.supported_interfaces})) or "nowhere"
+            raise ConnectError(f"{self._name} says that it is at {hosts:.200}", hint="name its host in allow_hosts")
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(kept)
+        return card
+
+    def _is_allowed(self, url: str) -> bool:
+        own, other = urlsplit(self.config.url), urlsplit(url)
+        is_same = (own.scheme, own.netloc) == (other.scheme, other.netloc)
+        return is_same or other.hostname in self.config.allow_hosts or other.netloc in self.config.allow_hosts
+
+    def _make_clients(self, card: AgentCard) -> _Peer:
+        from a2a.client.client import ClientConfig
+        from a2a.client.client_factory import ClientFactory
+
+        def make(*, streaming: bool) -> Client:
+            config = ClientConfig(
+                streaming=streaming,
+                polling=not streaming,
+                httpx_client=self._http,
+                supported_protocol_bindings=["JSONRPC", "HTTP+JSON"],
+            )
+            return ClientFactory(config).create(card)
+
+        try:
+            return _Peer(card, make(streaming=False), make(streaming=True))
+        except ValueError as error:
+            raise ConnectError(f"{self._name}: {error}", hint="it has to speak JSON-RPC or HTTP+JSON") from error
+
+    async def _request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
+        from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
+
+        context = "" if task_id is None else str((await self.poll(task_id)).get("contextId", ""))
+        message = Message(
+            role=Role.ROLE_USER,
+            message_id=message_id or str(uuid4()),
+            task_id=task_id or "",
+            context_id=context,
+            parts=[Part(text=prompt)],
+        )
+        return SendMessageRequest(message=message)
+
+    async def _send(self, client: Client, request: SendMessageRequest, task_id: str | None) -> JsonObject:
+        from google.protobuf.json_format import MessageToDict
+
+        async for answer in client.send_message(request):
+            if answer.HasField("task"):
+                return self._read_task(answer.task, task_id)
+            said = MessageToDict(answer.message)
+            return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": said}}
+        raise ConnectError(f"{self._name} answered nothing", hint="look at its log")
+
+    def _read_task(self, task: Task, task_id: str | None) -> JsonObject:
+        from google.protobuf.json_format import MessageToDict
+
+        if task_id is not None and task.id != task_id:
+            raise ConnectError(f"{self._name} answered with the task {task.id!r:.80}", hint=f"asked was {task_id!r}")
+        read = MessageToDict(task)
+        state = read.get("status", {}).get("state")
+        if state not in _ENDS and state not in _LIVE:
+            raise ConnectError(
+                f"{self._name} answered with the state {state!r:.80}", hint="its protocol is another one"
+            )
+        return read
+
+    async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask, and ask again after faults that pass."""
+        delay = self.config.retry_delay
+        for _ in range(self.config.max_retries):
+            try:
+                with self._translate_errors():
+                    return await ask()
+            except ConnectError as error:
+                if not _passes(error):
+                    raise
+            await asyncio.sleep(delay)
+            delay *= 2
+        with self._translate_errors():
+            return await ask()
+
+    @contextmanager
+    def _translate_errors(self) -> Generator[None]:
+        from a2a.client.errors import AgentCardResolutionError
+        from a2a.utils.errors import A2AError, TaskNotFoundError
+        from google.protobuf.json_format import ParseError
+
+        try:
+            yield
+        except (A2AError, ParseError, ValueError, KeyError) as error:
+            # REST of 0.3 has no error of its own for a task that is not there, only the status.
+            is_card = isinstance(error, AgentCardResolutionError)
+            if isinstance(error, TaskNotFoundError) or (not is_card and _http_status(error) == 404):
+                raise NotFound(f"{self._name} has no such task", hint="it may have forgotten it") from error
+            raise ConnectError(
+                f"{self._name}: {error!s:.500}", hint="check its address, its token and its log"
+            ) from error
+
+
+_ASK_LESS = "ask for less"
+
+
+def _passes(error: ConnectError) -> bool:
+    """Whether a fault may be gone at the next attempt."""
+    import httpx
+
+    causes = list(_causes(error))
+    lost = any(isinstance(each, httpx.TransportError) and not isinstance(each, httpx.ReadTimeout) for each in causes)
+    return lost or _http_status(error) in _REPEATED
+
+
+def _http_status(error: BaseException) -> int | None:
+    import httpx
+
+    found = (each.response.status_code for each in _causes(error) if isinstance(each, httpx.HTTPStatusError))
+    return next(found, None)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
