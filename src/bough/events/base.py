@@ -14,7 +14,7 @@ from bough.events.record import ConversationRecord, StoredEvent
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from bough.events.check import Integrity
+    from bough.events.integrity import Integrity
     from bough.events.store import EventStore
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.errors import CorruptLog
+from bough.events.integrity import Integrity, IntegrityFinding
 from bough.events.record import ConversationRecord, StoredEvent
 
 if TYPE_CHECKING:
@@ -17,76 +17,20 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-class Census(NamedTuple):
-    """What a store says of itself.
-
-    Attributes:
-        events: How many event rows there are, reachable or not; None where damage keeps them from being counted.
-        damage: What the database's own check found.
-    """
-
-    events: int | None
-    damage: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that does not add up.
-
-    Attributes:
-        conversation: Whose, where it is somebody's.
-        readable: The ranges `(lo, hi)` of its own events that can be read.
-    """
-
-    problem: str
-    conversation: UUID | None = None
-    readable: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Integrity:
-    """The result of a check; clean when there are no findings."""
-
-    conversations: int
-    events: int
-    findings: tuple[Finding, ...] = field(default=())
-
-    def require(self) -> Integrity:
-        """Return itself when it is clean.
-
-        Raises:
-            CorruptLog: It is not; `details` has the findings, and what is readable.
-        """
-        if not self.findings:
-            return self
-        first, more = self.findings[0], len(self.findings) - 1
-        raise CorruptLog(
-            f"the store does not add up: {first.problem}" + (f" (and {more} more)" if more else ""),
-            hint="`bough conv export --salvage` writes what is readable",
-            details={"findings": [as_details(finding) for finding in self.findings]},
-        )
-
-
-def as_details(finding: Finding) -> dict[str, object]:
-    """Return a finding as JSON."""
-    cid = finding.conversation and str(finding.conversation)
-    return {"problem": finding.problem, "conversation": cid, "readable": [list(part) for part in finding.readable]}
-
-
 async def check(store: EventStore) -> Integrity:
     """Return what a look at every row of the store finds. O(store); it may run beside writers."""
     census = await store.census()
-    findings = [Finding(f"the database says: {problem}") for problem in census.damage]
+    findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
     records = {record.id: record async for record in every_record(store)}
     forks = _forks(records.values())
     counted = 0
     for record in records.values():
         found = [problem async for problem in _own_problems(store, record)]
         findings += found
-        findings += (Finding(problem, record.id) for problem in _places(record, records, forks[record.id]))
+        findings += (IntegrityFinding(problem, record.id) for problem in _places(record, records, forks[record.id]))
         counted += record.head - record.base
     if census.events != counted and not findings:
-        findings.append(Finding(f"{census.events} events are stored, conversations account for {counted}"))
+        findings.append(IntegrityFinding(f"{census.events} events are stored, conversations account for {counted}"))
     return Integrity(len(records), counted if census.events is None else census.events, tuple(findings))
 
 
@@ -135,12 +79,12 @@ async def salvage(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIter
                 yield stored
 
 
-async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncIterator[Finding]:
+async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncIterator[IntegrityFinding]:
     whole = [(record.base, record.head)] if record.base < record.head else []
     found = await readable(store, record.id, record.base, record.head)
     if found != whole:
         lost = record.head - record.base - sum(hi - lo for lo, hi in found)
-        yield Finding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(found))
+        yield IntegrityFinding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(found))
 
 
 def _places(record: ConversationRecord, records: dict[UUID, ConversationRecord], cuts: list[int]) -> Iterator[str]:

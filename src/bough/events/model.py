@@ -6,118 +6,59 @@ event in its conversation (`seq`) belongs to the store, not to the event, becaus
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from bough.types import Json, JsonObject, new_id
+from bough.events.event import BaseEvent, ContentPart, FilePart, ImagePart, Part, TextPart, Usage
+from bough.events.file_event import CheckRan, FilesKept, RulesChanged
+from bough.events.skill_event import ScriptRan, SkillActivated, SkillSkipped
+from bough.events.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
+from bough.types import Json, JsonObject
 
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Part(BaseModel):
-    """A piece of message content."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TextPart(Part):
-    """Plain text."""
-
-    type: Literal["text"] = "text"
-    text: str
-
-
-class ImagePart(Part):
-    """An image: its bytes in the store, in the log itself, or at an address.
-
-    Attributes:
-        data: The bytes, base64, as older logs have them; empty where `sha256` or `url` says where they are.
-        media_type: For example `image/png`.
-        sha256: Digest of the bytes that the store keeps beside the log, hexadecimal.
-        size_bytes: Of these bytes.
-        name: What the sender called it.
-        url: Where it is, where it was never fetched.
-    """
-
-    type: Literal["image"] = "image"
-    data: str = ""
-    media_type: str
-    sha256: str | None = None
-    size_bytes: int | None = None
-    name: str | None = None
-    url: str | None = None
-
-
-class FilePart(Part):
-    """A file: named by its path in the workspace, or with its bytes in the store, or at an address.
-
-    Attributes:
-        path: Relative to the workspace, with forward slashes; empty where the bytes are not there.
-        sha256: Digest of the bytes when the message was sent, hexadecimal.
-        size_bytes: Of the bytes that the store keeps beside the log; None where it keeps none.
-        name: What the sender called it.
-        url: Where it is, where it was never fetched.
-    """
-
-    type: Literal["file"] = "file"
-    path: str = ""
-    media_type: str = "application/octet-stream"
-    sha256: str | None = None
-    size_bytes: int | None = None
-    name: str | None = None
-    url: str | None = None
-
-
-ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
-"""One part of a message."""
-
-
-class Usage(BaseModel):
-    """What a model response consumed.
-
-    Attributes:
-        requests: Requests made to the model.
-        input_tokens: All of the input, what the provider's prompt cache served included.
-        cache_read_tokens: The part of it that was read from that cache; `cache_write_tokens`: that was put into it.
-        cost_usd: None where the price of the model is not known.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    requests: int = 1
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    cost_usd: float | None = None
-
-    @property
-    def cached_share(self) -> float:
-        """Which part of the input was read from the provider's prompt cache; 0 without input."""
-        return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
-
-
-class BaseEvent(BaseModel):
-    """The fields every event has.
-
-    Attributes:
-        id: uuid7, unique for ever.
-        ts: When it happened, UTC.
-        schema_version: Of this kind; the codec lifts older ones.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    VERSION: ClassVar[int] = 1
-
-    id: UUID = Field(default_factory=new_id)
-    ts: AwareDatetime = Field(default_factory=_now)
-    schema_version: int = 1
+__all__ = [
+    "BaseEvent",
+    "CheckRan",
+    "Condensed",
+    "ContentPart",
+    "ConversationStarted",
+    "ErrorRaised",
+    "Event",
+    "FilePart",
+    "FilesKept",
+    "FinishReason",
+    "ForkedFrom",
+    "HookRan",
+    "ImagePart",
+    "Imported",
+    "LimitReached",
+    "MessageStored",
+    "ModelResponded",
+    "OutputGiven",
+    "Part",
+    "PauseRequested",
+    "RequestRetried",
+    "RulesChanged",
+    "ScriptRan",
+    "SkillActivated",
+    "SkillSkipped",
+    "StateChanged",
+    "StuckDetected",
+    "TaskChanged",
+    "TaskEnded",
+    "TaskLinked",
+    "TaskNoted",
+    "TextPart",
+    "ToolCalled",
+    "ToolFailed",
+    "ToolInterrupted",
+    "ToolRejected",
+    "ToolReturned",
+    "Usage",
+    "UsageAdded",
+    "UserMessage",
+]
 
 
 class ConversationStarted(BaseEvent):
@@ -132,12 +73,12 @@ class ConversationStarted(BaseEvent):
     """
 
     kind: Literal["ConversationStarted"] = "ConversationStarted"
-    agent: JsonObject = {}
+    agent: JsonObject = Field(default={})
     workspace: str = "."
     instructions: str = ""
-    policies: JsonObject = {}
+    policies: JsonObject = Field(default={})
     title: str | None = None
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = Field(default={})
 
 
 class ForkedFrom(BaseEvent):
@@ -160,7 +101,7 @@ class ForkedFrom(BaseEvent):
     source_head: int
     actor: str | None = None
     reason: str | None = None
-    overrides: JsonObject = {}
+    overrides: JsonObject = Field(default={})
     pending: Literal["close", "drop", "carry"] = "close"
     workspace: str = "shared"
     reset_metrics: bool = True
@@ -238,7 +179,7 @@ class ToolCalled(BaseEvent):
     schema_version: int = 2
     tool_call_id: str
     tool: str
-    arguments: JsonObject = {}
+    arguments: JsonObject = Field(default={})
     risk: Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"] | None = None
     idempotent: bool = False
     edited_by: str | None = None
@@ -315,69 +256,6 @@ class ToolInterrupted(BaseEvent):
     reason: str = "interrupted"
 
 
-class SkillActivated(BaseEvent):
-    """A skill's text entered the conversation.
-
-    Attributes:
-        trigger: What activated it: `keyword`, `task`, `path`, `always`, `slash` or `tool`.
-        keyword: The word that matched, as the message had it.
-        content_hash: sha256 of the skill's text, hexadecimal.
-        rendered: The text as the model sees it.
-        allowed_tools: What may be called while the skill's job is done; None says nothing.
-        tree: Digest of the skill's folder as it was activated; its scripts and resources use that snapshot.
-    """
-
-    VERSION: ClassVar[int] = 2
-
-    kind: Literal["SkillActivated"] = "SkillActivated"
-    schema_version: int = 2
-    name: str
-    content_hash: str
-    trigger: Literal["keyword", "task", "path", "always", "slash", "tool"]
-    keyword: str | None = None
-    rendered: str = ""
-    inputs: dict[str, str] = {}
-    allowed_tools: tuple[str, ...] | None = None
-    tree: str = ""
-
-
-class SkillSkipped(BaseEvent):
-    """A skill that should have entered the conversation was left out; everything else goes on.
-
-    Attributes:
-        code: Of the error that says why, for example `limit_exceeded`.
-    """
-
-    kind: Literal["SkillSkipped"] = "SkillSkipped"
-    name: str
-    code: str
-    message: str
-    hint: str = ""
-
-
-class ScriptRan(BaseEvent):
-    """A skill's script ran in an executor. Output sizes are in bytes, before any truncation."""
-
-    kind: Literal["ScriptRan"] = "ScriptRan"
-    tool_call_id: str | None = None
-    skill: str
-    script: str
-    argv: tuple[str, ...] = ()
-    status: str = "success"
-    exit_code: int | None = None
-    signal: int | None = None
-    timed_out: bool = False
-    killed_by: str | None = None
-    isolation: str = "none"
-    wall_seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    max_rss_bytes: int = 0
-    stdout_bytes: int = 0
-    stderr_bytes: int = 0
-    output_files: tuple[str, ...] = ()
-    error: str | None = None
-
-
 class HookRan(BaseEvent):
     """A hook was asked. `error`: it failed, whatever followed from that; `ask`: it wants a person to decide."""
 
@@ -415,94 +293,6 @@ class StateChanged(BaseEvent):
     kind: Literal["StateChanged"] = "StateChanged"
     changes: JsonObject
     reason: str | None = None
-
-
-class TaskLinked(BaseEvent):
-    """A sub-agent's task was started from this conversation.
-
-    Attributes:
-        background: Nothing waits for it in the call that started it.
-    """
-
-    VERSION: ClassVar[int] = 2
-
-    kind: Literal["TaskLinked"] = "TaskLinked"
-    schema_version: int = 2
-    task_id: str
-    conversation: UUID | None = None
-    agent: str | None = None
-    tool_call_id: str | None = None
-    background: bool = False
-
-
-class TaskChanged(BaseEvent):
-    """A task of this conversation reached a state.
-
-    Attributes:
-        state: The new one, as its lower-case value.
-        attempt: How many times it was claimed.
-        worker: Who wrote this.
-        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
-        data: The validated value of the agent's `output_type`.
-        code: Of the error, for example `limit_exceeded`.
-        usage: Of the task: own and delegated.
-        request: What it asks for: a question, or calls that wait for approval.
-        metadata: What the submitter said of it.
-        bounds: Of each ancestor with bounds: conversation, limits, what was spent, level.
-        message: Seq of the task's message; None for an empty input.
-    """
-
-    kind: Literal["TaskChanged"] = "TaskChanged"
-    task_id: str
-    state: str
-    attempt: int = 0
-    worker: str | None = None
-    result: str | None = None
-    result_bytes: int | None = None
-    data: Json = None
-    error: str | None = None
-    code: str | None = None
-    usage: Usage | None = None
-    request: JsonObject | None = None
-    reason: str | None = None
-    metadata: JsonObject = {}
-    bounds: tuple[JsonObject, ...] = ()
-    agent: str | None = None
-    message: int | None = None
-
-
-class TaskNoted(BaseEvent):
-    """A program's note about a task. Never shown to the model.
-
-    Attributes:
-        task_id: None for the one that is live.
-    """
-
-    kind: Literal["TaskNoted"] = "TaskNoted"
-    task_id: str | None = None
-    event_type: Literal["progress", "log"] = "log"
-    name: str = ""
-    data: JsonObject = {}
-
-
-class TaskEnded(BaseEvent):
-    """A task that this conversation started has ended.
-
-    Attributes:
-        state: `completed`, `failed` or `cancelled`.
-        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
-        usage: Own and delegated, so that a tree sums without a walk.
-    """
-
-    kind: Literal["TaskEnded"] = "TaskEnded"
-    task_id: str
-    state: str
-    result: str | None = None
-    result_bytes: int | None = None
-    data: Json = None
-    error: str | None = None
-    code: str | None = None
-    usage: Usage | None = None
 
 
 class Imported(BaseEvent):
@@ -565,78 +355,6 @@ class RequestRetried(BaseEvent):
     wait_seconds: float
     model: str
     next_model: str | None = None
-
-
-class RulesChanged(BaseEvent):
-    """Files with rules for agents changed during a run; texts with these digests are not taken up unasked.
-
-    Attributes:
-        paths: Relative to the workspace.
-        hashes: sha256 of each file, hexadecimal, in the order of `paths`.
-    """
-
-    kind: Literal["RulesChanged"] = "RulesChanged"
-    paths: tuple[str, ...]
-    hashes: tuple[str, ...]
-
-
-class FilesKept(BaseEvent):
-    """The workspace's files were kept, or why they were not. Never shown to the model.
-
-    Attributes:
-        tree: Digest of the kept tree; None where nothing was kept, `reason` says why.
-        before: What was kept just before, whoever wrote it.
-        of: For `restore` `{"at"}`; for `apply` `{"conversation", "start", "stop"}`.
-        files: In the tree; `bytes` likewise.
-        added: Against `before`; `changed` and `removed` likewise.
-        paths: The first of those, secrets masked.
-        skipped: Paths left out, with the reason, that were not named before.
-    """
-
-    kind: Literal["FilesKept"] = "FilesKept"
-    tree: str | None
-    before: str | None
-    by: Literal["first", "outside", "tool", "restore", "apply", "fork"]
-    tool_call_id: str | None = None
-    of: JsonObject = {}
-    files: int = 0
-    bytes: int = 0
-    added: int = 0
-    changed: int = 0
-    removed: int = 0
-    paths: tuple[str, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
-    skipped_count: int = 0
-    unsettled: int = 0
-    reason: str = ""
-    place: str = ""
-    seconds: float = 0.0
-
-
-class CheckRan(BaseEvent):
-    """A command judged the files of a run. Never shown to the model.
-
-    Attributes:
-        passed: Its exit code was 0.
-        stdout: The last 4 KiB, secrets masked; `stderr` likewise.
-        tree: The files it judged.
-        session: Of a try; `variant` and `repeat` likewise.
-    """
-
-    kind: Literal["CheckRan"] = "CheckRan"
-    command: str
-    passed: bool
-    exit_code: int | None
-    timed_out: bool = False
-    killed_by: str | None = None
-    stdout: str = ""
-    stderr: str = ""
-    tree: str | None = None
-    isolation: str = "none"
-    seconds: float = 0.0
-    session: str | None = None
-    variant: str | None = None
-    repeat: int | None = None
 
 
 class ErrorRaised(BaseEvent):

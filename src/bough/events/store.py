@@ -30,8 +30,8 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from bough.events.check import Census, Integrity
     from bough.events.draft import Piece
+    from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg.errors import UniqueViolation
 
-from bough.events.check import Census
+from bough.events.integrity import Census
 from bough.events.postgres.connection import Db
 from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (

@@ -15,9 +15,9 @@ from zlib import crc32
 from bough.errors import CorruptLog, InvalidInput
 from bough.events import faults
 from bough.events.beside import Beside
-from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
 from bough.events.draft import dump, load, uuid_of
+from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
 from bough.events.record import (

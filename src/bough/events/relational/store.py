@@ -13,8 +13,8 @@ from uuid import UUID
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError
 from bough.events.base import BaseEventStore
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.check import Census
 from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
+from bough.events.integrity import Census
 from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
 from bough.events.record import (

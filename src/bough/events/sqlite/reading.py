@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from uuid import UUID
 
-from bough.events.check import Census
+from bough.events.integrity import Census
 from bough.events.record import StoredEvent, microseconds
 from bough.events.relational.reading import (
     PAGE_BYTES,

@@ -13,10 +13,10 @@ from uuid import UUID
 from bough.errors import InvalidInput
 from bough.events import faults
 from bough.events.base import BaseEventStore
-from bough.events.check import Census
 from bough.events.cursor import decode_cursor, encode_cursor
 from bough.events.draft import Draft, Piece, cleaned, draft, fresh
 from bough.events.hub import END
+from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.names import LATEST, digits_of, only
 from bough.events.record import (
