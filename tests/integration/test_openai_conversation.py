@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from bough.agents.retry import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import AsyncConversation, Delta
@@ -19,6 +20,9 @@ from bough.events.store import EventStore
 from bough.testing import Answer, Failure, OpenAIServer, Received, ServerCall
 
 pytestmark = pytest.mark.anyio
+
+ONCE = RetryPolicy(attempts=1)
+"""A failure ends the run: what a repeat does is tested elsewhere."""
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOAD = Answer(text="I will load it.", calls=(ServerCall(tool="load_skill", arguments={"skill_name": "word-count"}),))
@@ -46,7 +50,7 @@ async def start(store: EventStore, tmp_path: Path) -> AsyncIterator[Start]:
     settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
 
     async def start(server: OpenAIServer) -> AsyncConversation:
-        agent = AgentSpec(model="openai:test", base_url=server.url, skill_roots=(EXAMPLES / "skills",))
+        agent = AgentSpec(model="openai:test", base_url=server.url, skill_roots=(EXAMPLES / "skills",), retry=ONCE)
         workspace = EXAMPLES / "workspace"
         made.append(await AsyncConversation.create(agent, workspace=workspace, store=store, settings=settings))
         return made[-1]

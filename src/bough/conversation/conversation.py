@@ -111,7 +111,7 @@ class AsyncConversation(Generic[T]):
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
-        rules = Rules.given(settings, new=True, **given).within(spec_of(agent))
+        rules = Rules.given(settings, **given)
         return cls(await new.started(store, executor, settings, rules, broker))
 
     @classmethod
@@ -143,7 +143,7 @@ class AsyncConversation(Generic[T]):
                 them.
         """
         settings = settings or Settings.load()
-        rules = Rules.given(settings, **given).within(spec_of(agent))
+        rules = Rules.given(settings, **given)
         parts = await reopened(id, store, agent, executor, settings, rules, broker)
         async with parts.surroundings.kept_on_success():
             require_delegation(parts.blueprint.spec, broker)

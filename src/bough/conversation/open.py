@@ -43,6 +43,7 @@ class Prepared:
     record: ConversationRecord
     started: ConversationStarted
     blueprint: Blueprint
+    rules: Rules
 
     async def greet(self, executor: str, rules: Rules) -> list[Event]:
         """Return all first events; hooks are asked what they say of a start."""
@@ -72,7 +73,7 @@ class Beginning:
     ) -> Parts:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
         prepared = self.prepare(settings, rules)
-        spec = prepared.blueprint.spec
+        spec, rules = prepared.blueprint.spec, prepared.rules
         require_delegation(spec, delegation)
         surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with surroundings.kept_on_success():
@@ -90,6 +91,7 @@ class Beginning:
         """
         folder = workspace_folder(self.workspace)
         spec = settled_spec(self.agent, settings)
+        rules = rules.within(spec).with_default_bounds()
         if rules.limits.cost_usd is not None:
             require_prices(resolved_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings)
@@ -101,7 +103,9 @@ class Beginning:
             title=self.title,
             tags=self.tags,
         )
-        return Prepared(record=self._record(self.id or new_id(), event, spec), started=event, blueprint=blueprint)
+        return Prepared(
+            record=self._record(self.id or new_id(), event, spec), started=event, blueprint=blueprint, rules=rules
+        )
 
     def _record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
         return ConversationRecord(
@@ -154,8 +158,9 @@ async def reopened(
         journal = Journal(surroundings.store, cid, secrets=asked.secrets)
         await journal.catch_up()
         state = journal.state
-        Rules.resumed(state.policies, asked)  # refuses where hooks or an analyzer are missing
         given = spec_of(agent)
+        asked = asked.within(given)
+        Rules.resumed(state.policies, asked)  # refuses where hooks or an analyzer are missing
         spec = given or recorded_spec(state)
         surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)

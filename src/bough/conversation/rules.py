@@ -61,10 +61,10 @@ class GivenRules(TypedDict, total=False):
     limits: Limits | Sequence[Limits] | None
 
 
-UNBOUNDED = Limits(steps=None, tasks=None, depth=None)
+UNBOUNDED = Limits(steps=None, tasks=None, depth=None, unpriced="allow")
 """No bound of a run."""
 
-NO_TOTAL = Limits(per="conversation")
+NO_TOTAL = Limits(per="conversation", unpriced="allow")
 """A conversation without bounds of its own."""
 
 
@@ -99,12 +99,8 @@ class Rules:
             object.__setattr__(self, "analyzer", RuleAnalyzer())
 
     @classmethod
-    def given(cls, settings: Settings, *, new: bool = False, **given: Unpack[GivenRules]) -> Rules:
-        """Return the rules that a caller asks for.
-
-        Args:
-            new: For a conversation that begins, whose runs are bounded unless the caller says otherwise. One that is
-                opened has its own bounds, which a caller who gives none leaves as they are.
+    def given(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
+        """Return the rules that a caller asks for; bounds that are not given are none.
 
         Raises:
             InvalidInput: Two limits count the same.
@@ -117,9 +113,28 @@ class Rules:
             allow_list=given.get("allow_list") or AllowList(),
             condenser=given.get("condenser") or NoCondenser(),
             secrets=given.get("secrets") or Secrets(),
-            limits=limits.get("run") or (Limits() if new else UNBOUNDED),
+            limits=limits.get("run") or UNBOUNDED,
             total=limits.get("conversation") or NO_TOTAL,
         )
+
+    def within(self, spec: AgentSpec | None) -> Rules:
+        """Return these rules with everything that the agent's own ones forbid forbidden as well."""
+        if spec is None:
+            return self
+        limits = limits_by_count(spec.limits)
+        return self.narrowed(
+            Rules(
+                policy=spec.confirmation_policy or NeverConfirm(),
+                allow_list=spec.allow_list or AllowList(),
+                limits=limits.get("run") or UNBOUNDED,
+                total=limits.get("conversation") or NO_TOTAL,
+                secrets=self.secrets,
+            )
+        )
+
+    def with_default_bounds(self) -> Rules:
+        """Return the rules of a conversation that begins: its runs are bounded unless somebody says otherwise."""
+        return replace(self, limits=Limits()) if self.limits == UNBOUNDED else self
 
     def as_given(self) -> GivenRules:
         """Return the rules by the names that a caller gives them by."""
@@ -143,19 +158,6 @@ class Rules:
             return {}
         whole = self.to_json()
         return {name: whole[name] for name in _NARROWING if name in whole and whole[name] != recorded.get(name)}
-
-    def within(self, spec: AgentSpec | None) -> Rules:
-        """Return these rules with everything that the agent's own ones forbid forbidden as well."""
-        if spec is None:
-            return self
-        return replace(
-            self,
-            policy=self.policy
-            if spec.confirmation_policy is None
-            else narrower_policy(self.policy, spec.confirmation_policy),
-            allow_list=self.allow_list if spec.allow_list is None else self.allow_list.narrowed(spec.allow_list),
-            limits=self.limits if spec.limits is None else narrower_limits(self.limits, spec.limits),
-        )
 
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""

@@ -37,6 +37,11 @@ class AllowList:
         """Whether the call may run. A command line passes a pattern only when each command in it does."""
         return all(_permitted(entries, request) for entries in self.lists)
 
+    def may_permit(self, tool: str) -> bool:
+        """Whether some call of a tool may run, with whatever arguments."""
+        names = names_of(tool)
+        return all(any(_names(entry, name) for entry in entries for name in names) for entries in self.lists)
+
     def narrowed(self, other: AllowList) -> AllowList:
         """Return what both allow."""
         return AllowList(tuple(dict.fromkeys(self.lists + other.lists)))
@@ -67,6 +72,11 @@ def _permitted(entries: tuple[str, ...], request: ToolRequest) -> bool:
         return True
     subjects = _subjects(request)
     return bool(subjects) and all(any(allows(entries, name, subject) for name in names) for subject in subjects)
+
+
+def _names(entry: str, tool: str) -> bool:
+    """Whether an entry is about a tool, with a pattern for its arguments or without."""
+    return allows([entry.partition("(")[0]], tool)
 
 
 def _covers_all(entry: str) -> bool:

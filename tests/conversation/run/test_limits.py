@@ -14,7 +14,7 @@ import pytest
 
 from bough.conversation import AsyncConversation
 from bough.errors import InvalidInput
-from bough.guard import EnvSecret, Limits, Secrets
+from bough.guard import AllowList, EnvSecret, Limits, Secrets
 from bough.testing import tool_call
 
 pytestmark = pytest.mark.anyio
@@ -231,3 +231,34 @@ async def test_interrupting_a_script_that_will_not_end(start: Any, settings: Any
     assert kinds[-3:] == ["ToolCalled", "ToolInterrupted", "StateChanged"]
     assert (await conversation.run()).output == "it was interrupted"
     assert [s.kind async for s in conversation.events].count("ToolCalled") == 1, "it was not run again"
+
+
+async def test_refused_calls_are_a_circle_too(start: Any, scripted: Any) -> None:
+    spec = scripted(*(tool_call("add", a=1, b=1) for _ in range(50)), "done", tools=(add,))
+    conversation = await start(spec, allow_list=AllowList.of("add(other:*)"))
+    await conversation.send_message("go")
+    result = await conversation.run()
+    assert (result.status, spec.model.requests) == ("stuck", 5)
+    rejected = [s async for s in conversation.events if s.kind == "ToolRejected"]
+    assert len(rejected) == 5
+
+
+async def test_an_unknown_tool_asked_for_again_and_again_is_a_circle(start: Any, scripted: Any) -> None:
+    spec = scripted(*(tool_call("nothing", a=1) for _ in range(50)), "done", tools=(add,))
+    conversation = await start(spec)
+    await conversation.send_message("go")
+    assert (await conversation.run()).status == "stuck"
+    assert spec.model.requests == 5
+
+
+async def test_a_tool_that_no_call_of_may_run_is_not_offered(start: Any, scripted: Any) -> None:
+    def subtract(a: int, b: int) -> int:
+        """Subtract."""
+        return a - b
+
+    spec = scripted("one", tools=(add, subtract))
+    conversation = await start(spec, allow_list=AllowList.of("add"))
+    await conversation.send_message("go")
+    await conversation.run()
+    offered = [tool.name for tool in spec.model.asked[0].parameters.function_tools]
+    assert offered == ["add"]

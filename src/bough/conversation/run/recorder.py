@@ -164,6 +164,16 @@ class Recorder(AbstractCapability[ToolContext]):
         self._journal.stage(event)
         return self._journal.view.latest_response() or response
 
+    async def prepare_tools(
+        self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
+    ) -> list[ToolDefinition]:
+        """Offer no tool that the allow-list forbids whatever its arguments.
+
+        What skills narrow stays offered and is refused when called: the list of tools is part of a cached prefix.
+        """
+        allow_list = self._guard().allow_list
+        return [tool for tool in tool_defs if allow_list.may_permit(tool.name)]
+
     async def wrap_tool_execute(
         self,
         ctx: RunContext[ToolContext],

@@ -15,6 +15,7 @@ from bough.events.model import (
     StuckDetected,
     ToolCalled,
     ToolFailed,
+    ToolRejected,
     ToolReturned,
     UserMessage,
 )
@@ -22,11 +23,20 @@ from bough.events.model import (
 REPEATS = 4
 """The same call with the same result this often in a row."""
 ERRORS = 3
-"""The same call failing this often in a row."""
+"""The same call failing, refused ones too, this often in a row."""
+ERRORS_AGAIN = 2
+"""The same after a nudge: the fifth identical failure ends the run."""
 MONOLOGUE = 3
 """The same text without a call this often in a row."""
 ALTERNATIONS = 3
 """Two calls taking turns this often."""
+
+
+_FAILED = "failed"
+
+
+def _text(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True, default=str)
 
 
 @dataclass
@@ -36,6 +46,7 @@ class StuckDetector:
     _calls: dict[str, str] = field(default_factory=dict[str, str])
     _done: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=2 * ALTERNATIONS))
     _texts: deque[str] = field(default_factory=lambda: deque[str](maxlen=MONOLOGUE))
+    _was_reset: bool = False
 
     def apply(self, event: Event) -> None:
         """Take one event in."""
@@ -45,12 +56,11 @@ class StuckDetector:
                 self._done.clear()
                 self._texts.clear()
             case ToolCalled():
-                arguments = json.dumps(event.arguments, sort_keys=True, default=str)
-                self._calls[event.tool_call_id] = f"{event.tool} {arguments}"
+                self._calls[event.tool_call_id] = f"{event.tool} {_text(event.arguments)}"
             case ToolReturned():
                 self._end(event.tool_call_id, "returned " + json.dumps(event.result, sort_keys=True, default=str))
-            case ToolFailed():
-                self._end(event.tool_call_id, "failed")
+            case ToolFailed() | ToolRejected():
+                self._end(event.tool_call_id, _FAILED)
             case ModelResponded():
                 self._respond(event)
             case _:
@@ -61,7 +71,8 @@ class StuckDetector:
         done, texts = list(self._done), list(self._texts)
         if len(done) >= REPEATS and len(set(done[-REPEATS:])) == 1:
             return StuckDetected(pattern="the same call with the same result")
-        if len(done) >= ERRORS and len(set(done[-ERRORS:])) == 1 and done[-1][1] == "failed":
+        errors = ERRORS_AGAIN if self._was_reset else ERRORS
+        if len(done) >= errors and len(set(done[-errors:])) == 1 and done[-1][1] == _FAILED:
             return StuckDetected(pattern="the same call failing")
         if len(texts) == MONOLOGUE and len(set(texts)) == 1:
             return StuckDetected(pattern="the same text")
@@ -73,6 +84,7 @@ class StuckDetector:
         """Forget the latest events, so that a nudge gets its chance."""
         self._done.clear()
         self._texts.clear()
+        self._was_reset = True
 
     def _end(self, call: str, outcome: str) -> None:
         if (action := self._calls.pop(call, None)) is not None:
@@ -80,7 +92,10 @@ class StuckDetector:
 
     def _respond(self, event: ModelResponded) -> None:
         parts = event.response.get("parts", [])
-        if any(part.get("part_kind") == "tool-call" for part in parts):
+        calls = [part for part in parts if part.get("part_kind") == "tool-call"]
+        if calls:
             self._texts.clear()
+            # A call that never starts (refused, of an unknown tool, with arguments that do not fit) counts as well.
+            self._calls = {part["tool_call_id"]: f"{part['tool_name']} {_text(part.get('args'))}" for part in calls}
         else:
             self._texts.append("".join(part.get("content") or "" for part in parts if part.get("part_kind") == "text"))
