@@ -132,7 +132,7 @@ async def create_or_open(
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
     spec = spec_of(new.agent)
     try:
-        rules = Rules.given(settings, new=True, **given).within(spec)
+        rules = Rules.given(settings, **given)
         return await new.started(store, executor, settings, rules, delegation)
     except Conflict:
         # What is recorded has its model settled: compared with one that has not, every agent would be another one.

@@ -27,8 +27,8 @@ from bough.events.store import EventStore
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.events.check import Census, Integrity
     from bough.events.draft import Piece
+    from bough.events.integrity import Census, Integrity
 
 T = TypeVar("T")
 _COUNTED = 500

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol
 
 from bough.events.beside import Tables
-from bough.events.check import Finding
+from bough.events.integrity import IntegrityFinding
 from bough.tasks.model import Task
 
 if TYPE_CHECKING:
@@ -29,6 +29,6 @@ class Dispatcher(Protocol):
         """Run tasks of some queues, at most `concurrency` at once, until `stopping` is set and those have ended."""
         ...
 
-    async def check(self) -> list[Finding]:
+    async def check(self) -> list[IntegrityFinding]:
         """Return what is wrong with the engine's own tables, for `bough doctor`."""
         ...

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bough.errors import BoughError
 from bough.events.beside import Tables
-from bough.events.check import Finding
+from bough.events.integrity import IntegrityFinding
 from bough.tasks.dispatch.sweep import Sweep
 from bough.tasks.model import Task
 from bough.tasks.stores.claims import look_next
@@ -41,7 +41,7 @@ class LocalDispatcher:
     def withdraw(self, tables: Tables, job: int) -> None:
         """Do nothing: there is no job."""
 
-    async def check(self) -> list[Finding]:
+    async def check(self) -> list[IntegrityFinding]:
         """Find nothing: there are no tables of its own."""
         return []
 
