@@ -17,11 +17,10 @@ MEBIBYTE = 1 << 20
 
 
 class TenantLimits(BaseModel):
-    """What one tenant may use; None is no bound.
+    """What one tenant may use.
 
     Attributes:
-        runs: Tasks pending and running at once.
-        models: `none`: its runs may not use the operator's own model keys.
+        runs: Pending and running at once.
         access: The widest tools that its agents may have in their workspace.
     """
 
@@ -29,11 +28,7 @@ class TenantLimits(BaseModel):
 
     runs: int = Field(default=20, ge=0)
     requests_per_second: float = Field(default=200, gt=0)
-    tokens_a_day: int | None = Field(default=None, ge=0)
-    usd_a_day: float | None = Field(default=None, ge=0)
-    conversations: int = Field(default=100_000, ge=0)
     streams: int = Field(default=1000, ge=0)
-    models: Literal["all", "none"] = "all"
     access: Literal["none", "read", "write", "run"] = "run"
 
 
@@ -45,9 +40,7 @@ class ServerSettings(BaseModel):
         origins: Origins besides our own.
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
-        runs: `here`: this process takes tasks; `workers`: it only submits them.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
-        webhook_networks: Private networks that may be called.
         models: Base URLs that anyone may name.
         limits: Of each tenant that `tenants` does not name.
     """
@@ -58,7 +51,6 @@ class ServerSettings(BaseModel):
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     root: Path | None = None
-    runs: Literal["here", "workers"] = "here"
     concurrency: int = Field(default=10, ge=1)
     cache_bytes: int = Field(default=256 * MEBIBYTE, ge=0)
     body_bytes: int = Field(default=10 * MEBIBYTE, ge=1024)
@@ -69,11 +61,9 @@ class ServerSettings(BaseModel):
     keep_alive_seconds: int = Field(default=5, ge=1)
     heartbeat_seconds: float = Field(default=15, gt=0)
     shutdown_seconds: float = Field(default=20, ge=0)
-    webhook_networks: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     limits: TenantLimits = TenantLimits()
     tenants: dict[str, TenantLimits] = Field(default={})
-    public_card: bool = False
 
     @classmethod
     def load(cls, settings: Settings, *, env: Mapping[str, str] | None = None, **options: Any) -> ServerSettings:

@@ -24,7 +24,6 @@ Agents = Annotated[
     list[str] | None,
     typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="Agents of Python to serve by name; repeatable."),
 ]
-RunsOption = Annotated[str | None, typer.Option("--runs", metavar="here|workers", help="Where runs are executed.")]
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once in this process.")
 ]
@@ -37,7 +36,6 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     agents: Agents = None,
-    runs: RunsOption = None,
     concurrency: Concurrency = None,
     unsafe_no_auth: Unsafe = False,
     home: options.Home = None,
@@ -55,7 +53,7 @@ def serve(
         from bough.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
-    served = ServerSettings.load(settings, runs=runs, concurrency=concurrency)
+    served = ServerSettings.load(settings, concurrency=concurrency)
     specs = agents_of(agents or ())
     has_keys = asyncio.run(_has_keys(settings))
     require_safe_bind(host, has_keys=has_keys, unsafe=unsafe_no_auth)
