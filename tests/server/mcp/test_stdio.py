@@ -135,7 +135,7 @@ async def test_errors_are_results_with_their_code(folder: Path, bough_home: Path
 
 
 async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(folder: Path, bough_home: Path) -> None:
-    reached = threading.Event()
+    reached, heard = threading.Event(), anyio.Event()
 
     def hang(received: Received) -> Reply:
         reached.set()
@@ -146,12 +146,15 @@ async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(folder: P
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message))
+        if len(told) == 2:
+            heard.set()
 
     async with connect(folder, bough_home, [listing, hang, "resumed"]) as client:
         async with anyio.create_task_group() as group:
             start = partial(client.call_tool, "start_conversation", {"message": "go"}, progress_callback=hear)
             group.start_soon(start)
             await anyio.to_thread.run_sync(reached.wait, 60)
+            await heard.wait()  # progress comes beside the run, and may be later than its next request
             group.cancel_scope.cancel()
         assert told[:2] == [(1, "the model answered"), (1, "list_files")]
         (record,) = (await _call(client, "list_conversations"))["items"]
