@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from bough.guard import Limits
 from bough.tasks import TaskBroker, TaskFilter, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
+from bough.testing.scripted import Asked
 
 pytestmark = pytest.mark.anyio
 
@@ -101,3 +103,28 @@ async def test_a_bound_of_tasks_is_an_answer(
         task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
     assert (task.state, task.result) == (TaskState.COMPLETED, "enough")
     assert "the bound of tasks is reached: 1 of 1" in str(model.asked[-1].messages)
+
+
+async def test_a_question_is_answered_on_another_broker(tasks: RelationalTaskStore, settings: Settings) -> None:
+    """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker goes on."""
+
+    def answer(asked: Asked) -> Any:
+        if len(asked.messages) > 1:
+            return "blue it is"
+        return tool_call("ask", question="Which colour?", choices=["red", "blue"])
+
+    def spec() -> AgentSpec:
+        return AgentSpec(name="painter", model=ScriptedModel([answer, answer]), skills=(), ask=True)
+
+    async with TaskBroker(tasks, settings=settings) as first:
+        first.register_agents([spec()])
+        task_id = await first.submit("paint", agent_name="painter")
+        task = await first.wait_until(task_id, lambda task: task.state is TaskState.INPUT_REQUIRED, 30)
+        assert task.request is not None
+        assert (task.request["kind"], task.request["question"]) == ("question", "Which colour?")
+    answered = await TaskBroker(tasks, settings=settings).provide_input(task_id, "blue")
+    assert answered.state is TaskState.PENDING
+    async with TaskBroker(tasks, settings=settings) as second:
+        second.register_agents([spec()])
+        done = await second.wait(task_id, 30)
+    assert (done.state, done.result) == (TaskState.COMPLETED, "blue it is")
