@@ -11,7 +11,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
+from bough.errors import Conflict, InvalidInput, NotFound, NotSupported, Unavailable
 from bough.tasks import EventType, Task, TaskBroker, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 
@@ -45,6 +45,21 @@ async def test_a_broker_that_is_not_entered_runs_nothing(tasks: RelationalTaskSt
     await broker.aclose()
     with pytest.raises(Unavailable):
         await broker.submit("late")
+
+
+async def test_a_check_is_refused_and_limits_of_either_count_are_kept(
+    tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
+) -> None:
+    """What is not there is said, and nothing is written; bounds of the conversation stop the task."""
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([scripted("writer", "a poem", "another")])
+        with pytest.raises(NotSupported):
+            await broker.submit("write", agent_name="writer", check={"command": "true"})
+        limits = {"requests": 0, "per": "conversation"}
+        task = await broker.wait(await broker.submit("write", agent_name="writer", limits=limits), 20)
+        assert (task.state, task.code) == (TaskState.FAILED, "limit_exceeded")
+        task = await broker.wait(await broker.submit("write", agent_name="writer", limits={"requests": 5}), 20)
+        assert task.state is TaskState.COMPLETED
 
 
 async def test_b04_callbacks_are_told_each_state_once_in_order(

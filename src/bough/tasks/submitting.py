@@ -18,7 +18,7 @@ from bough.conversation.log.state import State
 from bough.conversation.message import checked, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
-from bough.errors import InvalidInput, PermissionDenied
+from bough.errors import InvalidInput, NotSupported, PermissionDenied
 from bough.events.model import ConversationStarted, Event, UserMessage
 from bough.events.record import ConversationRecord, microseconds
 from bough.guard import Limits, limits_from_json
@@ -175,7 +175,8 @@ class Submitter:
         rules = Rules.given(self._settings, **cast(Any, rules_of(spec)))
         limits = read_limits(asked.metadata)
         if limits is not None:
-            rules = replace(rules, limits=narrower(rules.limits, limits))
+            name = "limits" if limits.per == "run" else "total"
+            rules = replace(rules, **{name: narrower(getattr(rules, name), limits)})
         if self._hooks is not None:
             rules = replace(rules, hooks=self._hooks(workspace_of(asked.metadata)))
         return rules if asked.rules is None else rules.narrowed(asked.rules)
@@ -194,7 +195,12 @@ def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
 
     Raises:
         InvalidInput: It is no JSON, or longer than 64 KiB.
+        NotSupported: A check is asked for.
     """
+    if metadata.get("check") is not None:
+        raise NotSupported(
+            "a task cannot check its result yet", hint="run the check after the task, and leave check out"
+        )
     kept = {key: value for key, value in metadata.items() if key not in _RESERVED or key in _KEPT}
     try:
         text = json.dumps(kept, allow_nan=False)
@@ -229,7 +235,9 @@ def read_queue(metadata: Mapping[str, Any]) -> str | None:
 def read_limits(metadata: Mapping[str, Any]) -> Limits | None:
     """Return the bounds that were asked for."""
     limits = metadata.get("limits")
-    return limits if limits is None or isinstance(limits, Limits) else limits_from_json(limits)
+    if limits is None or isinstance(limits, Limits):
+        return limits
+    return limits_from_json({"per": "run", **limits} if isinstance(limits, dict) else limits)
 
 
 def id_of_key(key: str) -> UUID:
