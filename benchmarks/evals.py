@@ -69,7 +69,7 @@ async def overhead(home: Path) -> None:
                 await each.run()
         await store.aclose()
 
-    await compare_async("evals: a case, to its conversation", run, bare, unit="ms", per=CASES, rounds=5)
+    await compare_async("evals: a case beside its conversation", run, bare, unit="ms", per=CASES, rounds=5)
 
 
 async def at_once(home: Path) -> None:

@@ -1,96 +1,120 @@
-"""Many at once: conversations that run, readers of one stream; memory of the server before, between and after."""
+"""Loading a log raw, typed, its tail and a page in the middle, against bare selects; memory for a page of a million.
+
+The strict floor fetches rows. The fair one compares each with its digest too, as every reader of a store does: without
+that, a damaged row would be handed on as if nothing were wrong.
+"""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import subprocess
-import sys
+import resource
+import sqlite3
 import tempfile
-import time
+import tracemalloc
 from pathlib import Path
+from uuid import UUID
+from zlib import crc32
 
-import httpx2
+from bough.events import SqliteEventStore
+from bough.events.record import StoredEvent
+from fork import filled
+from harness import MIN_ROUNDS, Figure, compare, compare_async, note
 
-
-def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process."""
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
-async def converse(client: httpx2.AsyncClient, until: float) -> int:
-    """Run conversations one after another until a moment, and return how many."""
-    done = 0
-    while time.monotonic() < until:
-        made = await client.post("/api/conversations", json={"agent": {"model": "offline"}, "initial_message": "hello"})
-        if made.status_code != 201:
-            await asyncio.sleep(1)
-            continue
-        await client.post(f"/api/conversations/{made.json()['id']}/run", json={"wait": 60})
-        done += 1
-    return done
+LOG = 10_000
+LONG = 100_000
+LONGEST = 1_000_000
+REPEAT = 100
 
 
-async def read(client: httpx2.AsyncClient, id: str, lags: list[float], ready: asyncio.Semaphore) -> None:
-    """Read a stream, and note how late each event came."""
-    async with client.stream("GET", f"/api/conversations/{id}/events/stream", params={"after": "now"}) as answer:
-        ready.release()
-        async for line in answer.aiter_lines():
-            if line.startswith("data:") and '"sent":' in line:
-                sent = json.loads(json.loads(line[5:])["content"][0]["text"])["sent"]
-                lags.append(time.time() - sent)
-            if len(lags) and lags[-1] < 0:
-                return
+async def main() -> None:
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        store = await SqliteEventStore.open(Path(name) / "log.db")
+        log, long = await filled(store, LOG), await filled(store, LONG)
+        db = sqlite3.connect(store.path)
+        first = bounds(db, log)
+        for floor, read in FLOORS.items():
+            await compare_async(
+                f"load 10000 events, raw, to {floor}",
+                lambda: load(store, log),
+                lambda read=read: read(db, first, 0, LOG),
+            )
+        events = [stored async for stored in store.read(log)]
+        compare(
+            "load 10000 events, typed", lambda: typed(events), lambda: [json.loads(stored.raw) for stored in events]
+        )
+        long_first = bounds(db, long)
+        for what, question, place in (
+            ("tail 50 of 100000", lambda: store.tail(long, 50), LONG - 50),
+            ("page of 50 in the middle of 100000", lambda: page(store, long), LONG // 2),
+        ):
+            for floor, read in FLOORS.items():
+                await compare_async(
+                    f"{what}, to {floor}",
+                    lambda question=question: repeat(question),
+                    lambda read=read, place=place: repeat(lambda: read(db, long_first, place, place + 50)),
+                    unit="us",
+                    per=REPEAT,
+                )
+        await memory(store)
+        db.close()
+        await store.aclose()
 
 
-async def load(url: str, pid: int, given: argparse.Namespace) -> dict[str, float]:
-    """Drive the server and return the figures."""
-    limits = httpx2.Limits(max_connections=None)
-    figures = {"rss_start_mib": resident_mib(pid)}
-    async with httpx2.AsyncClient(base_url=url, timeout=None, limits=limits, trust_env=False) as client:
-        until = time.monotonic() + given.seconds
-        workers = [asyncio.create_task(converse(client, until)) for _ in range(given.conversations)]
-        id = (await client.post("/api/conversations", json={"agent": {"model": "offline"}})).json()["id"]
-        lags: list[float] = []
-        ready = asyncio.Semaphore(0)
-        readers = [asyncio.create_task(read(client, id, lags, ready)) for _ in range(given.readers)]
-        for _ in readers:
-            await ready.acquire()
-        while time.monotonic() < until:
-            text = json.dumps({"sent": time.time()})
-            await client.post(f"/api/conversations/{id}/events", json={"content": text})
-            await asyncio.sleep(1)
-        figures["rss_middle_mib"] = resident_mib(pid)
-        figures["conversations"] = float(sum(await asyncio.gather(*workers)))
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
-    lags.sort()
-    figures["events_read"] = float(len(lags))
-    figures["lag_p99_ms"] = lags[int(len(lags) * 0.99)] * 1000 if lags else 0.0
-    figures["rss_end_mib"] = resident_mib(pid)
-    return figures
+def bounds(db: sqlite3.Connection, cid: UUID) -> int:
+    return db.execute("select cid << 32 from conversation where id = ?", (cid.bytes,)).fetchone()[0]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--conversations", type=int, default=200)
-    parser.add_argument("--readers", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60)
-    given = parser.parse_args()
-    bough = Path(sys.executable).with_name("bough")
-    with tempfile.TemporaryDirectory() as home:
-        (Path(home) / "bough.yaml").write_text("server: {limits: {requests_per_second: 100000, runs: 100000}}\n")
-        command = [bough, "serve", "--port", "0", "--json", "--home", home]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-            assert server.stdout is not None
-            url = json.loads(server.stdout.readline())["data"]["url"]
-            figures = asyncio.run(load(url, server.pid, given))
-            server.terminate()
-    print(json.dumps({"benchmark": "load", **{name: round(value, 1) for name, value in figures.items()}}))
+async def select(db: sqlite3.Connection, first: int, lo: int, hi: int) -> list[object]:
+    query = "select k, id, kind, ts, data from event where k >= ? and k < ? order by k"
+    return db.execute(query, (first | lo, first | hi)).fetchall()
+
+
+async def select_checked(db: sqlite3.Connection, first: int, lo: int, hi: int) -> list[object]:
+    query = "select k, id, kind, ts, data, digest from event where k >= ? and k < ? order by k"
+    rows = db.execute(query, (first | lo, first | hi)).fetchall()
+    if not all(crc32(id + f"{kind}{ts}".encode() + data) == digest for _, id, kind, ts, data, digest in rows):
+        raise ValueError("damaged")
+    return rows
+
+
+FLOORS = {"a select": select, "a select that checks digests": select_checked}
+
+
+async def load(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
+    return [stored async for stored in store.read(cid)]
+
+
+def typed(events: list[StoredEvent]) -> None:
+    for stored in events:
+        stored.__dict__.clear()
+        _ = stored.event
+
+
+async def page(store: SqliteEventStore, cid: UUID) -> list[StoredEvent]:
+    return [stored async for stored in store.read(cid, LONG // 2, LONG // 2 + 50)]
+
+
+async def repeat(question) -> None:
+    for _ in range(REPEAT):
+        await question()
+
+
+async def memory(store: SqliteEventStore) -> None:
+    """Growth of the process while pages of a conversation of a million events are read."""
+    note(f"writing {LONGEST} events …")
+    cid = await filled(store, LONGEST)
+    tracemalloc.start()
+    grown = []
+    for i in range(MIN_ROUNDS):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        tracemalloc.reset_peak()
+        start = tracemalloc.get_traced_memory()[0]
+        _ = [stored async for stored in store.read(cid, 100_000 * (i + 1), 100_000 * (i + 1) + 50)]
+        peak = tracemalloc.get_traced_memory()[1] - start
+        grown.append(max(peak, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024) / 1e6)
+    Figure.of("memory for a page of 1000000 events", grown, unit="MB").report()
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

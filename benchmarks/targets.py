@@ -73,7 +73,7 @@ TARGETS: Mapping[str, Target] = {
     "agent step of 100, hooks that may act, against bare + 1 append": Target(1.25),
     "agent step of 300, hooks that look, against bare + 1 append": Target(1.25),
     "agent step of 300, hooks that may act, against bare + 1 append": Target(1.25),
-    "evals: a case, to its conversation": Target(1.5),
+    "evals: a case beside its conversation": Target(1.5),
     "evals: twelve metrics of 10000 events": Target(150, unit="ms"),
     "evals: report of 1000 cases": Target(2, unit="s"),
     "startup: import bough": Target(60, unit="ms"),

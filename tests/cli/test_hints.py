@@ -25,7 +25,15 @@ OF_SCRIPTS = {"--name"}
 """Arguments of a skill's script, which a hint shows as an example."""
 OF_OTHERS = {"--page"}
 """Options of the benchmarks."""
-NO_SETTINGS = {"BOUGH_DEBUG", "BOUGH_LOG_JSON", "BOUGH_RUNS", "BOUGH_TEST_POSTGRES"}
+NO_SETTINGS = {
+    "BOUGH_CONFIG",
+    "BOUGH_DEBUG",
+    "BOUGH_LOG_JSON",
+    "BOUGH_RUNS",
+    "BOUGH_SECRET_KEY",
+    "BOUGH_SERVER",
+    "BOUGH_TEST_POSTGRES",
+}
 """Variables that are read where they are needed."""
 
 FILLED_IN = "abcd1234"

@@ -81,7 +81,7 @@ def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
         assert client.get(f"{prefix}/changes", params={"path": str(folder)}).json() == []
 
         def git(*words: str) -> None:
-            named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+            named = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "safe.directory=*"]
             subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
 
         git("init", "-q")

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from bough.events.bundle_check import FORMAT, VERSION, Contents, check_events, no_bundle, read_event, read_header
+from bough.events.bundle_format import FORMAT, VERSION, no_bundle
 from bough.events.check import salvage
 from bough.events.draft import Draft, EventRow, Piece
 from bough.events.lineage import Range
@@ -25,6 +25,7 @@ from bough.events.record import ConversationRecord, StoredEvent, microseconds
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from bough.events.bundle_check import Contents
     from bough.events.store import EventStore
 
 _PAGE = 500
@@ -108,6 +109,8 @@ async def read_bundle(
         Conflict: The conversation exists here and went another way.
     """
     contents, events = _read(file, trusted)
+    from bough.events.bundle_check import check_events  # an export needs none of it
+
     check_events(contents, events)
     record = replace(contents.record, owner=owner)
     plan = _Plan(store, record, {ancestor.id: ancestor for ancestor in contents.ancestors}, events)
@@ -231,6 +234,8 @@ async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncItera
 def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents, list[StoredEvent]]:
     lines, digest = _parsed(file), hashlib.sha256()
     events: list[StoredEvent] = []
+    from bough.events.bundle_check import read_event, read_header
+
     contents: Contents | None = None
     for number, (line, value) in enumerate(lines, 1):
         if contents is None:

@@ -9,12 +9,11 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
+from bough.events.bundle_format import VERSION, no_bundle
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, Status, StoredEvent, moment
 from bough.types import JsonObject
 
-FORMAT = "bough-bundle"
-VERSION = 1
 _LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _LONGEST = 1 << 32  # more events than any log has places for
 
@@ -129,11 +128,6 @@ def check_events(contents: Contents, events: Sequence[StoredEvent]) -> None:
             hint="it can be read, one line of JSON an event, but not continued",
         )
     _require(len({stored[1] for stored in events}) == len(events), "two of its events have one id")
-
-
-def no_bundle(why: str) -> InvalidInput:
-    """Return the error of a file that is no bundle."""
-    return InvalidInput(f"this is no bundle bough can read: {why}", hint="export it again with `bough conv export`")
 
 
 def _check_descent(contents: Contents) -> None:

@@ -25,7 +25,7 @@ def mcp(
     home: options.Home = None,
     store: options.Store = None,
 ) -> None:
-    """Serve conversations to an MCP client over standard input and output.
+    """Serve conversations to an MCP client over stdio.
 
     The client starts it, for example with the command `bough mcp`, and ends it by closing its streams. Agents are those
     of config.yaml and the default one; calls that need an approval wait for the tool `decide`.

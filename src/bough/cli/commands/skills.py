@@ -103,7 +103,7 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust the code that this project's skills carry, its hooks, and what its config.yaml names.
+    """Trust the code of this project's skills, hooks and config.yaml.
 
     As it is now: any change asks again.
     """

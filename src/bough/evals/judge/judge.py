@@ -15,6 +15,7 @@ from uuid import UUID
 
 import anyio
 
+from bough.agents.retry import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.state import add_usage
 from bough.errors import BoughError, InvalidInput
@@ -161,7 +162,8 @@ class Judge:
 
         model = self._resolve()
         retrying = RetryingModel(model, self._settings, sleep=self._sleep)
-        return AgentSpec(name="judge", model=retrying, system_prompt=SYSTEM_PROMPT, skills=())
+        once = RetryPolicy(attempts=1)  # the model itself waits: 2, 4, 8, 16 s
+        return AgentSpec(name="judge", model=retrying, system_prompt=SYSTEM_PROMPT, skills=(), retry=once)
 
     def _resolve(self) -> Model[Any]:
         if not isinstance(self._model, str):

@@ -162,7 +162,7 @@ class KeyTable:
             return bool(tables.run("server.set_disabled", id=tenant, disabled=tables.now() if disabled else None))
 
         if not await self._store.together(SERVER, change):
-            raise NotFound("there is no such tenant", hint="`bough tenants list` shows them")
+            raise NotFound("there is no such tenant", hint="`bough keys list` shows the tenants of keys")
 
     async def find(self, id: str) -> tuple[Any, ...] | None:
         """Return the row of a key, and the store's time behind it."""

@@ -275,6 +275,6 @@ def _read_events(tables: Tables, cid: int, seqs: set[int]) -> dict[int, StoredEv
 def _missing(row: TaskRow) -> StoreError:
     return StoreError(
         f"task {row.task_id} has a row, but not the events that it names",
-        hint="`bough doctor --repair` writes rows of tasks anew from the log",
+        hint="`bough doctor` checks the whole store",
         details={"task": row.task_id, "first": row.first, "last": row.last},
     )
