@@ -13,6 +13,7 @@ from pydantic_ai.usage import UsageLimits
 
 from bough import AgentSpec, OrchestratorAgent, Settings
 from bough.errors import Conflict, LimitExceeded
+from bough.events.model import ToolFailed
 from bough.testing import ScriptedModel
 from bough.testing.scripted import tool_call
 
@@ -153,6 +154,8 @@ async def test_a_bound_of_the_turn_stops_its_children_and_then_itself(orchestrat
         state = o.conversation.state
         assert (state.own.requests, state.delegated.requests) == (1, 3)
         assert len(o.runs) == 1
+        (failed,) = [event.event async for event in o.conversation.events if isinstance(event.event, ToolFailed)]
+        assert (len(failed.tasks), state.tasks) == (1, {})  # its end was told, and is not told again
 
 
 async def test_an_unknown_sub_agent_is_told_with_the_nearest_name(orchestrate: Orchestrate) -> None:

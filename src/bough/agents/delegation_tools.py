@@ -149,7 +149,7 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
     """
     tools: list[Tool[ToolContext]] = []
     for function in DELEGATION_TOOLS:
-        tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata={"idempotent": True})
+        tool: Tool[ToolContext] = Tool(function, takes_ctx=True, metadata={"idempotent": True, "tasks": True})
         if agent_name := tool.function_schema.json_schema["properties"].get("agent_name"):
             agent_name |= {"enum": list(agents)} if len(agents) <= MAX_ENUM else {}
         tools.append(tool)

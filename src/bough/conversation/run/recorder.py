@@ -201,8 +201,8 @@ class Recorder(AbstractCapability[ToolContext]):
             outcome = outcome.model_copy(update={"usage": used})
         outcome = self._bound(outcome)
         self._journal.stage(outcome)
-        if self._journal.state.open_calls or time.monotonic() - started > LONG_SECONDS:
-            await self._journal.settled()
+        if self._journal.state.open_calls or _tells_of_tasks(tool_def) or time.monotonic() - started > LONG_SECONDS:
+            await self._journal.settled()  # which also folds what tasks appended: their use counts at the next request
         self._journal.stage(*await self._after(call, args, outcome))
         return _answer(outcome)
 
@@ -330,9 +330,14 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
         tool=call.tool_name,
         error=shortened(clean(text), MAX_RESULT_BYTES),
         retry=retry,
-        tasks=error.tasks if isinstance(error, ChildFailed) else (),
+        tasks=next((each.tasks for each in (error, error.__cause__) if isinstance(each, ChildFailed)), ()),
         duration_seconds=round(time.monotonic() - started, 6),
     )
+
+
+def _tells_of_tasks(tool_def: ToolDefinition) -> bool:
+    """Whether a tool starts, awaits or reports tasks, whose events others append to this log."""
+    return bool((tool_def.metadata or {}).get("tasks"))
 
 
 def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
