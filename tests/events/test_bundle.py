@@ -13,7 +13,7 @@ import pytest
 
 from bough.errors import InvalidInput, PermissionDenied
 from bough.events import SqliteEventStore
-from bough.events.bundle import _Lines, signing_key
+from bough.events.bundle.bundle import _Lines, signing_key
 from bough.events.model import UserMessage
 from bough.events.store import EventStore
 

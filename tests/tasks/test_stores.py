@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.events.postgres import PostgresEventStore
+from bough.events.stores.postgres import PostgresEventStore
 from bough.tasks import TaskStore, TaskStoreMemory, TaskStoreSqlite
 from bough.tasks.stores.postgres import TaskStorePostgres
 from bough.testing.postgres import drop_schema

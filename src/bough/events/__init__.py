@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.events.beside import Beside, Tables
     from bough.events.open import open_store
-    from bough.events.postgres import PostgresEventStore
     from bough.events.record import ConversationFilter, ConversationRecord, Lease, Page, StoredEvent
-    from bough.events.sqlite import SqliteEventStore
     from bough.events.store import Cut, EventStore
+    from bough.events.stores.postgres import PostgresEventStore
+    from bough.events.stores.sqlite import SqliteEventStore
 
 __all__ = [
     "Beside",
@@ -39,8 +39,8 @@ _HOMES = {
     "EventStore": "store",
     "Lease": "record",
     "Page": "record",
-    "PostgresEventStore": "postgres",
-    "SqliteEventStore": "sqlite",
+    "PostgresEventStore": "stores.postgres",
+    "SqliteEventStore": "stores.sqlite",
     "StoredEvent": "record",
     "Tables": "beside",
     "open_store": "open",

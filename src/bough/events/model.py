@@ -11,10 +11,10 @@ from uuid import UUID
 
 from pydantic import Field
 
-from bough.events.event import BaseEvent, ContentPart, FilePart, ImagePart, Part, TextPart, Usage
-from bough.events.file_event import CheckRan, FilesKept, RulesChanged
-from bough.events.skill_event import ScriptRan, SkillActivated, SkillSkipped
-from bough.events.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
+from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, Part, TextPart, Usage
+from bough.events.kinds.file_event import CheckRan, FilesKept, RulesChanged
+from bough.events.kinds.skill_event import ScriptRan, SkillActivated, SkillSkipped
+from bough.events.kinds.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
 from bough.types import Json, JsonObject
 
 __all__ = [

@@ -28,15 +28,15 @@ async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
         StoreError: It cannot be opened.
     """
     if url == "memory:":
-        from bough.events.sqlite import SqliteEventStore
+        from bough.events.stores.sqlite import SqliteEventStore
 
         return await SqliteEventStore.open_private(clock=clock)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
-        from bough.events.sqlite import SqliteEventStore
+        from bough.events.stores.sqlite import SqliteEventStore
 
         return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock)
     if url.startswith(_POSTGRES):
-        from bough.events.postgres import PostgresEventStore
+        from bough.events.stores.postgres import PostgresEventStore
 
         return await PostgresEventStore.open(url, clock=clock)
     raise InvalidInput(

@@ -7,7 +7,7 @@ import sqlite3
 from importlib.resources import files
 from typing import NamedTuple
 
-STORE = "bough.events.sql"
+STORE = "bough.events.stores.sql"
 """The package with the store's own statements and migrations."""
 
 _NAMED = re.compile(r"^-- name: (\w+)[^\n]*\n", re.MULTILINE)

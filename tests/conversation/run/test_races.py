@@ -16,7 +16,7 @@ from bough.conversation.log import write_buffer
 from bough.errors import Conflict, StoreError
 from bough.events.lease import held_lease
 from bough.events.model import Event, PauseRequested, StateChanged, UserMessage
-from bough.events.sqlite import SqliteEventStore
+from bough.events.stores.sqlite import SqliteEventStore
 from bough.guard import AlwaysConfirm
 from bough.testing import ScriptedModel, tool_call
 

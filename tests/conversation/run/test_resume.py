@@ -23,9 +23,9 @@ from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.conversation.log.condenser import SummarizingCondenser
 from bough.events.model import Condensed, Event, ModelResponded
-from bough.events.postgres import PostgresEventStore
 from bough.events.record import StoredEvent
-from bough.events.sqlite import SqliteEventStore
+from bough.events.stores.postgres import PostgresEventStore
+from bough.events.stores.sqlite import SqliteEventStore
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import drop_schema
 from bough.types import new_id

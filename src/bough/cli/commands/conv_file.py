@@ -115,7 +115,7 @@ class _Exporting:
             return record
 
     async def _bundle(self, store: EventStore, cid: UUID, file: IO[bytes]) -> None:
-        from bough.events.bundle import signing_key
+        from bough.events.bundle.bundle import signing_key
 
         try:
             self._settings.home.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,10 @@ from bough.conversation.log.ledger import USAGE, follow_usage
 from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Beside, Tables
 from bough.events.model import ConversationStarted, TaskChanged, TaskNoted, Usage, UserMessage
-from bough.events.names import digits_of
 from bough.events.owner import owner as make_owner
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 from bough.events.store import EventStore
+from bough.events.stores.names import digits_of
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import MAX_EVENTS, EventType, Task, TaskEvent
 from bough.tasks.state import TaskState

@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
-from bough.events import faults
-from bough.events.base import BaseEventStore
-from bough.events.cursor import decode_cursor, encode_cursor
 from bough.events.draft import Draft, Piece, cleaned, draft, fresh
-from bough.events.hub import END
 from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
-from bough.events.names import LATEST, digits_of, only
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
@@ -29,6 +24,11 @@ from bough.events.record import (
     StoredEvent,
     microseconds,
 )
+from bough.events.stores import faults
+from bough.events.stores.base import BaseEventStore
+from bough.events.stores.cursor import decode_cursor, encode_cursor
+from bough.events.stores.hub import END
+from bough.events.stores.names import LATEST, digits_of, only
 from bough.types import Clock, JsonObject, SystemClock, new_id
 
 if TYPE_CHECKING:

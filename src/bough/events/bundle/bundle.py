@@ -1,0 +1,297 @@
+"""One signed file that carries a conversation and its lineage from store to store.
+
+A bundle is text: a line that describes the conversation and those it descends from, a line an event, and a line with
+the SHA-256 of all before it and an Ed25519 signature of that. Tenants, leases and generations stay behind; secrets
+are never in a log. Payloads travel byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from uuid import UUID
+
+from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.events.bundle.format import FORMAT, VERSION, no_bundle
+from bough.events.check import salvage
+from bough.events.draft import Draft, EventRow, Piece
+from bough.events.lineage import Range
+from bough.events.record import ConversationRecord, StoredEvent, microseconds
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from bough.events.bundle.check import Contents
+    from bough.events.store import EventStore
+
+_PAGE = 500
+_MAX_LINE_BYTES = 1 << 30
+
+
+def signing_key(path: Path) -> Ed25519PrivateKey:
+    """Return the key in a file, made (readable by its owner only) if there is none.
+
+    Raises:
+        InvalidInput: The file holds no key.
+    """
+    import os
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw())
+    except FileExistsError:
+        pass  # it is read below, like a new one
+    try:
+        return Ed25519PrivateKey.from_private_bytes(path.read_bytes())
+    except ValueError as error:
+        raise InvalidInput(f"{path} holds no signing key", hint="move it away; a new one is made") from error
+
+
+async def write_bundle(
+    store: EventStore, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvaging: bool = False
+) -> None:
+    """Write a bundle. O(events), in bounded memory.
+
+    Args:
+        store: Where the conversation is.
+        cid: Which one.
+        file: Open for writing.
+        key: Who signs; a key of the moment by default, which proves that the file is whole, not who made it.
+        salvaging: Leave out what cannot be read, instead of refusing.
+
+    Raises:
+        NotFound: There is no such conversation.
+        CorruptLog: Something cannot be read; the file is then no bundle.
+    """
+    record = await store.get(cid)
+    ranges = await store.lineage(cid)
+    lines = _Lines(file)
+    lines.write(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "conversation": _as_json(record),
+            "ancestors": [_as_json(ancestor) for ancestor in await store.ancestry(cid)],
+            "lineage": [[str(owner), lo, hi] for owner, lo, hi in ranges],
+        }
+    )
+    count = 0
+    for owner, lo, hi in ranges:
+        async for stored in salvage(store, owner, lo, hi) if salvaging else _whole(store, owner, lo, hi):
+            lines.write(_event_as_json(stored))
+            count += 1
+    lines.sign(count, key)
+
+
+async def read_bundle(
+    store: EventStore, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+) -> ConversationRecord:
+    """Store what a bundle carries and return the conversation. All or nothing; O(events), in memory.
+
+    What the store has already is shared, not stored again: importing twice adds nothing, and importing a longer
+    version of a conversation that was not continued here appends what is new.
+
+    Args:
+        store: Where to.
+        file: Open for reading.
+        trusted: Public keys (32 bytes) of which one must have signed it; None accepts any.
+        owner: Whose the conversation is here, where it is new.
+
+    Raises:
+        InvalidInput: It is no bundle, is damaged, incomplete, or comes from a newer bough.
+        PermissionDenied: Nobody of `trusted` signed it.
+        Conflict: The conversation exists here and went another way.
+    """
+    contents, events = _read(file, trusted)
+    from bough.events.bundle.check import check_events  # an export needs none of it
+
+    check_events(contents, events)
+    record = replace(contents.record, owner=owner)
+    plan = _Plan(store, record, {ancestor.id: ancestor for ancestor in contents.ancestors}, events)
+    await store.restore(await plan.pieces(contents.ranges))
+    return await store.get(record.id)
+
+
+class _Plan:
+    """Where the events of a bundle go, given what the store has already."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        record: ConversationRecord,
+        ancestors: dict[UUID, ConversationRecord],
+        events: list[StoredEvent],
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._ancestors = ancestors
+        self._events = events
+
+    async def pieces(self, ranges: list[Range[UUID]]) -> list[Piece]:
+        """Return what to insert, in the order of inserting."""
+        owned = {owner: (lo, hi) for owner, lo, hi in ranges if owner != self._record.id}
+        pieces, leaf = list[Piece](), self._record
+        for id, ancestor in self._ancestors.items():
+            lo, hi = owned.get(id, (ancestor.base, ancestor.base))
+            piece, there = await self._ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
+            pieces += [piece] if piece else []
+            if there < min(hi, leaf.base):
+                leaf = replace(leaf, base=there, parent=id if there > lo else ancestor.parent)
+        return [*pieces, *await self._leaf(leaf)]
+
+    async def _ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[Piece | None, int]:
+        """Return what to insert for an ancestor, and up to which seq the store then has its events."""
+        try:
+            local = await self._store.peek(ancestor.id)
+        except NotFound:
+            buried = replace(ancestor, deleted=True, base=lo, head=hi, parent=ancestor.parent if lo < hi else None)
+            return Piece(buried, lo, self._rows(lo, hi)), hi
+        known = await self._same(local, lo, min(hi, local.head))
+        if known < min(hi, local.head) or local.head >= hi or not local.deleted:
+            return None, min(known, hi)
+        return Piece(replace(ancestor, deleted=True), local.head, self._rows(local.head, hi)), hi
+
+    async def _leaf(self, leaf: ConversationRecord) -> list[Piece]:
+        end = len(self._events)
+        leaf = replace(leaf, parent=leaf.parent if leaf.base else None)
+        try:
+            local = await self._store.peek(leaf.id)
+        except NotFound:
+            return [Piece(leaf, leaf.base, self._rows(leaf.base, end))]
+        both = min(end, local.head)
+        if not await self._shares_prefix(local) or await self._same(local, local.base, both) < both:
+            raise Conflict(
+                f"conversation {leaf.id} exists here and went another way",
+                hint="fork it here, or import into another store",
+                details={"conversation": str(leaf.id)},
+            )
+        if end <= local.head and not local.deleted:
+            return []
+        return [Piece(replace(leaf, base=local.base), local.head, self._rows(local.head, end))]
+
+    async def _shares_prefix(self, local: ConversationRecord) -> bool:
+        """Whether the last event that the local conversation shares with its parent is the bundle's too."""
+        if local.base == 0 or local.parent is None:
+            return True
+        if local.base > len(self._events):
+            return False
+        (stored,) = await self._store.span(local.parent, local.base - 1, local.base)
+        return stored[1] == self._events[local.base - 1][1]
+
+    async def _same(self, local: ConversationRecord, lo: int, hi: int) -> int:
+        """Return the first seq from `lo` on at which the store and the bundle differ, `hi` if nowhere."""
+        if local.base != lo:
+            return lo
+        for start in range(lo, hi, _PAGE):
+            for stored in await self._store.span(local.id, start, min(start + _PAGE, hi)):
+                if stored[1] != self._events[stored.seq][1]:
+                    return stored.seq
+        return max(lo, hi)
+
+    def _rows(self, lo: int, hi: int) -> Draft:
+        return Draft(tuple(EventRow.of(*stored[1:]) for stored in self._events[lo:hi]), {})
+
+
+class _Lines:
+    """Writes lines of JSON and keeps their digest."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def write(self, value: Any) -> None:
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        self._digest.update(line)
+        self._file.write(line)
+
+    def sign(self, events: int, key: Ed25519PrivateKey | None) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        key = key or Ed25519PrivateKey.generate()
+        digest = self._digest.digest()
+        self.write(
+            {
+                "events": events,
+                "sha256": digest.hex(),
+                "public_key": key.public_key().public_bytes_raw().hex(),
+                "signature": key.sign(digest).hex(),
+            }
+        )
+
+
+async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
+    for start in range(lo, hi, _PAGE):
+        for stored in await store.span(owner, start, min(start + _PAGE, hi)):
+            yield stored
+
+
+def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents, list[StoredEvent]]:
+    lines, digest = _parsed(file), hashlib.sha256()
+    events: list[StoredEvent] = []
+    from bough.events.bundle.check import read_event, read_header
+
+    contents: Contents | None = None
+    for number, (line, value) in enumerate(lines, 1):
+        if contents is None:
+            contents = read_header(value)
+        elif isinstance(value, dict) and "sha256" in value:
+            _verify(value, digest.digest(), len(events), trusted)
+            return contents, events
+        else:
+            events.append(read_event(value, number))
+        digest.update(line)
+    raise no_bundle("it ends too early")
+
+
+def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
+    number = 0
+    while line := file.readline(_MAX_LINE_BYTES):
+        number += 1
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise no_bundle(f"line {number} is no JSON") from error
+        yield line, value
+
+
+def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes] | None) -> None:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        signer = bytes.fromhex(trailer["public_key"])
+        Ed25519PublicKey.from_public_bytes(signer).verify(bytes.fromhex(trailer["signature"]), digest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise no_bundle("its last line is no signature") from error
+    except InvalidSignature as error:
+        raise no_bundle("its signature does not fit: it was changed or damaged") from error
+    if trailer["sha256"] != digest.hex() or trailer.get("events") != events:
+        raise no_bundle("its digest does not fit: it was changed or damaged")
+    if trusted is not None and signer not in trusted:
+        raise PermissionDenied(
+            f"the bundle is signed by {signer.hex()}, whom this import does not trust",
+            hint="add the key to those you trust, if you know whose it is",
+            details={"public_key": signer.hex()},
+        )
+
+
+def _event_as_json(stored: StoredEvent) -> dict[str, Any]:
+    seq, id, kind, ts, raw = stored
+    return {"seq": seq, "id": id.hex(), "kind": kind, "ts": ts, "data": raw.decode()}
+
+
+_IDS = ("id", "root", "parent", "forked_from")
+_TIMES = ("created", "updated")
+_PLAIN = ("base", "head", "forked_at", "status", "title", "tags", "config", "lineage")
+
+
+def _as_json(record: ConversationRecord) -> dict[str, Any]:
+    ids = {key: getattr(record, key) and str(getattr(record, key)) for key in _IDS}
+    times = {key: microseconds(getattr(record, key)) for key in _TIMES}
+    return ids | times | {key: getattr(record, key) for key in _PLAIN}

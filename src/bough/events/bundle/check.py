@@ -1,0 +1,168 @@
+"""What a bundle says, checked whole before a row of it is written: it is somebody else's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bough.errors import InvalidInput, StoreError
+from bough.events.bundle.format import VERSION, no_bundle
+from bough.events.lineage import Range
+from bough.events.record import ConversationRecord, Status, StoredEvent, moment
+from bough.types import JsonObject
+
+_LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999
+_LONGEST = 1 << 32  # more events than any log has places for
+
+_Id = Annotated[UUID, Field(strict=False)]
+_Time = Annotated[int, Field(ge=0, le=_LATEST)]
+_Count = Annotated[int, Field(ge=0, lt=_LONGEST)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class _Record(_Strict):
+    id: _Id
+    root: _Id
+    parent: _Id | None
+    forked_from: _Id | None
+    created: _Time
+    updated: _Time
+    base: _Count
+    head: _Count
+    forked_at: _Count | None
+    status: Status
+    title: str | None
+    tags: dict[str, str]
+    config: JsonObject
+    lineage: JsonObject
+
+    def record(self) -> ConversationRecord:
+        """Return the record; where a conversation stands elsewhere says nothing of here."""
+        return ConversationRecord(
+            id=self.id, root=self.root, parent=self.parent, forked_from=self.forked_from, base=self.base,
+            head=self.head, forked_at=self.forked_at, title=self.title, tags=self.tags, config=self.config,
+            lineage=self.lineage, created=moment(self.created), updated=moment(self.updated),
+        )  # fmt: skip
+
+
+class _Header(_Strict):
+    format: Literal["bough-bundle"]
+    version: Annotated[int, Field(ge=1)]
+    conversation: _Record
+    ancestors: list[_Record]
+    lineage: list[Annotated[tuple[_Id, _Count, _Count], Field(strict=False)]]
+
+
+class _Line(_Strict):
+    seq: _Count
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    kind: str
+    ts: _Time
+    data: str
+
+
+class Contents:
+    """The header of a bundle.
+
+    Attributes:
+        record: The conversation.
+        ancestors: What it descends from, each after what that descends from.
+        ranges: Who owns which events, oldest first.
+    """
+
+    def __init__(self, header: _Header) -> None:
+        self.record = header.conversation.record()
+        self.ancestors = [ancestor.record() for ancestor in header.ancestors]
+        self.ranges: list[Range[UUID]] = list(header.lineage)
+
+
+def read_header(value: Any) -> Contents:
+    """Return what the first line says.
+
+    Raises:
+        InvalidInput: It is no header of a bundle, comes from a newer bough, or does not add up.
+    """
+    header = _parse(_Header, value, 1)
+    if header.version > VERSION:
+        raise no_bundle(f"it is {header.format} version {header.version}")
+    contents = Contents(header)
+    for record in [*contents.ancestors, contents.record]:
+        _require(record.base <= record.head, f"{record.id} shares more events than it has")
+    _check_descent(contents)
+    _check_ranges(contents)
+    return contents
+
+
+def read_event(value: Any, line: int) -> StoredEvent:
+    """Return the event on a line, which can be decoded.
+
+    Raises:
+        InvalidInput: It is none, or comes from a newer bough.
+    """
+    parsed = _parse(_Line, value, line)
+    try:
+        data = parsed.data.encode()
+        row = (parsed.seq, bytes.fromhex(parsed.id), parsed.kind, parsed.ts, data)
+        stored = StoredEvent.of_rows([row])[0]
+        _ = stored.event
+    except (StoreError, UnicodeEncodeError) as error:
+        raise no_bundle(f"line {line}: {error}") from error
+    return stored
+
+
+def check_events(contents: Contents, events: Sequence[StoredEvent]) -> None:
+    """Refuse events that are not exactly those that the header speaks of.
+
+    Raises:
+        InvalidInput: One is missing, doubled or out of place.
+    """
+    if [stored.seq for stored in events] != list(range(contents.record.head)):
+        raise InvalidInput(
+            "the bundle has gaps: it was salvaged from a damaged store",
+            hint="it can be read, one line of JSON an event, but not continued",
+        )
+    _require(len({stored[1] for stored in events}) == len(events), "two of its events have one id")
+
+
+def _check_descent(contents: Contents) -> None:
+    """Whoever is named comes earlier; so nothing descends from itself."""
+    known = set[UUID]()
+    for record in [*contents.ancestors, contents.record]:
+        named = {record.parent, record.forked_from, record.root if record.root != record.id else None} - {None}
+        _require(named <= known, f"{record.id} descends from something that is not before it")
+        _require(record.id not in known, f"{record.id} is there twice")
+        _require((record.parent is not None) == (record.base > 0), f"{record.id} shares events with nobody")
+        known.add(record.id)
+
+
+def _check_ranges(contents: Contents) -> None:
+    """The ranges follow one another from the first event to the last, each owned by a record of the bundle."""
+    records = {record.id: record for record in [*contents.ancestors, contents.record]}
+    place, owners = 0, set[UUID]()
+    for owner, lo, hi in contents.ranges:
+        _require(owner in records and owner not in owners, "its lineage names somebody else, or one of them twice")
+        _require(lo == place < hi, f"its lineage has a gap or an overlap at {place}")
+        _require(records[owner].base == lo, f"{owner} does not begin where its events do")
+        owners.add(owner)
+        place = hi
+    _require(place == contents.record.head, "its lineage does not reach its head")
+
+
+def _require(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise no_bundle(otherwise)
+
+
+def _parse(model: type[Any], value: Any, line: int) -> Any:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise no_bundle(f"line {line}: {place or 'it'}: {first['msg']}") from error

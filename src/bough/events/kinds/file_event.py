@@ -1,0 +1,82 @@
+"""What happened to the files of a conversation's workspace."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from bough.events.kinds.event import BaseEvent
+from bough.types import JsonObject
+
+
+class RulesChanged(BaseEvent):
+    """Files with rules for agents changed during a run; texts with these digests are not taken up unasked.
+
+    Attributes:
+        paths: Relative to the workspace.
+        hashes: sha256 of each file, hexadecimal, in the order of `paths`.
+    """
+
+    kind: Literal["RulesChanged"] = "RulesChanged"
+    paths: tuple[str, ...]
+    hashes: tuple[str, ...]
+
+
+class FilesKept(BaseEvent):
+    """The workspace's files were kept, or why they were not. Never shown to the model.
+
+    Attributes:
+        tree: Digest of the kept tree; None where nothing was kept, `reason` says why.
+        before: What was kept just before, whoever wrote it.
+        of: For `restore` `{"at"}`; for `apply` `{"conversation", "start", "stop"}`.
+        files: In the tree; `bytes` likewise.
+        added: Against `before`; `changed` and `removed` likewise.
+        paths: The first of those, secrets masked.
+        skipped: Paths left out, with the reason, that were not named before.
+    """
+
+    kind: Literal["FilesKept"] = "FilesKept"
+    tree: str | None
+    before: str | None
+    by: Literal["first", "outside", "tool", "restore", "apply", "fork"]
+    tool_call_id: str | None = None
+    of: JsonObject = Field(default={})
+    files: int = 0
+    bytes: int = 0
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    paths: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    skipped_count: int = 0
+    unsettled: int = 0
+    reason: str = ""
+    place: str = ""
+    seconds: float = 0.0
+
+
+class CheckRan(BaseEvent):
+    """A command judged the files of a run. Never shown to the model.
+
+    Attributes:
+        passed: Its exit code was 0.
+        stdout: The last 4 KiB, secrets masked; `stderr` likewise.
+        tree: The files it judged.
+        session: Of a try; `variant` and `repeat` likewise.
+    """
+
+    kind: Literal["CheckRan"] = "CheckRan"
+    command: str
+    passed: bool
+    exit_code: int | None
+    timed_out: bool = False
+    killed_by: str | None = None
+    stdout: str = ""
+    stderr: str = ""
+    tree: str | None = None
+    isolation: str = "none"
+    seconds: float = 0.0
+    session: str | None = None
+    variant: str | None = None
+    repeat: int | None = None

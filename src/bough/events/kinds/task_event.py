@@ -1,0 +1,99 @@
+"""What tasks leave in the logs of their conversations."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from bough.events.kinds.event import BaseEvent, Usage
+from bough.types import Json, JsonObject
+
+
+class TaskLinked(BaseEvent):
+    """A sub-agent's task was started from this conversation.
+
+    Attributes:
+        background: Nothing waits for it in the call that started it.
+    """
+
+    VERSION: ClassVar[int] = 2
+
+    kind: Literal["TaskLinked"] = "TaskLinked"
+    schema_version: int = 2
+    task_id: str
+    conversation: UUID | None = None
+    agent: str | None = None
+    tool_call_id: str | None = None
+    background: bool = False
+
+
+class TaskChanged(BaseEvent):
+    """A task of this conversation reached a state.
+
+    Attributes:
+        state: The new one, as its lower-case value.
+        attempt: How many times it was claimed.
+        worker: Who wrote this.
+        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
+        data: The validated value of the agent's `output_type`.
+        code: Of the error, for example `limit_exceeded`.
+        usage: Of the task: own and delegated.
+        request: What it asks for: a question, or calls that wait for approval.
+        metadata: What the submitter said of it.
+        bounds: Of each ancestor with bounds: conversation, limits, what was spent, level.
+        message: Seq of the task's message; None for an empty input.
+    """
+
+    kind: Literal["TaskChanged"] = "TaskChanged"
+    task_id: str
+    state: str
+    attempt: int = 0
+    worker: str | None = None
+    result: str | None = None
+    result_bytes: int | None = None
+    data: Json = None
+    error: str | None = None
+    code: str | None = None
+    usage: Usage | None = None
+    request: JsonObject | None = None
+    reason: str | None = None
+    metadata: JsonObject = Field(default={})
+    bounds: tuple[JsonObject, ...] = ()
+    agent: str | None = None
+    message: int | None = None
+
+
+class TaskNoted(BaseEvent):
+    """A program's note about a task. Never shown to the model.
+
+    Attributes:
+        task_id: None for the one that is live.
+    """
+
+    kind: Literal["TaskNoted"] = "TaskNoted"
+    task_id: str | None = None
+    event_type: Literal["progress", "log"] = "log"
+    name: str = ""
+    data: JsonObject = Field(default={})
+
+
+class TaskEnded(BaseEvent):
+    """A task that this conversation started has ended.
+
+    Attributes:
+        state: `completed`, `failed` or `cancelled`.
+        result: The answer's text, cut to a bound; `result_bytes` is its whole size.
+        usage: Own and delegated, so that a tree sums without a walk.
+    """
+
+    kind: Literal["TaskEnded"] = "TaskEnded"
+    task_id: str
+    state: str
+    result: str | None = None
+    result_bytes: int | None = None
+    data: Json = None
+    error: str | None = None
+    code: str | None = None
+    usage: Usage | None = None

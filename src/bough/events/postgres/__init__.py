@@ -1,5 +1,0 @@
-"""The store for many machines: one Postgres database, any number of processes."""
-
-from bough.events.postgres.store import PostgresEventStore
-
-__all__ = ["PostgresEventStore"]

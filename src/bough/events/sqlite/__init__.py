@@ -1,5 +1,0 @@
-"""The embedded store: one SQLite file, any number of processes on one machine."""
-
-from bough.events.sqlite.store import SqliteEventStore
-
-__all__ = ["SqliteEventStore"]

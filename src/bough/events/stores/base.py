@@ -1,0 +1,68 @@
+"""What every store does alike, by means of the rest of the protocol."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection
+from typing import IO, TYPE_CHECKING, cast
+from uuid import UUID
+
+from bough.events.lineage import Range, shared
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.stores.hub import Hub, follow, follow_commits
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from bough.events.integrity import Integrity
+    from bough.events.store import EventStore
+
+
+class BaseEventStore(ABC):
+    """Live tails, bundles and checks. Source: `EventStore`."""
+
+    def __init__(self) -> None:
+        self._hub = Hub()
+        self._closed = False
+
+    @abstractmethod
+    async def lineage(self, cid: UUID) -> list[Range[UUID]]:
+        """Return the ranges of the log. See `EventStore.lineage`."""
+
+    def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
+        """Iterate events, then live ones. See `EventStore.subscribe`."""
+        return follow(self._whole, self._hub, cid, after)
+
+    def commits(self) -> AsyncIterator[None]:
+        """Iterate moments of commits. See `EventStore.commits`."""
+        return follow_commits(self._hub)
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return what two logs share. See `EventStore.common_ancestor`."""
+        return shared(await self.lineage(a), await self.lineage(b))
+
+    async def export(
+        self, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvage: bool = False
+    ) -> None:
+        """Write a bundle. See `EventStore.export`."""
+        from bough.events.bundle.bundle import write_bundle
+
+        await write_bundle(self._whole, cid, file, key=key, salvaging=salvage)
+
+    async def import_(
+        self, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
+    ) -> ConversationRecord:
+        """Read a bundle. See `EventStore.import_`."""
+        from bough.events.bundle.bundle import read_bundle
+
+        return await read_bundle(self._whole, file, trusted=trusted, owner=owner)
+
+    async def check(self) -> Integrity:
+        """Look at every row. See `EventStore.check`."""
+        from bough.events.check import check
+
+        return await check(self._whole)
+
+    @property
+    def _whole(self) -> EventStore:
+        return cast("EventStore", self)

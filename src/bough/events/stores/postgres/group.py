@@ -1,0 +1,89 @@
+"""Appends as rows of one statement: which can travel together, and what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from bough.errors import BoughError
+from bough.events.draft import Append, Draft, dump
+from bough.events.stores import faults
+
+Group = list[tuple[int, Append]]
+"""Appends to one conversation that are judged together, with their numbers in the batch."""
+
+
+def rounds(requests: Sequence[Append]) -> list[list[Group]]:
+    """Return appends in as few statements as their order and conditions allow."""
+    found: list[dict[UUID, Group]] = []
+    last: dict[UUID, int] = {}
+    for number, append in enumerate(requests):
+        at = last.get(append.cid)
+        if at is not None and _joins(found[at][append.cid], append):
+            found[at][append.cid].append((number, append))
+            continue
+        at = 0 if at is None else at + 1
+        if at == len(found):
+            found.append({})
+        found[at][append.cid] = [(number, append)]
+        last[append.cid] = at
+    return [list(groups.values()) for groups in found]
+
+
+def _joins(group: Group, append: Append) -> bool:
+    first = group[0][1]
+    return append.expected_head is None and first.expected_head is None and append.generation == first.generation
+
+
+def join_drafts(group: Group) -> Draft:
+    """Return the events of a group as one draft."""
+    rows = tuple(row for _, append in group for row in append.draft.rows)
+    changes: dict[str, Any] = {}
+    for _, append in group:
+        changes |= append.draft.changes
+    return Draft(rows, changes)
+
+
+def refusal(append: Append, head: int | None, current: int | None) -> BoughError:
+    """Return why an append was refused, from the head and the generation that were found."""
+    if head is None or current is None:
+        return faults.no_conversation(append.cid)
+    if append.generation is not None and append.generation != current:
+        return faults.fenced(append.cid, append.generation, current)
+    return faults.moved_on(append.cid, append.expected_head or 0, head)
+
+
+def parameters_of(groups: Sequence[Group], now: int, channel: str) -> dict[str, Any]:
+    """Return the parameters of the statement `append` for some groups."""
+    joined = [join_drafts(group) for group in groups]
+    events = [columns(draft) | {"numbers": [n] * len(draft.rows)} for n, draft in enumerate(joined, 1)]
+    names = ("numbers", "places", "event_ids", "kinds", "times", "payloads", "digests")
+    changes = [draft.changes for draft in joined]
+    return {
+        "ids": [group[0][1].cid for group in groups],
+        "generations": [group[0][1].generation for group in groups],
+        "expected": [group[0][1].expected_head for group in groups],
+        "counts": [len(draft.rows) for draft in joined],
+        "statuses": [change.get("status") for change in changes],
+        "set_titles": ["title" in change for change in changes],
+        "titles": [change.get("title") for change in changes],
+        "set_tags": ["tags" in change for change in changes],
+        "tags": [dump(change.get("tags", {})) for change in changes],
+        "now": now,
+        "channel": channel,
+        **{name: [item for part in events for item in part[name]] for name in names},
+    }
+
+
+def columns(draft: Draft, first: int = 0) -> dict[str, list[Any]]:
+    """Return a draft's events as one list a column, numbered from `first`."""
+    rows = draft.rows
+    return {
+        "places": list(range(first, first + len(rows))),
+        "event_ids": [UUID(bytes=row.id) for row in rows],
+        "kinds": [row.kind for row in rows],
+        "times": [row.ts for row in rows],
+        "payloads": [row.data for row in rows],
+        "digests": [row.digest for row in rows],
+    }

@@ -1,0 +1,117 @@
+"""One connection that hears what other processes write to conversations that someone here watches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from uuid import UUID
+
+from psycopg import Error, sql
+
+from bough.events.stores.hub import END, Hub
+from bough.events.stores.postgres.connection import Db, connect
+from bough.events.stores.postgres.reading import PostgresReading
+from bough.types import Clock
+
+_RETRY_SECONDS = 0.5
+EVERYTHING = "*"
+
+
+class Listener:
+    """Listens in a thread. A lost connection is made again; whatever was missed meanwhile is found by comparing heads.
+
+    Args:
+        own: The server processes that this process's own writes come from; their news was told already.
+        poll_seconds: How often heads are compared although nothing was heard.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        queries: Mapping[str, str],
+        hub: Hub,
+        own: Collection[int],
+        poll_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self._url = url
+        self._schema = schema
+        self._queries = queries
+        self._hub = hub
+        self._own = own
+        self._poll_seconds = poll_seconds
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._heads: dict[UUID, int] = {}
+        self._db = self._connect()
+        self._thread = threading.Thread(target=self._run, name="bough-listener", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close the connection. Callable from any thread, more than once."""
+        self._stopping.set()
+        self._db.close()
+
+    def join(self) -> None:
+        """Wait for the thread's end. Blocks."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._hear()
+            except (Error, OSError):
+                self._connect_again()
+
+    def _hear(self) -> None:
+        heard = list(self._db.notifies(timeout=self._poll_seconds, stop_after=1))
+        if heard:
+            self._hub.publish_commit()
+        for payload in {notification.payload for notification in heard if notification.pid not in self._own}:
+            self._tell(payload)
+        if not heard:
+            self._compare()
+
+    def _tell(self, payload: str) -> None:
+        if not payload:
+            return  # rows beside the log changed, no conversation did
+        if payload == EVERYTHING:
+            self._compare()
+            return
+        heard = [UUID(part) for part in payload.split(",")]
+        watched = [cid for cid in heard if self._hub.watches(cid)]
+        if not watched:
+            return
+        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
+        for cid in watched:
+            self._hub.publish(cid, None if cid in heads else END)
+
+    def _compare(self) -> None:
+        self._hub.publish_commit()  # one may have been missed
+        watched = self._hub.watched()
+        if not watched:
+            return
+        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
+        for cid in watched:
+            if cid not in heads:
+                self._hub.publish(cid, END)
+            elif heads[cid] != self._heads.get(cid):
+                self._hub.publish(cid, None)
+        self._heads = heads
+
+    def _connect(self) -> Db:
+        db = connect(self._url, self._schema)
+        db.execute(sql.SQL("listen {}").format(sql.Identifier(self._schema)))
+        return db
+
+    def _connect_again(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._db.close()
+                self._db = self._connect()
+                self._compare()
+            except (Error, OSError):
+                self._stopping.wait(_RETRY_SECONDS)  # the server is away; writers are told, watchers just wait
+            else:
+                return

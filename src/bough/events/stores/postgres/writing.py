@@ -1,0 +1,168 @@
+"""Creating and forking over one Postgres connection, and what changes less often, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from psycopg.errors import UniqueViolation
+
+from bough.events.beside import Beside
+from bough.events.draft import Append, Draft, Piece, cleaned, dump, load, uuid_of
+from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
+from bough.events.stores import faults
+from bough.events.stores.postgres.connection import Db
+from bough.events.stores.postgres.group import columns, parameters_of, refusal
+from bough.events.stores.postgres.reading import PostgresReading
+from bough.events.stores.relational.writing import AppendFollower, RelationalWriting
+from bough.types import Clock
+
+
+class PostgresWriting(PostgresReading, RelationalWriting):
+    """Changes through one Postgres connection.
+
+    Args:
+        channel: On which other processes hear of changes.
+        followers: What writes rows beside certain events.
+    """
+
+    def __init__(self, db: Db, sql: Mapping[str, str], clock: Clock, channel: str, followers: AppendFollower) -> None:
+        super().__init__(db, sql, clock)
+        self.channel = channel
+        self.followers = followers
+        self.news: list[tuple[UUID, int, Draft | None]] = []
+
+    def lease_time(self) -> tuple[int, str]:
+        """Return the server's time, which every process shares."""
+        return self.now(), ""
+
+    def run_script(self, script: str) -> None:
+        """Run the statements of a migration."""
+        self.db.execute(script.encode())
+
+    def migrate_beside(self, beside: Beside) -> None:
+        """Bring the tables of a package up to date; one process at a time does it."""
+        self.run("be_patient")
+        self.run("lock_migration")
+        super().migrate_beside(beside)
+
+    def append(self, append: Append) -> int:
+        """Append all events or none and return the new head; watchers elsewhere are told with the transaction."""
+        given = parameters_of([[(0, append)]], microseconds(self.clock.now()), self.channel)
+        try:
+            head, current, ok = self.run("append", **given)[0][:3]
+        except UniqueViolation as error:
+            raise faults.event_exists(append.cid) from error
+        if not ok:
+            raise refusal(append, head, current)
+        if append.draft.rows:
+            self.news.append((append.cid, head, append.draft))
+            self.follow(append.cid, head, append.draft)
+        return head + len(append.draft.rows)
+
+    def flush(self) -> None:
+        """Nothing waits: `append` writes at once."""
+
+    def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert a root and its first events."""
+        record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
+        number = self.insert(record, parent=None, forked_from=None, root=None)
+        self.insert_events(record.id, number, 0, draft)
+        self.follow(record.id, 0, draft)
+        return replace(record, number=number)
+
+    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
+        fields = cleaned(wanted, draft.changes)
+        cut = self._place(cid, at)
+        words = {key: dump(fields[key]) for key in ("tags", "config", "lineage")}
+        plain = {key: fields[key] for key in ("status", "owner", "title")}
+        try:
+            row = self.one(
+                "fork",
+                source=cid, at=cut, id=wanted.id, count=len(draft.rows), created=microseconds(wanted.created),
+                **plain, **words, **columns(draft),
+            )  # fmt: skip
+        except UniqueViolation as error:
+            raise faults.event_exists(wanted.id) from error
+        if row is None:
+            return self._not_made(cid, at, wanted.id, fields["lineage"])
+        base, root, parent, event, number = row
+        self.news.append((wanted.id, base, draft))
+        self.follow(wanted.id, base, draft)
+        places: dict[str, Any] = {"base": base, "head": base + len(draft.rows), "forked_at": base, "forked_from": cid}
+        ids: dict[str, Any] = {"root": uuid_of(root), "parent": uuid_of(parent), "fork_event": uuid_of(event)}
+        return replace(wanted, **fields, **places, **ids, number=number)
+
+    def delete(self, cid: UUID, mode: DeleteMode) -> None:
+        """Bury a conversation; deletions in one tree go one after the other."""
+        self.run("be_patient")
+        for (tree,) in self.run("tree_of", id=cid):
+            self.run("lock_tree", tree=tree)
+        self.run("lock_for_deletion", id=cid)
+        super().delete(cid, mode)
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what an import found missing; nothing is collected in these trees meanwhile."""
+        self.run("be_patient")
+        for root in sorted({piece.record.root for piece in pieces}):
+            for row in self.run("row_of", id=root):
+                self.run("lock_tree", tree=row[0])
+        super().restore(pieces)
+
+    def insert(
+        self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
+    ) -> int:
+        """Insert a conversation's row and return its number.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        created, updated = microseconds(record.created), microseconds(record.updated)
+        row = self.one(
+            "insert_conversation",
+            id=record.id, parent=parent, base=record.base, head=record.head, forked_from=forked_from, root=root,
+            forked_at=None if record.forked_at == record.base else record.forked_at, generation=record.generation,
+            deleted=record.deleted, created=created, updated=None if updated == created else updated,
+            status=record.status, owner=record.owner, title=record.title, tags=dump(record.tags),
+            config=dump(record.config), lineage=dump(record.lineage), project=record.project,
+            imported=record.imported,
+        )  # fmt: skip
+        if row is None:
+            raise faults.taken(record.id)
+        return row[0]
+
+    def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
+        """Insert events from a seq on."""
+        if not draft.rows:
+            return
+        try:
+            self.run("insert_events", cid=number, first=first, **columns(draft))
+        except UniqueViolation as error:
+            raise faults.event_exists(cid) from error
+        self.news.append((cid, first, draft))
+
+    def _bury(self, cid: UUID) -> None:
+        self.run("lock_for_deletion", id=cid)
+        super()._bury(cid)
+
+    def _place(self, cid: UUID, at: Cut | None) -> int | None:
+        if isinstance(at, UUID):
+            return self.locate(at, cid)[1] + 1
+        if at is None or (isinstance(at, int) and not isinstance(at, bool) and abs(at) < 1 << 62):  # pyright: ignore
+            return at
+        raise faults.bad_cut(at, self.get(cid).head)
+
+    def _not_made(self, cid: UUID, at: Cut | None, id: UUID, lineage: dict[str, Any]) -> ConversationRecord:
+        """Say why no fork was made, or return the same fork made before."""
+        source = self.living(cid)
+        cut = self._place(cid, at)
+        if cut is not None and not 0 <= cut <= source.head:
+            raise faults.bad_cut(at, source.head)
+        there = self.living(id)
+        same = there.forked_from == source.cid and load(there.lineage) == lineage
+        if not same or cut not in (None, there.base if there.forked_at is None else there.forked_at):
+            raise faults.taken(id)
+        return self.get(id)

@@ -1,0 +1,243 @@
+"""Tables beside the log inside one transaction of the store. Source: `bough.events.beside.Tables`."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
+
+from bough.errors import BoughError, InvalidInput
+from bough.events.beside import Beside, Follow, Follower, Tables
+from bough.events.draft import Append, Draft, draft, fresh, plan_fork
+from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease
+from bough.events.stores import faults
+from bough.events.stores.relational.reading import RelationalReading
+from bough.events.stores.relational.writing import RelationalWriting
+from bough.types import JsonObject, new_id
+
+if TYPE_CHECKING:
+    from bough.events.model import Event
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("bough.events")
+
+
+class RelationalTables:
+    """The rows of some packages and the log, over one connection.
+
+    Args:
+        log: What the transaction runs on.
+        statements: The packages' statements by name.
+        appends: Whether events may be written; a read-only change and a follower write none.
+    """
+
+    def __init__(self, log: RelationalReading, statements: Mapping[str, str], *, appends: bool) -> None:
+        self._log = log
+        self._statements = statements
+        self._appends = appends
+        self._is_open = True
+        self._failure: BaseException | None = None
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection. See `Tables.connection`."""
+        return self._log.db
+
+    def run(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a named statement. See `Tables.run`."""
+        statement = self._statements.get(name)
+        if statement is None:
+            raise InvalidInput(f"no statement of these packages is called {name!r}", hint=", ".join(self._statements))
+        with self._use():
+            return self._log.query(statement, parameters)
+
+    def one(self, name: str, **parameters: Any) -> tuple[Any, ...] | None:
+        """Return the first row of a named statement. See `Tables.one`."""
+        rows = self.run(name, **parameters)
+        return rows[0] if rows else None
+
+    def number(self, cid: UUID) -> int:
+        """Return the integer key of a conversation. See `Tables.number`."""
+        with self._use():
+            return self._log.number(cid)
+
+    def now(self) -> int:
+        """Return the time by the store's clock. See `Tables.now`."""
+        with self._use():
+            return self._log.now()
+
+    def get(self, cid: UUID) -> ConversationRecord:
+        """Return the record. See `Tables.get`."""
+        with self._use():
+            return self._log.get(cid)
+
+    def create(
+        self, record: ConversationRecord | None = None, *, events: Sequence[Event] | Draft = ()
+    ) -> ConversationRecord:
+        """Create a root conversation. See `Tables.create`."""
+        drafted = draft(events)
+        with self._write("creating a conversation") as log:
+            return log.create(record or fresh(new_id(), log.clock.now()), drafted)
+
+    def append(
+        self,
+        cid: UUID,
+        events: Sequence[Event] | Draft,
+        *,
+        generation: int | None = None,
+        expected_head: int | None = None,
+    ) -> int:
+        """Append all events or none. See `Tables.append`."""
+        drafted = draft(events)
+        with self._write("appending") as log:
+            head = log.append(Append(cid, drafted, generation, expected_head))
+            log.flush()
+            return head
+
+    def fork(
+        self,
+        cid: UUID,
+        *,
+        at: Cut | None = None,
+        id: UUID | None = None,
+        events: Sequence[Event] | Draft = (),
+        title: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        config: JsonObject | None = None,
+        owner: str | None = None,
+        lineage: JsonObject | None = None,
+    ) -> ConversationRecord:
+        """Fork. See `Tables.fork`."""
+        drafted = draft(events)
+        with self._write("forking") as log:
+            now = log.clock.now()
+            wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
+            return log.fork(cid, at, wanted, drafted)
+
+    def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
+        """Delete a conversation. See `Tables.delete`."""
+        with self._write("deleting") as log:
+            log.delete(cid, mode)
+
+    def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
+        """Take a lease. See `Tables.acquire`."""
+        with self._write("taking a lease") as log:
+            return log.acquire(cid, owner, ttl)
+
+    def renew(self, lease: Lease, ttl: float) -> Lease:
+        """Extend a lease. See `Tables.renew`."""
+        with self._write("renewing a lease") as log:
+            return log.renew(lease, ttl)
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back. See `Tables.release`."""
+        with self._write("releasing a lease") as log:
+            log.release(lease)
+
+    def close(self) -> None:
+        """End their use, when the change has returned.
+
+        Raises:
+            BoughError: A statement had failed, although the change went on; nothing may be committed.
+        """
+        self._is_open = False
+        if self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def _write(self, what: str) -> Generator[RelationalWriting]:
+        if not self._appends or not isinstance(self._log, RelationalWriting):
+            raise faults.not_here(what)
+        with self._use():
+            yield self._log
+
+    @contextmanager
+    def _use(self) -> Generator[None]:
+        """Remember an error of the database: what it left behind is unknown, so the change must not be committed."""
+        if not self._is_open:
+            raise faults.used_outside()
+        try:
+            yield
+        except BoughError as error:
+            if error.__cause__ is not None:
+                self._failure = error
+            raise
+        except Exception as error:
+            if not self._log.is_not_unique(error):
+                self._failure = error
+                raise
+            self._failure = faults.not_unique(error)
+            raise self._failure from error
+
+
+def run_change(
+    log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T], *, appends: bool
+) -> T:
+    """Return what a change returns.
+
+    Raises:
+        InvalidInput: It is a coroutine function.
+    """
+    tables = RelationalTables(log, statements, appends=appends)
+    result = change(tables)
+    tables.close()
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise InvalidInput("a change must be a plain function", hint="do what has to be awaited after `together`")
+    return result
+
+
+class Followers:
+    """What packages write beside certain events, in the transaction that appends these. Thread-safe.
+
+    A package is followed once its tables are ready. One whose tables are newer than the code is left out, so that it
+    never keeps a conversation from being written.
+    """
+
+    def __init__(self, dialect: str) -> None:
+        self._dialect = dialect
+        self._lock = threading.Lock()
+        self._followers: tuple[Follower, ...] = ()
+        self._kinds = frozenset[str]()
+        self._statements: dict[Beside, dict[str, str]] = {}
+        self._refused = set[Beside]()
+
+    def add(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
+        """Call `add` for every event of these kinds. The same call again changes nothing."""
+        follower = Follower(beside, frozenset(kinds), add)
+        with self._lock:
+            if follower not in self._followers:
+                self._statements.setdefault(beside, beside.statements(self._dialect))
+                self._followers += (follower,)
+                self._kinds |= follower.kinds
+
+    def packages(self) -> set[Beside]:
+        """Return the packages that have to be ready before an event is appended."""
+        return {follower.beside for follower in self._followers} - self._refused
+
+    def refuse(self, beside: Beside, error: BoughError) -> None:
+        """Leave a package out from now on."""
+        if beside not in self._refused:
+            _LOG.warning("rows of %s are not written: %s", beside.name, error.message)
+            self._refused.add(beside)
+
+    def wants(self, draft: Draft) -> bool:
+        """Whether any of the events is followed."""
+        return bool(self._kinds) and any(row.kind in self._kinds for row in draft.rows)
+
+    def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
+        """Write what follows events that were appended at `first`."""
+        events = draft.stored(first)
+        for beside, kinds, add in self._followers:
+            wanted = [stored for stored in events if stored.kind in kinds]
+            if wanted and beside not in self._refused:
+                tables = RelationalTables(log, self._statements[beside], appends=False)
+                for stored in wanted:
+                    add(cast("Tables", tables), cid, stored)
+                tables.close()

@@ -1,0 +1,121 @@
+"""The event store in one SQLite file: the asynchronous face of reading and writing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from bough.events.draft import Append
+from bough.events.keeping import Keeper
+from bough.events.queries import queries
+from bough.events.record import Lease
+from bough.events.stores import faults
+from bough.events.stores.batch import Batch
+from bough.events.stores.relational.store import RelationalEventStore
+from bough.events.stores.sqlite.commit import GroupCommit, Request
+from bough.events.stores.sqlite.connection import open_file
+from bough.events.stores.sqlite.private import PrivateFolder
+from bough.events.stores.sqlite.readers import Readers
+from bough.events.stores.sqlite.reading import SqliteReading
+from bough.events.stores.sqlite.writing import SqliteWriting
+from bough.types import Clock, SystemClock
+
+T = TypeVar("T")
+
+
+class SqliteEventStore(RelationalEventStore):
+    """Conversations in one file, for any number of processes on one machine. Source: `EventStore`.
+
+    Writes go through one thread with group commit, long reads through a few others, so that neither holds up the event
+    loop or the other; small questions are answered on the spot (see `Readers`). It may be used from several event
+    loops at once.
+    """
+
+    def __init__(self, path: Path, clock: Clock, *, is_private: bool = False) -> None:
+        super().__init__(clock, "sqlite")
+        self.path = path
+        self.url = "memory:" if is_private else f"sqlite:///{path}"
+        self._sql = queries("sqlite")
+        work = GroupCommit(path, self._sql, self._hub, clock, self._followers, is_private=is_private)
+        self._writer: Batch[Request] = Batch(f"bough-writer {path.name}", self.url, work)
+        self._hub.on_first = self._writer.wake
+        self._folder: PrivateFolder | None = None
+        self._readers = Readers(path, self._sql, clock)
+        self._keeper = Keeper(partial(_renew, self._writer))
+        self._pid = os.getpid()
+        weakref.finalize(self, self._keeper.stop)
+        weakref.finalize(self, self._writer.stop)
+        weakref.finalize(self, self._readers.stop)
+
+    @classmethod
+    async def open(cls, path: Path, *, clock: Clock | None = None) -> SqliteEventStore:
+        """Return the store in a file, made or brought up to date first.
+
+        Raises:
+            StoreError: The file cannot be opened, is no bough store, or comes from a newer bough.
+        """
+        return await asyncio.to_thread(cls._open, path, clock or SystemClock())
+
+    @classmethod
+    async def open_private(cls, *, clock: Clock | None = None) -> SqliteEventStore:
+        """Return an empty store that ends with its use: `memory:`. See `PrivateFolder`."""
+        return await asyncio.to_thread(cls._open_private, clock or SystemClock())
+
+    @classmethod
+    def _open(cls, path: Path, clock: Clock) -> SqliteEventStore:
+        open_file(path)
+        return cls(path, clock)
+
+    @classmethod
+    def _open_private(cls, clock: Clock) -> SqliteEventStore:
+        folder = PrivateFolder()
+        path = folder.path / "log.db"
+        open_file(path)
+        store = cls(path, clock, is_private=True)
+        store._folder = folder
+        return store
+
+    async def aclose(self) -> None:
+        """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid != os.getpid():
+            return  # its threads are the parent's
+        self._hub.close()
+        self._keeper.stop()
+        await asyncio.to_thread(self._keeper.join)
+        self._writer.flush()
+        self._writer.stop()
+        self._readers.stop()
+        await asyncio.to_thread(self._writer.join)
+        await asyncio.to_thread(self._readers.join)
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.remove)
+
+    async def _append(self, append: Append) -> int:
+        self._check_open()
+        return await self._writer.submit(append)
+
+    async def _read(self, question: Callable[[SqliteReading], T], *, small: bool = False) -> T:
+        self._check_open()
+        return await self._readers.ask(question, small=small)
+
+    async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False) -> T:
+        self._check_open()
+        return await self._writer.submit(change)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise faults.closed(self.url)
+        if self._pid != os.getpid():
+            raise faults.forked(self.url)
+
+
+def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:
+    writer.submit_blocking(lambda log: log.renew(lease, ttl_seconds))

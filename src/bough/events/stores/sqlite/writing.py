@@ -1,0 +1,218 @@
+"""Creating, appending and forking over one SQLite connection, inside the writer's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from bough.events.draft import Append, Draft, cleaned, dump
+from bough.events.lineage import owner_of
+from bough.events.owner import boot_id
+from bough.events.queries import split_statements
+from bough.events.record import ConversationRecord, Cut, microseconds
+from bough.events.stores import faults
+from bough.events.stores.relational.writing import AppendFollower, RelationalWriting, Row
+from bough.events.stores.sqlite.reading import SEQ_BITS, SqliteReading
+from bough.types import Clock
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the next event of a conversation goes, appends that wait included."""
+
+    number: int
+    head: int
+    generation: int
+    is_moved: bool = False
+
+
+class _Source(NamedTuple):
+    """What a fork has to know about the conversation it is made of."""
+
+    number: int
+    base: int
+    head: int
+    root: int
+    root_id: UUID
+
+
+class SqliteWriting(SqliteReading, RelationalWriting):
+    """Changes through one SQLite connection. What is deleted or overwritten is zeroed in the file.
+
+    Attributes:
+        scrubbed: Payloads were erased; the write-ahead log has to be emptied after the transaction.
+    """
+
+    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock, followers: AppendFollower) -> None:
+        super().__init__(db, sql, clock)
+        self.followers = followers
+        self.news: list[tuple[UUID, int, Draft | None]] = []
+        self.scrubbed = False
+        self._boot = boot_id()
+        self._places: dict[UUID, _Place] = {}
+        self._waiting: list[Any] = []
+        db.execute("pragma secure_delete = on")
+
+    def row(self, cid: UUID) -> Row | None:
+        """Return a conversation's row; the transaction is immediate, so nobody else changes it."""
+        row = self.db.execute(self.sql["row_of"], (cid.bytes,)).fetchone()
+        return row and Row(*row)
+
+    def lease_time(self) -> tuple[int, str]:
+        """Return the machine's monotonic time, which every process of one boot shares, and which boot it is."""
+        return int(self.clock.monotonic() * 1_000_000), self._boot
+
+    def run_script(self, script: str) -> None:
+        """Run the statements of a migration."""
+        for statement in split_statements(script):
+            self.db.execute(statement)
+
+    def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert a root and its first events."""
+        if self.row(record.id):
+            raise faults.taken(record.id)
+        record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
+        number = self.insert(record, parent=None, forked_from=None, root=None)
+        self.insert_events(record.id, number, 0, draft)
+        self.follow(record.id, 0, draft)
+        return replace(record, number=number)
+
+    def append(self, append: Append) -> int:
+        """Take an append and return the new head. Its events and the head wait for `flush`.
+
+        Many appends are then two statements, and one that is refused has written nothing.
+        """
+        cid, draft, generation, expected_head = append
+        place = self._places.get(cid) or self._look_up(cid)
+        if generation is not None and generation != place.generation:
+            raise faults.fenced(cid, generation, place.generation)
+        first = place.head
+        if expected_head is not None and expected_head != first:
+            raise faults.moved_on(cid, expected_head, first)
+        if draft.changes:
+            self.apply(place.number, draft.changes)
+        if draft.rows:
+            self._wait(cid, place, draft)
+            self.follow(cid, first, draft)
+        return first + len(draft.rows)
+
+    def flush(self) -> None:
+        """Write what was appended, before anything else looks at the log or the transaction ends.
+
+        Raises:
+            Conflict: The id of an event is stored already. Nothing that waited may be committed.
+        """
+        if not self._places:
+            return
+        now = self.now()
+        heads = [(place.head, now, place.number) for place in self._places.values() if place.is_moved]
+        cid, rows = next(iter(self._places)), self._waiting
+        self.forget()
+        try:
+            self.db.executemany(self.sql["insert_event"], rows)
+        except sqlite3.IntegrityError as error:
+            raise faults.event_exists(cid) from error
+        self.db.executemany(self.sql["advance"], heads)
+
+    def forget(self) -> None:
+        """Drop what was appended and not flushed."""
+        self._places, self._waiting = {}, []
+
+    def _look_up(self, cid: UUID) -> _Place:
+        row = self.db.execute(self.sql["place"], (cid.bytes,)).fetchone()
+        if row is None:
+            raise faults.no_conversation(cid)
+        place = self._places[cid] = _Place(*row)
+        return place
+
+    def _wait(self, cid: UUID, place: _Place, draft: Draft) -> None:
+        first = place.head
+        key = place.number << SEQ_BITS | first
+        self._waiting += [(key + i, *row) for i, row in enumerate(draft.rows)]
+        self.news.append((cid, first, draft))
+        place.head = first + len(draft.rows)
+        place.is_moved = True
+
+    def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
+        """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
+        source, fields = self._source(cid), cleaned(wanted, draft.changes)
+        base, owner, parent = self._cut(cid, source, at)
+        places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
+        ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
+        record = replace(wanted, **fields, **places, **ids)
+        try:
+            number = self.insert(record, parent=owner, forked_from=source.number, root=source.root)
+        except sqlite3.IntegrityError:
+            if self.row(record.id) is None:
+                raise  # not the id: a value of a kind that the table does not take
+            return self._same_fork(record, at)
+        self.insert_events(record.id, number, base, draft)
+        self.follow(record.id, base, draft)
+        return replace(record, number=number)
+
+    def insert(
+        self, record: ConversationRecord, *, parent: int | None, forked_from: int | None, root: int | None
+    ) -> int:
+        """Insert a conversation's row and return its number."""
+        created, updated = microseconds(record.created), microseconds(record.updated)
+        at = None if record.forked_at == record.base else record.forked_at
+        source = None if forked_from == parent else forked_from
+        places = (record.id.bytes, parent, record.base, record.head, source, at, root, record.generation)
+        times = (record.deleted, created, None if updated == created else updated)
+        status = None if record.status == "idle" else record.status
+        words = (record.owner, record.title, dump(record.tags), dump(record.config), dump(record.lineage))
+        words += (record.project, record.imported)
+        cursor = self.db.execute(self.sql["insert_conversation"], (*places, *times, status, *words))
+        return cursor.lastrowid or 0
+
+    def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
+        """Insert events from a seq on."""
+        key = number << SEQ_BITS | first
+        rows: list[Any] = [(key + i, *row) for i, row in enumerate(draft.rows)]
+        try:
+            self.db.executemany(self.sql["insert_event"], rows)
+        except sqlite3.IntegrityError as error:
+            raise faults.event_exists(cid) from error
+        self.news.append((cid, first, draft))
+
+    def _erase(self, row: Row) -> None:
+        super()._erase(row)
+        self.scrubbed = True
+
+    def _source(self, cid: UUID) -> _Source:
+        row = self.db.execute(self.sql["source"], (cid.bytes,)).fetchone()
+        if row is None:
+            raise faults.no_conversation(cid)
+        number, base, head, root, root_id = row
+        return _Source(number, base, head, root, UUID(bytes=root_id))
+
+    def _cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:
+        """Return how many events a fork shares, and the number and id of who owns the last of them."""
+        if isinstance(at, UUID):
+            at = self.locate(at, cid)[1] + 1
+        base = source.head if at is None else at
+        if not isinstance(base, int) or isinstance(base, bool) or not 0 <= base <= source.head:  # pyright: ignore
+            raise faults.bad_cut(at, source.head)
+        if source.base < base:
+            return base, source.number, cid
+        parts, _, ids = self.parts(cid)
+        owner = owner_of(parts, base - 1)
+        return base, owner, None if owner is None else ids[owner]
+
+    def _event_before(self, seq: int, owner: int | None) -> UUID | None:
+        """Return the id of the event before a place."""
+        if owner is None:
+            return None
+        row = self.db.execute(self.sql["event_id"], (owner << SEQ_BITS | seq - 1,)).fetchone()
+        return row and UUID(bytes=row[0])
+
+    def _same_fork(self, wanted: ConversationRecord, at: Cut | None) -> ConversationRecord:
+        """Return the fork that has the id already, if it is what is wanted."""
+        there = self.peek(wanted.id)
+        same = not there.deleted and there.forked_from == wanted.forked_from and there.lineage == wanted.lineage
+        if not same or (at is not None and there.forked_at != wanted.forked_at):
+            raise faults.taken(wanted.id)
+        return there
