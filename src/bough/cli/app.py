@@ -60,7 +60,10 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "tasks": (
         "Tasks: work that was submitted, and what became of it.",
-        dict.fromkeys(("list", "show", "logs", "wait", "cancel", "retry", "input"), "tasks"),
+        {
+            **dict.fromkeys(("list", "show", "logs", "wait"), "tasks.look"),
+            **dict.fromkeys(("cancel", "retry", "input"), "tasks.change"),
+        },
     ),
     "eval": (
         "Evals: is it right, did it get better, what did it cost.",

@@ -1,0 +1,130 @@
+"""`bough tasks cancel`, `retry` and `input`: what people say to tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.tasks.opening import TaskId, TaskIds, open_existing
+from bough.cli.commands.tasks.text import describe_request, report_changed
+from bough.cli.detach import make_broker
+from bough.cli.render import Report, renderer_for
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.tasks import Task
+    from bough.tasks.stores.relational import RelationalTaskStore
+
+
+def cancel(
+    ids: TaskIds = None,
+    all: Annotated[bool, typer.Option("--all", help="Every task that has not ended.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Cancel tasks, and those that they started."""
+    if bool(ids) == all:
+        raise InvalidInput("name tasks, or give --all", hint="bough tasks cancel ID…")
+
+    async def main() -> Report:
+        async with open_existing(home, store) as tasks:
+            broker = make_broker(tasks, options.settings_of(home, store))
+            found = await _open_ids(tasks) if all else [await tasks.resolve(name) for name in ids or ()]
+            if found and not yes:
+                _require_consent(f"cancel {len(found)} task{'s' if len(found) > 1 else ''}?")
+            cancelled = [await broker.cancel(task_id) for task_id in found]
+            await broker.aclose()
+            return report_changed("tasks cancel", cancelled)
+
+    return asyncio.run(main())
+
+
+def retry(
+    id: TaskId = "-",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Go on with a task that failed or was cancelled, in a new task of the same conversation."""
+
+    async def main() -> Report:
+        async with open_existing(home, store) as tasks:
+            broker = make_broker(tasks, options.settings_of(home, store))
+            again = await broker.retry(await tasks.resolve(id))
+            task = await broker.poll(again)
+            await broker.aclose()
+            return report_changed("tasks retry", [task])
+
+    return asyncio.run(main())
+
+
+def input_(
+    id: TaskId = "-",
+    answer: Annotated[str | None, typer.Argument(metavar="ANSWER", help="What is answered to its question.")] = None,
+    approve: Annotated[list[str] | None, typer.Option("--approve", metavar="CALL", help="Let this call run.")] = None,
+    reject: Annotated[list[str] | None, typer.Option("--reject", metavar="CALL", help="Refuse this call.")] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is refused, for the model.")] = "",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Answer what a task asks; a worker goes on with it. Without an answer it shows the question and asks."""
+
+    async def main() -> Report:
+        async with open_existing(home, store) as tasks:
+            broker = make_broker(tasks, options.settings_of(home, store))
+            task = await broker.poll(await tasks.resolve(id))
+            given: Any = answer
+            if approve or reject:
+                given = {"approve": approve or [], "reject": reject or [], "reason": reason}
+            elif answer is None:
+                given = _ask(task)
+            elif (task.request or {}).get("kind") == "approval":
+                given = _yes_or_no(answer)
+            answered = await broker.provide_input(task.id, given)
+            await broker.aclose()
+            return report_changed("tasks input", [answered])
+
+    return asyncio.run(main())
+
+
+async def _open_ids(tasks: RelationalTaskStore) -> list[str]:
+    from bough.tasks import TERMINAL_STATES, TaskState
+
+    states = [state for state in TaskState if state not in TERMINAL_STATES]
+    return [task.id for state in states for task in await tasks.list_by_state(state)]
+
+
+def _require_consent(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidInput("nothing was cancelled: there is no terminal to ask", hint="pass --yes")
+    if not typer.confirm(question, default=False):
+        raise InvalidInput("nothing was cancelled", hint="pass --yes to cancel without being asked")
+
+
+def _ask(task: Task) -> Any:
+    """Show what a task asks and return what is typed."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"task {task.id} waits for an answer", hint="give it: bough tasks input ID ANSWER")
+    renderer = renderer_for(json=False)
+    for asked in describe_request(task):
+        renderer.note(asked)
+    if (task.request or {}).get("kind") == "approval":
+        return typer.confirm("let them run?", default=False)
+    return typer.prompt("answer")
+
+
+def _yes_or_no(answer: str) -> bool:
+    if answer.lower() in ("yes", "y", "true"):
+        return True
+    if answer.lower() in ("no", "n", "false"):
+        return False
+    raise InvalidInput(
+        f"{answer!r} is neither yes nor no", hint="this task waits for an approval: yes, no, or --approve CALL"
+    )

@@ -1,0 +1,182 @@
+"""`bough tasks list`, `show`, `logs` and `wait`: work that was submitted, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.tasks.opening import TaskId, TaskIds, get_task, open_existing, open_tasks
+from bough.cli.commands.tasks.text import (
+    describe_task,
+    draw_tree,
+    event_line,
+    node_json,
+    report_ended,
+    report_list,
+    show_change,
+    suggest_next,
+    task_json,
+)
+from bough.cli.detach import make_broker
+from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.text import Block, line
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.tasks import Task
+    from bough.tasks.stores.relational import RelationalTaskStore
+
+
+def list_(
+    state: Annotated[str | None, typer.Option("--state", metavar="S", help="Only those in this state.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="A", help="Only those of this agent.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", metavar="Q", help="Only those of this queue.")] = None,
+    parent: Annotated[
+        str | None, typer.Option("--parent", metavar="ID", help="Only those that this conversation started.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show them again as they change, until none is open.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page of --json ended.")] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """List tasks, the newest first."""
+
+    async def main() -> Report | int:
+        async with open_tasks(home, store) as tasks:
+            if tasks is None:
+                return report_list([], None)
+            wanted = await _filter(tasks, state, agent, queue, parent)
+            if watch:
+                return await _watch(tasks, wanted, limit, renderer_for(json=json), json=json)
+            page = await tasks.list(wanted, cursor, limit)
+            return report_list(page.items, page.next_cursor)
+
+    return asyncio.run(main())
+
+
+def show(
+    id: TaskId = "-",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show a task: where it stands, what it asks, what it used, and the tasks below it."""
+
+    async def main() -> Report:
+        async with open_existing(home, store) as tasks:
+            task = await get_task(tasks, id)
+            below = await _children(tasks, task)
+            blocks: list[Block] = [*describe_task(task)]
+            if below:
+                blocks += [line(), line(("started by it", "strong")), *draw_tree(below)]
+            data = {"task": task_json(task), "children": [node_json(node) for node in below]}
+            return Report(command="tasks show", data=data, blocks=blocks, next=suggest_next(task))
+
+    return asyncio.run(main())
+
+
+def logs(
+    id: TaskId = "-",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events behind this place.")] = 0,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Show the events of a task."""
+
+    async def main() -> Report | int:
+        async with open_existing(home, store) as tasks:
+            task = await get_task(tasks, id)
+            if not follow:
+                events = [event for event in task.events if event.seq > after]
+                data = {"events": [event.model_dump(mode="json") for event in events]}
+                return Report(command="tasks logs", data=data, blocks=[event_line(event) for event in events])
+            renderer = renderer_for(json=json)
+            broker = make_broker(tasks, options.settings_of(home, store))
+            async for event in broker.stream(task.id, after):
+                if json:
+                    renderer.record(event.model_dump(mode="json"))
+                else:
+                    renderer.result(event_line(event))
+            return 0
+
+    return asyncio.run(main())
+
+
+def wait(
+    ids: TaskIds = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="At most so long.")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run tasks here meanwhile, as a worker does.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Wait until tasks have ended. Exit code 0: all completed; 1: one did not; 124: time is out."""
+
+    async def main() -> Report:
+        settings = options.settings_of(home, store)
+        async with open_existing(home, store) as tasks:
+            found = [await tasks.resolve(name) for name in ids or ["-"]]
+            broker = make_broker(tasks, settings)
+            if run:
+                async with broker:
+                    ended = await _wait_all(broker, found, timeout)
+            else:
+                ended = await _wait_all(broker, found, timeout)
+                await broker.aclose()
+            return report_ended(ended)
+
+    return asyncio.run(main())
+
+
+async def _filter(
+    tasks: RelationalTaskStore, state: str | None, agent: str | None, queue: str | None, parent: str | None
+) -> Any:
+    from bough.tasks import TaskFilter, TaskState
+
+    try:
+        states = frozenset[TaskState]() if state is None else frozenset({TaskState(state.lower())})
+    except ValueError as error:
+        known = ", ".join(each.value for each in TaskState)
+        raise InvalidInput(f"no state is called {state!r}", hint=f"choose one of: {known}") from error
+    cid = None if parent is None else await tasks.log.resolve(parent)
+    return TaskFilter(states=states, agent=agent, queue=queue, parent=cid)
+
+
+async def _watch(tasks: RelationalTaskStore, wanted: Any, limit: int, renderer: Renderer, *, json: bool) -> int:
+    """Show what changes after every commit of any process, until no listed task is open."""
+    log = await tasks.open()
+    known: dict[str, int] = {}
+    commits = log.commits()
+    try:
+        while True:
+            page = await tasks.list(wanted, limit=limit)
+            for task in reversed(page.items):
+                if known.get(task.id) != task.version:
+                    known[task.id] = task.version
+                    show_change(task, renderer, json=json)
+            if all(task.is_terminal for task in page.items):
+                return 0
+            await anext(commits)
+    finally:
+        await commits.aclose()  # pyright: ignore
+
+
+async def _children(tasks: RelationalTaskStore, task: Task) -> list[Any]:
+    """Return the tasks that a task's conversation started, each with those below it."""
+    from bough.tasks import TaskFilter
+
+    page = await tasks.list(TaskFilter(parent=task.conversation), limit=100)
+    return [(child, await _children(tasks, child)) for child in reversed(page.items)]
+
+
+async def _wait_all(broker: Any, ids: list[str], timeout: float | None) -> list[Task]:
+    return list(await asyncio.gather(*(broker.wait(task_id, timeout) for task_id in ids)))

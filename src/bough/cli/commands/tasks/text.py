@@ -1,0 +1,162 @@
+"""How tasks are shown: reports, lines and JSON of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from bough.cli.render import Renderer, Report
+from bough.cli.text import Block, Line, Span, Style, Table, line, one_line, paragraph
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.tasks import Task, TaskEvent
+
+_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn", "cancelled": "dim"}
+
+
+def task_json(task: Task) -> JsonObject:
+    """Return a task as programs see it; its events are what `bough tasks logs` gives."""
+    return task.model_dump(mode="json", exclude={"events"})
+
+
+def report_list(tasks: list[Task], cursor: str | None) -> Report:
+    """Return a page of tasks as a table, the newest first."""
+    rows: tuple[tuple[Span, ...], ...] = tuple(
+        (
+            (task.id.replace("-", "")[-8:], "id"),
+            (task.state.value, _STYLES.get(task.state.value, "")),
+            (task.agent_name or "", ""),
+            (_age(task.created_at), "dim"),
+            (one_line(task.input, 60), ""),
+        )
+        for task in tasks
+    )
+    blocks: list[Block] = [line("no tasks")]
+    if rows:
+        blocks = [Table(head=("task", "state", "agent", "age", "input"), rows=rows, flexible=4)]
+    return Report(
+        command="tasks list",
+        data={"tasks": [task_json(task) for task in tasks], "next_cursor": cursor},
+        blocks=blocks,
+        next=(f"bough tasks show {rows[0][0][0]}",) if rows else ('bough run --detach "…"',),
+    )
+
+
+def show_change(task: Task, renderer: Renderer, *, json: bool) -> None:
+    """Show one line, or one JSON object, about a task that has changed."""
+    if json:
+        renderer.record({"task": task_json(task)})
+    else:
+        state = task.state.value
+        renderer.result(
+            line(
+                (task.id.replace("-", "")[-8:], "id"),
+                "  ",
+                (state, _STYLES.get(state, "")),
+                f"  {one_line(task.input, 60)}",
+            )
+        )
+
+
+def describe_task(task: Task) -> Iterator[Line]:
+    """Give the lines about one task: where it stands, what it asks, its result."""
+    state = task.state.value
+    yield line((task.id, "id"), "  ", (state, _STYLES.get(state, "")))
+    facts = {
+        "agent": task.agent_name,
+        "queue": task.queue,
+        "attempts": f"{task.attempts} of {task.max_attempts}" if task.attempts else None,
+        "submitted": task.created_at.isoformat(timespec="seconds"),
+        "changed": task.updated_at.isoformat(timespec="seconds"),
+        "used": f"{task.usage.requests} requests, {task.usage.input_tokens + task.usage.output_tokens} tokens",
+        "error": task.error,
+    }
+    for name, value in facts.items():
+        if value:
+            yield line((f"{name:<10}", "dim"), str(value))
+    yield line((f"{'input':<10}", "dim"), one_line(task.input, 200))
+    yield from describe_request(task)
+    if task.result:
+        yield line()
+        yield from paragraph(task.result)
+
+
+def describe_request(task: Task) -> Iterator[Line]:
+    """Give the lines about what a task asks; none where it asks nothing."""
+    request = task.request or {}
+    if request.get("kind") == "question":
+        yield line((f"{'asks':<10}", "warn"), str(request.get("question", "")))
+        if choices := request.get("choices"):
+            yield line((f"{'choices':<10}", "dim"), ", ".join(map(str, choices)))
+    for call in request.get("calls", ()):
+        said = f"{call['tool']} {call.get('arguments') or ''}"
+        yield line((f"{'approve?':<10}", "warn"), (call["id"], "id"), "  ", one_line(said, 120))
+        if call.get("reason"):
+            yield line(" " * 10, (str(call["reason"]), "dim"))
+    if request.get("kind") == "task":
+        yield line((f"{'waits for':<10}", "warn"), (str(request.get("task_id", "")), "id"))
+
+
+def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:
+    """Give a line for each task of a tree, `(task, those below it)` a node."""
+    for child, below in nodes:
+        state = child.state.value
+        short = child.id.replace("-", "")[-8:]
+        yield line("  " * depth, (short, "id"), "  ", (state, _STYLES.get(state, "")), f"  {one_line(child.input, 60)}")
+        yield from draw_tree(below, depth + 1)
+
+
+def node_json(node: Any) -> JsonObject:
+    """Return a node of a tree of tasks as programs see it."""
+    child, below = node
+    return {"task": task_json(child), "children": [node_json(each) for each in below]}
+
+
+def event_line(event: TaskEvent) -> Line:
+    """Return the line of a task event."""
+    said = event.payload.get("state") or event.payload.get("message") or event.payload.get("tool") or event.payload
+    kind = event.event_type.value
+    return line((f"{event.seq:>5}", "dim"), f"  {kind:<13}", one_line(str(said), 100))
+
+
+def report_ended(tasks: list[Task]) -> Report:
+    """Return tasks that were waited for; the exit code says whether all completed."""
+    from bough.tasks import TaskState
+
+    if any(not task.is_terminal for task in tasks):
+        code = 124
+    else:
+        code = 0 if all(task.state is TaskState.COMPLETED for task in tasks) else 1
+    blocks = [each for task in tasks for each in (*describe_task(task), line())]
+    return Report(
+        command="tasks wait", data={"tasks": [task_json(task) for task in tasks]}, blocks=blocks[:-1], exit_code=code
+    )
+
+
+def report_changed(command: str, tasks: list[Task]) -> Report:
+    """Return tasks as they stand after a command changed them."""
+    blocks = [line((task.id, "id"), "  ", (task.state.value, _STYLES.get(task.state.value, ""))) for task in tasks]
+    data: JsonObject = {"tasks": [task_json(task) for task in tasks]}
+    if command == "tasks input":
+        data = {"task": task_json(tasks[0])}
+    return Report(command=command, data=data, blocks=blocks or [line("nothing to cancel")])
+
+
+def suggest_next(task: Task) -> tuple[str, ...]:
+    """Return the commands that make sense after a look at a task."""
+    short = task.id.replace("-", "")[-8:]
+    if task.state.value == "input_required":
+        return (f"bough tasks input {short}",)
+    if task.state.value in ("failed", "cancelled"):
+        return (f"bough tasks retry {short}", f"bough tasks logs {short}")
+    return (f"bough tasks logs {short}", f"bough conv show {str(task.conversation).replace('-', '')[-8:]}")
+
+
+def _age(moment: datetime) -> str:
+    seconds = (datetime.now(UTC) - moment).total_seconds()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
