@@ -9,31 +9,32 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
-from bough.events.beside import Beside, Tables
-from bough.events.model import Event, TaskChanged, UserMessage
+from bough.events.beside import Tables
+from bough.events.model import Event, UserMessage
 from bough.events.owner import owner as make_owner
-from bough.tasks.agents import PRIVATE, FindHooks
+from bough.tasks.agents import FindHooks
 from bough.tasks.answering import Replies, Reply
 from bough.tasks.control import Stopped, cancel_task, pause_conversation
 from bough.tasks.delegation import BrokerDelegation
 from bough.tasks.dispatch.dispatcher import Dispatcher
 from bough.tasks.dispatch.local import LocalDispatcher
+from bough.tasks.dispatch.queues import ServedQueues
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import Task, TaskEvent
 from bough.tasks.notify import Callback, TransitionWatch
 from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.tasks.store import DEFAULT_QUEUE, TaskStore
-from bough.tasks.stores.rows import find_row, parse_id
+from bough.tasks.stores.rows import parse_id
 from bough.tasks.stores.sqlite import TaskStoreSqlite
-from bough.tasks.stores.submission import Submission, Submitted, submit
-from bough.tasks.submitting import SubmissionRequest, Submitter
-from bough.tasks.view import SHOWN_KINDS, task_event
+from bough.tasks.stores.submission import Admission, Submission, Submitted, submit
+from bough.tasks.stream import stream_events
+from bough.tasks.submitting import SubmissionRequest, Submitter, request_retry
 from bough.tasks.worker import Worker, require_relational
 from bough.types import Json
 
@@ -41,18 +42,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
 _LOG = logging.getLogger("bough.task")
-
-
-class Admission(NamedTuple):
-    """A question that is asked inside every submission without a parent.
-
-    Attributes:
-        beside: Whose tables it reads.
-        check: `check(tables, owner)` raises where the owner of the conversation may not submit now.
-    """
-
-    beside: tuple[Beside, ...]
-    check: Callable[[Tables, str | None], None]
 
 
 class TaskBroker:
@@ -238,21 +227,8 @@ class TaskBroker:
         Raises:
             NotFound: There is no such task.
         """
-        id = parse_id(task_id)
-        row = None if id is None else await self.store.look(lambda tables: find_row(tables, id))
-        if row is None:
-            raise unknown_task(task_id)
-        start = max(after, row.first - 1)
-        if row.is_terminal and start >= row.last:
-            return
-        async for stored in self.store.log.subscribe(row.conversation_id, start):
-            if stored.kind not in SHOWN_KINDS:
-                continue
-            event = task_event(stored, row.task_id)
-            if event is not None and event.task_id == row.task_id:
-                yield event
-                if isinstance(stored.event, TaskChanged) and TaskState(stored.event.state) in TERMINAL_STATES:
-                    return
+        async for event in stream_events(self.store, task_id, after):
+            yield event
 
     async def cancel(self, task_id: str) -> Task:
         """Cancel a task and its open children, and return it; one that has ended is returned as it is.
@@ -354,16 +330,7 @@ class TaskBroker:
             NotFound: There is no such task.
             Conflict: It has not ended, or it completed.
         """
-        task = await self.poll(task_id)
-        if task.state not in TERMINAL_STATES or task.state is TaskState.COMPLETED or task.conversation is None:
-            raise Conflict(
-                f"task {task_id} is {task.state.value}", hint="a task that failed or was cancelled can be retried"
-            )
-        kept = {key: value for key, value in task.metadata.items() if key not in metadata}
-        carried: dict[str, Any] = {"queue": task.queue, "priority": task.priority}
-        asked = SubmissionRequest(
-            input=None, metadata={**kept, **carried, **metadata, "conversation": task.conversation}
-        )
+        asked = request_retry(await self.poll(task_id), metadata)
         return (await self._submit(asked)).row.task_id
 
     async def interrupt(self, conversation: UUID) -> None:
@@ -472,23 +439,3 @@ class TaskBroker:
     def _activity(self, task: Task) -> None:
         if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:
             self.activity.set()
-
-
-class ServedQueues(Collection[str]):
-    """The queues a broker serves: those it was given, and the private ones of the agents it registered so far."""
-
-    def __init__(self, queues: Collection[str], agents: Mapping[str, AgentSpec]) -> None:
-        self._queues = queues
-        self._agents = agents
-
-    def _all(self) -> list[str]:
-        return [*self._queues, *(PRIVATE + name for name in self._agents)] if self._queues else []
-
-    def __iter__(self):
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __contains__(self, queue: object) -> bool:
-        return queue in self._all()

@@ -18,7 +18,7 @@ from bough.conversation.log.state import State
 from bough.conversation.message import checked, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
-from bough.errors import InvalidInput, NotSupported, PermissionDenied
+from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
 from bough.events.model import ConversationStarted, Event, UserMessage
 from bough.events.record import ConversationRecord, microseconds
 from bough.guard import Limits, limits_from_json
@@ -34,6 +34,8 @@ from bough.tasks.agents import (
     with_model,
     workspace_of,
 )
+from bough.tasks.model import Task
+from bough.tasks.state import TaskState
 from bough.tasks.stores.rows import parse_id
 from bough.tasks.stores.submission import ParentLink, Submission
 from bough.types import Clock, JsonObject, SystemClock, new_id
@@ -188,6 +190,24 @@ class Submitter:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10**9:
             raise _wrong("deadline_seconds", seconds, "a number above 0")
         return microseconds(self._clock.now()) + round(seconds * 1_000_000)
+
+
+def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
+    """Return what is submitted to go on with the conversation of a task that failed or was cancelled.
+
+    Args:
+        metadata: Instead of what the task was submitted with.
+
+    Raises:
+        Conflict: The task has not ended, or it completed.
+    """
+    if not task.is_terminal or task.state is TaskState.COMPLETED or task.conversation is None:
+        raise Conflict(
+            f"task {task.id} is {task.state.value}", hint="a task that failed or was cancelled can be retried"
+        )
+    kept = {key: value for key, value in task.metadata.items() if key not in metadata}
+    carried: dict[str, Any] = {"queue": task.queue, "priority": task.priority}
+    return SubmissionRequest(input=None, metadata={**kept, **carried, **metadata, "conversation": task.conversation})
 
 
 def read_kept(metadata: Mapping[str, Any]) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
-from bough.events.beside import Tables
+from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord, Lease
 from bough.tasks.model import Task
@@ -19,6 +19,18 @@ from bough.types import JsonObject
 
 Enqueue = Callable[[Tables, Task], int | None]
 """Hands a task to an engine inside the transaction; returns the engine's job, None where there is no engine."""
+
+
+class Admission(NamedTuple):
+    """A question that is asked inside every submission without a parent.
+
+    Attributes:
+        beside: Whose tables it reads.
+        check: `check(tables, owner)` raises where the owner of the conversation may not submit now.
+    """
+
+    beside: tuple[Beside, ...]
+    check: Callable[[Tables, str | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
