@@ -71,8 +71,10 @@ async def _take(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> 
                 hint="wait until that run is over, or fork the conversation",
                 details=conflict.details,
             ) from conflict
-        # Renewing in the dead owner's name raises the generation, which fences off whatever it left behind.
-        return await store.acquire(cid, holder, ttl_seconds)
+        # In the dead owner's name it is ended, which fences off whatever it left behind; held it must be in this one:
+        # a lease in a dead owner's name looks free to every other process.
+        await store.acquire(cid, holder, 0)
+        return await store.acquire(cid, name, ttl_seconds)
 
 
 async def _give_back(store: EventStore, lease: Lease) -> None:

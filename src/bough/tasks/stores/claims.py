@@ -73,8 +73,10 @@ def take_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float) -> Lea
         holder = str(held.details.get("owner", ""))
         if not is_gone(holder):
             return None
-        # Renewing in the gone owner's name raises the generation, which fences off whatever it left behind.
-        return tables.acquire(cid, holder, ttl_seconds)
+        # In the gone owner's name it is ended, which fences off whatever it left behind; held it must be in this one:
+        # a lease in a gone owner's name looks free to every other worker.
+        tables.acquire(cid, holder, 0)
+        return tables.acquire(cid, owner, ttl_seconds)
 
 
 def seize_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float = 1.0) -> Lease:

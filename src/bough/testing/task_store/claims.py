@@ -95,6 +95,7 @@ class ClaimsContract:
         assert taken is not None
         assert (taken.task.state, taken.task.version, taken.task.attempts) == (TaskState.RUNNING, lost.task.version, 2)
         assert taken.lease.generation > lost.lease.generation
+        assert await tasks.claim(owner(), id=task.id) is None  # the taker lives: nobody takes it over in its turn
         with pytest.raises(Conflict):
             await tasks.heartbeat(lost)
         with pytest.raises(Conflict):
