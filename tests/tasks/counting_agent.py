@@ -19,9 +19,9 @@ STEPS = 4
 
 
 def note(line: str) -> None:
-    """Append a line to the ledger, whole."""
+    """Append a line to the ledger, whole, with the process that writes it."""
     with Path(os.environ["LEDGER"]).open("a") as file:
-        file.write(line + "\n")
+        file.write(f"{line}\t{os.getpid()}\n")
 
 
 def _task_of(messages: list[ModelMessage]) -> str:

@@ -2,79 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from tests.tasks import counting_agent
+from tests.tasks.worker_processes import Workers
 
 from bough.config import Settings
-from bough.tasks import Task, TaskBroker, TaskState, TaskStoreSqlite
+from bough.tasks import Task, TaskState
 
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 
 
-class Workers:
-    """Starts `bough worker` processes on one store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ledger = folder / "ledger"
-        self.ledger.touch()
-        self.url = f"sqlite:///{folder / 'log.db'}"
-        self.running: list[subprocess.Popen[bytes]] = []
-
-    def start(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a worker that serves the counting agent."""
-        env = {
-            **os.environ, "LEDGER": str(self.ledger), "BOUGH_HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT),
-        }  # fmt: skip
-        command = [sys.executable, "-m", "bough.cli.main", "worker", "--store", self.url]
-        command += ["--agents", "tests.tasks.counting_agent:agent", *options]
-        with (self.folder / "stderr").open("ab") as stderr:
-            worker = subprocess.Popen(command, env=env, cwd=ROOT, stderr=stderr)
-        self.running.append(worker)
-        return worker
-
-    def lines(self) -> list[str]:
-        """Return what the ledger has."""
-        return self.ledger.read_text().splitlines()
-
-    async def until(self, condition: Callable[[list[str]], bool]) -> None:
-        """Wait until the ledger has what is waited for; a worker that ends before is a failure."""
-        while not condition(self.lines()):
-            assert all(worker.poll() is None for worker in self.running), (self.folder / "stderr").read_text()
-            await asyncio.sleep(0.01)
-
-    def close(self) -> None:
-        """End what still runs."""
-        for worker in self.running:
-            if worker.poll() is None:
-                worker.kill()
-            worker.wait()
-
-
 @pytest.fixture
 def workers(tmp_path: Path) -> Generator[Workers]:
     """Workers on a store of their own."""
-    found = Workers(tmp_path)
+    found = Workers(tmp_path, f"sqlite:///{tmp_path / 'log.db'}")
     yield found
     found.close()
-
-
-async def submit(workers: Workers, settings: Settings, *inputs: str) -> tuple[TaskBroker, list[str]]:
-    """Submit tasks of the counting agent to be run by other processes."""
-    broker = TaskBroker(TaskStoreSqlite(workers.url), settings=settings)
-    broker.register_agents([counting_agent.agent])
-    return broker, [await broker.submit(text, agent_name="counter") for text in inputs]
 
 
 def require_counted_once(workers: Workers, tasks: list[Task], interrupted: int = 0) -> None:
@@ -91,14 +40,12 @@ def require_counted_once(workers: Workers, tasks: list[Task], interrupted: int =
 
 async def test_a_killed_worker_is_followed_by_another(workers: Workers, settings: Settings) -> None:
     """Killed inside a tool: the next worker goes on from the log; that call is closed, nothing else runs twice."""
-    broker, [task_id] = await submit(workers, settings, "a")
+    broker, [task_id] = await workers.submit(settings, "a")
     Path(f"{workers.ledger}.gate").write_text("2")
     first = workers.start()
     await workers.until(lambda lines: "begin a 2" in lines)
-    first.kill()
-    first.wait()
+    workers.kill(first)
     Path(f"{workers.ledger}.gate").unlink()
-    workers.running.remove(first)
     workers.start()
     task = await broker.wait(task_id)
     assert (task.state, task.result, task.attempts) == (TaskState.COMPLETED, "done a", 2)
@@ -110,13 +57,13 @@ async def test_a_killed_worker_is_followed_by_another(workers: Workers, settings
 
 async def test_sigterm_drains_a_worker(workers: Workers, settings: Settings) -> None:
     """What runs ends, what waits is left, the exit code is 0."""
-    broker, ids = await submit(workers, settings, "a", "b")
+    broker, ids = await workers.submit(settings, "a", "b")
     Path(f"{workers.ledger}.gate").write_text("0")
     worker = workers.start("--concurrency", "1")
     await workers.until(lambda lines: "begin a 0" in lines)
-    worker.send_signal(signal.SIGTERM)
+    workers.terminate(worker)
     Path(f"{workers.ledger}.gate").unlink()
-    assert await asyncio.to_thread(worker.wait) == 0
+    assert await workers.exit_code(worker) == 0
     tasks = [await broker.poll(task_id) for task_id in ids]
     assert [task.state for task in tasks] == [TaskState.COMPLETED, TaskState.PENDING]
     require_counted_once(workers, tasks[:1])
@@ -126,7 +73,7 @@ async def test_sigterm_drains_a_worker(workers: Workers, settings: Settings) -> 
 
 async def test_three_workers_run_each_task_once(workers: Workers, settings: Settings) -> None:
     """B08: twelve tasks on one file: every response and every tool once."""
-    broker, ids = await submit(workers, settings, *(f"t{number}" for number in range(12)))
+    broker, ids = await workers.submit(settings, *(f"t{number}" for number in range(12)))
     for _ in range(3):
         workers.start()
     tasks = [await broker.wait(task_id) for task_id in ids]
@@ -138,9 +85,9 @@ async def test_three_workers_run_each_task_once(workers: Workers, settings: Sett
 
 async def test_a_worker_that_runs_once_ends(workers: Workers, settings: Settings) -> None:
     """`--once` ends when nothing waits any more."""
-    broker, ids = await submit(workers, settings, "a", "b")
+    broker, ids = await workers.submit(settings, "a", "b")
     worker = workers.start("--once")
-    assert await asyncio.to_thread(worker.wait) == 0
+    assert await workers.exit_code(worker) == 0
     assert [(await broker.poll(task_id)).state for task_id in ids] == [TaskState.COMPLETED] * 2
     await broker.aclose()
     await broker.store.aclose()

@@ -12,6 +12,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 from bough.errors import Unavailable
 
@@ -55,6 +57,16 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
             yield f"postgresql://bough@127.0.0.1:{port}/postgres"
         finally:
             _run(*control, "-m", "immediate", "stop", **as_user)
+
+
+def make_database(url: str) -> str:
+    """Make a database on a server and return its URL: notifications and advisory locks of others do not reach it."""
+    from psycopg import Connection, sql
+
+    name = f"t{uuid4().hex[-12:]}"
+    with Connection.connect(url, autocommit=True) as db:
+        db.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 def drop_schema(url: str, schema: str) -> None:
