@@ -46,7 +46,9 @@ def cancel_task(
     return Stopped(row, read_task(tables, row), children, changed)
 
 
-def pause_conversation(tables: Tables, cid: UUID, *, now: bool, owner: str, withdraw: Withdraw | None) -> UUID | None:
+def pause_conversation(
+    tables: Tables, cid: UUID, said: PauseRequested, *, owner: str, withdraw: Withdraw | None
+) -> UUID | None:
     """Ask the run of a conversation to stop; return the task that was cancelled by this, where it was not running.
 
     A run hears of it by its log, in whatever process, and writes its own last words.
@@ -55,10 +57,9 @@ def pause_conversation(tables: Tables, cid: UUID, *, now: bool, owner: str, with
         NotFound: There is no such conversation.
     """
     live = find_live_row(tables, tables.number(cid))
-    reason = "interrupted" if now else "paused"
     if live is not None and live.current is not TaskState.RUNNING:
-        stop_task(tables, live, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
+        stop_task(tables, live, TaskState.CANCELLED, Move(reason=said.reason), owner, withdraw)
         return UUID(bytes=live.id)
     if live is not None or tables.get(cid).status == "running":
-        tables.append(cid, [PauseRequested(reason=reason, now=now)])
+        tables.append(cid, [said])
     return None

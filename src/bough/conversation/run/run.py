@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -114,6 +114,10 @@ class Runner:
             self._note.reason = self._note.reason or reason
             self._task.cancel()
 
+    def hand_back(self, told: Callable[[], None]) -> None:
+        """End the run at the end of its step, so that another worker goes on; `told` is called when it does so."""
+        self._note.on_hand_back = told
+
     @asynccontextmanager
     async def _held_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
         if given is not None:
@@ -193,7 +197,9 @@ class Runner:
             note=self._note,
         )
         condenser = _with_model(rules.condenser, model)
-        supervisor = Supervisor(journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock())
+        supervisor = Supervisor(
+            journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock(), note=self._note
+        )
         spec = self._blueprint.spec
         retries = Retries(
             journal,

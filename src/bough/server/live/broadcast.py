@@ -16,6 +16,7 @@ from typing import Literal
 from uuid import UUID
 
 from bough.errors import BoughError
+from bough.events.model import Event, TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.server.metrics import Metrics
@@ -51,7 +52,7 @@ class RunEnded:
     """A run of the conversation has ended since this was last said; several may be said as one.
 
     Attributes:
-        started: When the latest of them began, by the loop's clock.
+        started: When the latest of them was submitted, as far as is known here, by the loop's clock.
     """
 
     started: float
@@ -87,6 +88,8 @@ class Broadcast:
         self._said = 0
         self._runs = 0
         self._run_started = 0.0
+        self._submitted: dict[str, float] = {}
+        self._joined = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
         self._end: EndReason | None = None
         self._metrics = metrics
@@ -178,11 +181,21 @@ class Broadcast:
 
     def _keep(self, stored: StoredEvent) -> None:
         self._frames.append(stored)
+        self._take_transition(stored.event)
         self._bytes += len(stored.raw)
         while len(self._frames) > FRAMES or (self._bytes > FRAME_BYTES and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().raw)
             self._first += 1
         self._wake()
+
+    def _take_transition(self, event: Event) -> None:
+        """Note when a run was submitted, and say when it has ended or asks, in whichever process it was."""
+        if not isinstance(event, TaskChanged):
+            return
+        if event.state == "pending":
+            self._submitted[event.task_id] = asyncio.get_running_loop().time()
+        elif event.state != "running":
+            self.publish_run_end(self._submitted.pop(event.task_id, self._joined))
 
     def _wake(self) -> None:
         self._changed.set()
@@ -238,10 +251,10 @@ class Broadcasts:
         if broadcast := self._live.get(cid):
             broadcast.publish(kind, text)
 
-    def publish_run_end(self, cid: UUID, started: float) -> None:
-        """Tell the readers of a conversation that a run of it has ended."""
+    def publish_run_end(self, cid: UUID) -> None:
+        """Tell the readers of a conversation that a run of it was asked for and goes on waiting."""
         if broadcast := self._live.get(cid):
-            broadcast.publish_run_end(started)
+            broadcast.publish_run_end(asyncio.get_running_loop().time())
 
     def drain(self) -> None:
         """Let all readers go: the server is about to stop."""

@@ -127,6 +127,12 @@ def find_live_row(tables: Tables, cid: int) -> TaskRow | None:
     return None if row is None else TaskRow(*row)
 
 
+def find_latest_row(tables: Tables, cid: int) -> TaskRow | None:
+    """Return the row of the latest task of a conversation, whether it has ended or not."""
+    row = tables.one("task.row_latest", cid=cid)
+    return None if row is None else TaskRow(*row)
+
+
 def read_task(tables: Tables, row: TaskRow) -> Task:
     """Return the task of a row, without its events: its first and latest transition, and its message. Three rows.
 

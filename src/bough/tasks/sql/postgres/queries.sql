@@ -21,6 +21,18 @@ select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.versio
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where t.cid = %(cid)s and t.state < 3;
 
+-- name: row_latest
+-- The latest task of a conversation.
+select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, uuid_send(p.id), t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.cid = %(cid)s order by t.k desc limit 1;
+
+-- name: live_among
+-- Those of some conversations that have a task which is pending or running.
+select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
+where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
+
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
