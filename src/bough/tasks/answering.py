@@ -17,11 +17,12 @@ from bough.events.model import Event, StateChanged, UserMessage
 from bough.tasks.agents import queue_of_recorded
 from bough.tasks.faults import asks_nothing, unknown_task
 from bough.tasks.model import Task
+from bough.tasks.outcome import describe_request
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import Move, TaskRow, find_live_row, move, read_task
-from bough.tasks.stores.submission import Enqueue, live_conflict, require_row
+from bough.tasks.stores.rows import Enqueue, Move, TaskRow, find_live_row, move, read_task
+from bough.tasks.stores.submission import live_conflict, require_row
 from bough.tasks.submitting import SubmissionRequest, read_queue
 from bough.types import Json, JsonObject
 
@@ -85,11 +86,13 @@ class Replies:
                 raise unknown_task(task_id)
             if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
                 raise asks_nothing(task)
-            request = task.request or {}
-            if request.get("kind") == "task":
-                below = str(request["task_id"])
-                return await self.answer(below, answer, run=run, by=by, expected_head=expected_head)
             state = await self._fold(task.conversation, expected_head)
+            request = describe_request(state)  # what waits still: some may be answered already
+            if request.get("kind") == "task":
+                below = await self._find_asking(state)
+                if below is None:
+                    raise asks_nothing(task)
+                return await self.answer(below, answer, run=run, by=by, expected_head=None)
             decision = replace(read_decision(state, request, answer), by=by)
             events, left = decide(state, decision)
             answering = Answering(
@@ -103,6 +106,14 @@ class Replies:
                 continue  # somebody appended meanwhile: look again at what still waits
             self._wake(task_id)
             return result
+
+    async def _find_asking(self, state: State) -> str | None:
+        """Return the task of a sub-agent that a conversation waits for and that asks; None where none does."""
+        for call in state.waiting.values():
+            task = await self._store.get(str(call.get("task", "")))
+            if task is not None and task.state is TaskState.INPUT_REQUIRED:
+                return task.id
+        return None
 
     async def say(self, conversation: UUID, said: Reply) -> str | None:
         """Say something to a conversation, and run it. See `TaskBroker.run`."""

@@ -422,6 +422,8 @@ class TaskBroker:
             active.stop("fenced")
         self._watch.look()
         self._activity(stopped.task)
+        if stopped.woken is not None:
+            self.wake(stopped.woken)
         for child in stopped.children:
             await self._cancel(child, "parent ended")
         return stopped.task
@@ -456,9 +458,10 @@ class TaskBroker:
             self.dispatcher.wake()
 
     def _run_ended(self, active: ActiveRun) -> None:
-        del active
         self.activity.set()
         self._watch.look()
+        if active.ending.woken is not None:
+            self.wake(active.ending.woken)
 
     def _activity(self, task: Task) -> None:
         if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:

@@ -29,10 +29,9 @@ from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
 from bough.tasks.outcome import RunEnding, describe_error, measure_before
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
-from bough.tasks.stores.endings import Withdraw, end_claim, find_current
+from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import TASKS, Move
-from bough.tasks.stores.submission import Enqueue
+from bough.tasks.stores.rows import TASKS, Enqueue, Move
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -252,7 +251,8 @@ class Worker:
         def fail(tables: Tables) -> None:
             row = find_current(tables, ending.id, ending.lease)
             if row is not None:
-                end_claim(tables, row, ending.lease, to, said)
+                moved = end_claim(tables, row, ending.lease, to, said, enqueue=self.enqueue)
+                ending.woken = find_woken_parent(tables, moved)
 
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(fail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,14 +11,10 @@ from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord, Lease
-from bough.tasks.model import Task
 from bough.tasks.state import TaskState
 from bough.tasks.stores.claims import Claimed, claim_by_id
-from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, find_row_of_key, read_task
+from bough.tasks.stores.rows import FORMAT, Enqueue, TaskRow, find_live_row, find_row, find_row_of_key, read_task
 from bough.types import JsonObject
-
-Enqueue = Callable[[Tables, Task], int | None]
-"""Hands a task to an engine inside the transaction; returns the engine's job, None where there is no engine."""
 
 
 class Admission(NamedTuple):

@@ -171,6 +171,11 @@ order by seq desc limit %(limit)s;
 select seq, uuid_send(id), kind, ts, data from event
 where cid = %(cid)s and seq >= %(first)s and kind = 'TaskChanged' order by seq;
 
+-- name: state_changes
+-- The latest changes of a conversation's own state, the newest first.
+select seq, uuid_send(id), kind, ts, data from event
+where cid = %(cid)s and kind = 'StateChanged' order by seq desc limit 8;
+
 -- name: spent
 -- What a conversation and those that it started, and these started, used in all, and how many there are below it.
 with recursive below (cid) as (

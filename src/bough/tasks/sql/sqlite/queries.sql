@@ -171,6 +171,11 @@ order by k desc limit :limit;
 select k & 4294967295, id, kind, ts, data from event
 where k >= :cid << 32 | :first and k < (:cid + 1) << 32 and kind = 'TaskChanged' order by k;
 
+-- name: state_changes
+-- The latest changes of a conversation's own state, the newest first.
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 and k < (:cid + 1) << 32 and kind = 'StateChanged' order by k desc limit 8;
+
 -- name: spent
 -- What a conversation and those that it started, and these started, used in all, and how many there are below it.
 with recursive below (cid) as (
