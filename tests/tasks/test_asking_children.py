@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic_ai.messages import ToolReturnPart
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
@@ -22,10 +23,15 @@ def _asks(task: Task) -> bool:
     return task.state is TaskState.INPUT_REQUIRED
 
 
+def _texts(asked: Asked) -> list[str]:
+    """Return the results that the model is shown last."""
+    return [str(part.content) for part in asked.messages[-1].parts if isinstance(part, ToolReturnPart)]
+
+
 def _painter(name: str = "painter") -> AgentSpec:
     def answer(asked: Asked) -> Any:
         if len(asked.messages) > 1:
-            return f"{name}: {asked.messages[-1].parts[0].content}"
+            return f"{name}: {_texts(asked)[0]}"
         return tool_call("ask", question="Which colour?", choices=["red", "blue"])
 
     return AgentSpec(name=name, model=ScriptedModel([answer, answer]), skills=(), ask=True)
@@ -35,7 +41,7 @@ def _head(*below: AgentSpec) -> AgentSpec:
     def answer(asked: Asked) -> Any:
         if len(asked.messages) == 1:
             return [tool_call("delegate", agent_name=each.name, prompt="paint") for each in below]
-        return ", ".join(str(part.content) for part in asked.messages[-1].parts)
+        return ", ".join(_texts(asked))
 
     return AgentSpec(name="head", model=ScriptedModel([answer, answer]), skills=(), sub_agents=below)
 

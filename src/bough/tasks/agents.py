@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -165,6 +165,11 @@ def queue_of_recorded(recorded: Mapping[str, Any]) -> str | None:
     has_model = str(recorded.get("model")).startswith(MODEL_OBJECT)
     is_data = not has_model and not any(recorded.get(key) for key in CODE_KEYS)
     return None if is_data else f"{PRIVATE}{recorded.get('name')}"
+
+
+def list_names(specs: Iterable[AgentSpec]) -> set[str]:
+    """Return the names of agents and of all that stand below them."""
+    return {name for spec in specs for name in (spec.name, *list_names(spec.sub_agents))}
 
 
 def workspace_of(metadata: Mapping[str, Any]) -> Path:
