@@ -10,9 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx2
+
+Until: TypeAlias = Callable[[dict[str, Any]], bool]
+"""Whether an event is the last one that a reader reads."""
 
 ROOT = Path(__file__).parents[2]
 _LISTENING = "listening on "
@@ -124,7 +127,7 @@ class Reader:
         servers_back: Set: after a lost connection it may try again.
     """
 
-    def __init__(self, url: str, conversation: str, *, form: str = "ours") -> None:
+    def __init__(self, url: str, conversation: str, *, form: str = "ours", until: Until | None = None) -> None:
         self.events: list[dict[str, Any]] = []
         self.deltas: list[str] = []
         self.servers_back = threading.Event()
@@ -133,7 +136,7 @@ class Reader:
         self._path = f"{url}/api/conversations/{conversation}/events/stream"
         self._form = form
         self._last_id: str | None = None
-        self._until: Callable[[dict[str, Any]], bool] = is_end_of_task
+        self._until = until or is_end_of_task
         self._thread = threading.Thread(target=self._follow, name="reader", daemon=True)
         self._thread.start()
 

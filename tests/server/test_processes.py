@@ -14,6 +14,8 @@ from tests.server.processes import Cluster, Reader, client_of
 
 from bough.server.forms.base import OUR_EVENTS
 
+pytestmark = pytest.mark.slow
+
 OURS = {"Accept": OUR_EVENTS}
 
 

@@ -27,6 +27,7 @@ from bough.server.bounds.running import admission_of
 from bough.server.commands import Commands
 from bough.server.executors import SharedExecutor
 from bough.server.live.broadcast import Broadcasts
+from bough.server.live.deltas import DeltaRelay
 from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
@@ -87,6 +88,22 @@ def create_app(
     return app
 
 
+@asynccontextmanager
+async def relay_between(services: Services, url: str) -> AsyncGenerator[None]:
+    """Bring pieces of text to readers on other servers, and those of other processes to the readers here."""
+    broadcasts = services.broadcasts
+    relay = DeltaRelay(
+        url, take=broadcasts.publish, read_here=broadcasts.read_here, on_drop=services.metrics.deltas_dropped.inc
+    )
+    broadcasts.on_watch = relay.announce
+    services.runs.broker.worker.on_update.append(relay.take_update)
+    await relay.open()
+    try:
+        yield
+    finally:
+        await relay.aclose()
+
+
 def _by_name(agents: Agents) -> dict[str, AgentSpec]:
     if isinstance(agents, Mapping):
         return {str(name): spec for name, spec in cast("Mapping[str, AgentSpec]", agents).items()}
@@ -114,6 +131,8 @@ class _Plan:
             if self.given_store is None:
                 closing.push_async_callback(store.aclose)
             app.state.services = services = self._services(store)
+            if self.given_store is None and self.settings.store.startswith(("postgresql:", "postgres:")):
+                await closing.enter_async_context(relay_between(services, self.settings.store))
             await services.runs.open()
             # Ended in this order: runs still publish to readers, commands and runs still use the executor.
             closing.push_async_callback(services.executor.aclose)

@@ -39,7 +39,7 @@ def worker(
     renderer = renderer_for(json=json)
 
     async def main() -> int:
-        from bough.cli.detach import make_broker
+        from bough.cli.detach import make_broker, sending_pieces
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
@@ -49,7 +49,8 @@ def worker(
         renderer.note(line(f"bough {__version__}  {settings.store}  in process  queues {', '.join(names)}"))
         try:
             broker = make_broker(tasks, settings)
-            await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
+            async with sending_pieces(broker, settings.store):
+                await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0

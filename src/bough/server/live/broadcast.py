@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -203,7 +203,11 @@ class Broadcast:
 
 
 class Broadcasts:
-    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader."""
+    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader.
+
+    Attributes:
+        on_watch: Called when a conversation gets its first reader.
+    """
 
     def __init__(self, store: EventStore, metrics: Metrics, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._store = store
@@ -211,6 +215,7 @@ class Broadcasts:
         self._idle_seconds = idle_seconds
         self._live: dict[UUID, Broadcast] = {}
         self._draining = False
+        self.on_watch: Callable[[UUID], None] | None = None
 
     @asynccontextmanager
     async def join(self, cid: UUID, *, kind: str = "sse") -> AsyncGenerator[Broadcast]:
@@ -225,6 +230,8 @@ class Broadcasts:
             broadcast = self._live.get(cid)  # another reader may have come while the head was read
             if broadcast is None or broadcast.has_ended:
                 broadcast = self._live[cid] = Broadcast(self._store, cid, head, self._metrics)
+        if self.on_watch is not None and broadcast.readers == 0:
+            self.on_watch(cid)
         if self._draining:
             broadcast.end("drain")
         broadcast.readers += 1
@@ -237,9 +244,9 @@ class Broadcasts:
             if broadcast.readers == 0:
                 asyncio.get_running_loop().call_later(self._idle_seconds, self._leave, cid, broadcast)
 
-    def watched(self, cid: UUID) -> bool:
-        """Whether anybody reads the conversation here."""
-        return cid in self._live
+    def read_here(self) -> Collection[UUID]:
+        """Return the conversations that have readers here, or had some a short while ago."""
+        return self._live.keys()
 
     def readers_of(self, cid: UUID) -> int:
         """Return how many read the conversation here."""
