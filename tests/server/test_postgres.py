@@ -1,4 +1,4 @@
-"""One Postgres, several processes: the main paths of the server's suite, pieces of text, interrupts, killed processes."""
+"""One Postgres, several processes: the main paths of the suite, pieces of text, interrupts, killed processes."""
 
 from __future__ import annotations
 

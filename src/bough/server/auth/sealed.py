@@ -105,7 +105,11 @@ class SealedSecrets:
     def box(self) -> SecretBox:
         """What seals and opens."""
         if self._box is None:
-            self._box = self._make_box()
+            try:
+                self._box = self._make_box()
+            except ModuleNotFoundError as error:  # a worker without the server's packages
+                message = f"sealed secrets need the package {error.name}"
+                raise Unavailable(message, hint="pip install 'bough[server]'") from error
         return self._box
 
     async def put(self, record: ConversationRecord, policies: JsonObject, values: Mapping[str, str]) -> None:
