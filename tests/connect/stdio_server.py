@@ -21,6 +21,12 @@ def environment() -> list[str]:
 
 
 @server.tool()
+def list_planks(count: int) -> str:
+    """List planks, ten characters each."""
+    return "".join(f"plank{number:04d}\n" for number in range(count))
+
+
+@server.tool()
 def fail() -> str:
     """Fail."""
     raise RuntimeError("the saw is blunt")

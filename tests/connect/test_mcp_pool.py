@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ToolReturnPart
 
 from bough import AsyncConversation, MCPClientConfig
 from bough.agents.spec import AgentSpec
@@ -170,3 +172,22 @@ async def test_one_server_serves_all_who_use_it_and_ends_when_idle(tmp_path: Pat
 def test_a_server_needs_exactly_one_way(fields: Any) -> None:
     with pytest.raises(InvalidInput):
         MCPClientConfig(name="x", **fields)
+
+
+async def test_a_long_result_of_a_server_is_shown_in_part_and_read_on(start: Any, tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    def read_on(asked: Any) -> Any:
+        (part,) = [part for part in asked.messages[-1].parts if isinstance(part, ToolReturnPart)]
+        shown.append(part.model_response_str())
+        (result,) = re.findall(r'read_result\("([0-9a-f]{32})"', shown[0])
+        return tool_call("read_result", result=result, pattern="plank5000") if len(shown) == 1 else "done"
+
+    steps = (tool_call("list_planks", count=10_000), read_on, read_on)
+    conversation = await start([stdio(tmp_path, allowed_tools=("list_planks",))], *steps)
+    assert (await conversation.run()).output == "done"
+    assert len(shown[0]) <= 4 * 8000
+    assert "plank5000" not in shown[0]
+    assert "plank5000" in shown[1]
+    (listed, _) = await events(conversation, ToolReturned)
+    assert len(str(listed.result)) >= 100_000, "the log has all of it"

@@ -134,7 +134,7 @@ class Blueprint:
         toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
         named = {name for each in toolsets if isinstance(each, FunctionToolset) for name in each.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         named |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
-        other = any(not isinstance(each, FunctionToolset) for each in toolsets)
+        other = bool(self.spec.mcp_servers) or any(not isinstance(each, FunctionToolset) for each in toolsets)
         return READ_RESULT not in named and (bool(named) or other)
 
     async def aclose(self) -> None:
