@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from bough.agents.workspace_files import MAX_LISTED, WorkspaceFiles
-from bough.errors import Conflict, InvalidInput, NotFound
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound
 
 
 @pytest.fixture
@@ -69,7 +74,7 @@ def test_editing_wants_exactly_one_place(files: WorkspaceFiles) -> None:
 
 
 def test_listing_and_searching_stay_inside(files: WorkspaceFiles) -> None:
-    assert files.list() == ["a.txt", "docs/b.md", "link.txt"]
+    assert files.list() == ["a.txt", "docs/b.md", "link.txt", "up"]
     assert files.list(pattern="*.md") == ["docs/b.md"]
     assert files.search("w.rd") == ["docs/b.md:2: word"]
     assert files.search("outside") == [], "a link out of the workspace is not followed"
@@ -80,10 +85,112 @@ def test_listing_and_searching_stay_inside(files: WorkspaceFiles) -> None:
 def test_long_lists_are_cut_and_say_so(files: WorkspaceFiles) -> None:
     for n in range(MAX_LISTED + 5):
         (files.root / f"f{n:04}").write_text("")
-    assert files.list()[-1] == "[8 more]"
+    assert files.list()[-1] == "[9 more]"
 
 
 def test_invalid_text_survives_an_edit(files: WorkspaceFiles) -> None:
     (files.root / "l.txt").write_bytes(b"caf\xe9 one")
     files.edit("l.txt", "one", "two")
     assert (files.root / "l.txt").read_bytes() == b"caf\xe9 two"
+
+
+def test_a_long_line_is_read_on(files: WorkspaceFiles) -> None:
+    line = "äß€🙂" * 100_000
+    (files.root / "long.txt").write_text(f"first\n{line}\nlast\n")
+    place, read = 0, ""
+    while True:
+        answer = files.read("long.txt", start_line=2, start_byte=place)
+        text, _, note = answer.rpartition("\n[")
+        if "start_byte=" not in note:
+            break
+        read += text
+        place = int(note.rpartition("=")[2].rstrip("]"))
+    read += answer.partition("\n")[0]
+    assert read == line
+    assert answer.endswith("last\n")
+
+
+def test_a_line_that_is_not_there_is_said(files: WorkspaceFiles) -> None:
+    assert files.read("a.txt", start_line=4) == "[there is no line 4]"
+    assert files.read("a.txt", start_line=40) == "[there is no line 40]"
+    (files.root / "empty").write_text("")
+    assert files.read("empty") == ""
+
+
+def test_what_is_no_regular_file_blocks_nobody(files: WorkspaceFiles) -> None:
+    os.mkfifo(files.root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(files.root / "socket"))
+    os.link(files.root / "a.txt", files.root / "b.txt")
+    assert files.search("Title") == ["docs/b.md:1: # Title"]
+    assert "pipe" not in files.list()
+    for name in ("pipe", "socket"):
+        with pytest.raises(InvalidInput, match="regular"):
+            files.read(name)
+    for attempt in (lambda: files.read("b.txt"), lambda: files.write("b.txt", "x")):
+        with pytest.raises(InvalidInput, match="More than one link"):
+            attempt()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_a_folder_that_cannot_be_read_is_a_line(files: WorkspaceFiles) -> None:
+    (files.root / "docs").chmod(0)
+    try:
+        assert files.list()[-1] == "[unreadable: docs]"
+    finally:
+        (files.root / "docs").chmod(0o755)
+
+
+def test_a_walk_that_is_too_long_ends_and_says_so(files: WorkspaceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bough.agents.workspace_files.MAX_ENTRIES", 2)
+    assert files.list() == ["a.txt", "link.txt", "[stopped after 2 names: name a folder further down]"]
+    assert files.search("one")[-1] == "[stopped after 2 names: name a folder further down]"
+    monkeypatch.setattr("bough.agents.workspace_files.MAX_SEARCHED_BYTES", 1)
+    assert files.search("one", pattern="*.txt")[1:] == ["[stopped after 2 names: name a folder further down]"]
+
+
+ROUNDS = 1000
+
+
+@pytest.mark.parametrize("swapped", ["folder", "file"])
+def test_nothing_outside_is_reached_while_names_are_swapped(tmp_path: Path, swapped: str) -> None:
+    """One call of a response swaps a name between itself and a link out, the other reads and writes by it."""
+    root, outside = tmp_path / "ws", tmp_path / "outside"
+    for folder in (root / "folder", outside):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("inside" if folder.parent == root else "secret")
+    name = root / "folder" if swapped == "folder" else root / "folder" / "file"
+    target = outside if swapped == "folder" else outside / "file"
+    done = threading.Event()
+
+    def swap() -> None:
+        kept = tmp_path / "kept"
+        while not done.is_set():
+            name.rename(kept)
+            with suppress(FileExistsError):  # the writer has made it anew
+                name.symlink_to(target)
+                name.unlink()
+            shutil.rmtree(name, ignore_errors=True)
+            with suppress(OSError):
+                kept.replace(name)
+            if kept.exists():
+                shutil.rmtree(kept)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    reached = 0
+    files = WorkspaceFiles(root)
+    try:
+        for _ in range(ROUNDS):
+            with suppress(BoughError):
+                assert files.read("folder/file") != "secret"
+                reached += 1
+            with suppress(BoughError):
+                files.write("folder/file", "inside")
+            with suppress(BoughError):
+                assert files.search("secret") == []
+    finally:
+        done.set()
+        swapping.join()
+    assert (outside / "file").read_text() == "secret"
+    assert reached

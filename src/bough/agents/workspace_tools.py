@@ -23,9 +23,9 @@ WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]
 Run = RunContext[ToolContext]
 
 
-async def read_file(ctx: Run, path: str, start_line: int = 1, max_lines: int = 2000) -> str:
-    """Read lines of a text file of the workspace."""
-    return await _off_loop(_files(ctx).read, path, start_line=start_line, max_lines=max_lines)
+async def read_file(ctx: Run, path: str, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
+    """Read lines of a text file of the workspace; start_byte reads on in a line that is too long for one answer."""
+    return await _off_loop(_files(ctx).read, path, start_line=start_line, max_lines=max_lines, start_byte=start_byte)
 
 
 async def list_files(ctx: Run, path: str = ".", pattern: str = "*") -> list[str]:

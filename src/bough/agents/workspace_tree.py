@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
-from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 from bough.execution.process.files import FOLDER
 from bough.skills.run.scripts import GUARDED
@@ -22,6 +23,10 @@ _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+Found: TypeAlias = Literal["file", "link", "unreadable"]
+"""What a walk tells of a name."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +45,54 @@ class WorkspaceTree:
     inside: str
     max_file_bytes: int = 64 << 20
 
-    def read(self, path: str) -> bytes:
-        """Return the content of a regular file of at most `max_file_bytes`."""
+    def open(self, path: str) -> BinaryIO:
+        """Return a regular file, open for reading."""
         parts = self.resolve(path)
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
-        with self._parent(parts) as parent, open(os.open(parts[-1], _READ, dir_fd=parent), "rb") as file:
+        with self._parent(parts) as parent:
+            file = open(os.open(parts[-1], _READ, dir_fd=parent), "rb")  # noqa: SIM115 - the caller closes it
+        try:
             _check_regular(os.fstat(file.fileno()), path)
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a regular file of at most `max_file_bytes`."""
+        with self.open(path) as file:
             content = file.read(self.max_file_bytes + 1)
         self._check_size(len(content), path)
         return content
+
+    def walk(self, path: str, *, skip: frozenset[str]) -> Iterator[tuple[str, Found]]:
+        """Yield (name relative to the workspace, what it is) of the files and links below a folder, by name.
+
+        Links are not followed; pipes, sockets and devices are left out. A folder is yielded only where it cannot be
+        read.
+
+        Args:
+            skip: Names of folders that are not entered.
+        """
+        start = self.resolve(path)
+        todo = [start]
+        while todo:
+            parts = todo.pop()
+            try:
+                with self._opened(parts) as folder, os.scandir(folder) as found:
+                    entries = sorted((entry.name, _kind(entry)) for entry in found)
+            except PermissionError:
+                yield "/".join(parts) or ".", "unreadable"
+                continue
+            except (FileNotFoundError, NotADirectoryError):
+                if parts == start:
+                    raise
+                continue  # it was taken away, or made a link, since its name was read
+            for name, kind in entries:
+                if kind == "file" or kind == "link":
+                    yield "/".join((*parts, name)), kind
+            todo += [(*parts, name) for name, kind in reversed(entries) if kind == "folder" and name not in skip]
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""
@@ -63,6 +106,29 @@ class WorkspaceTree:
             self._give(fd, state)
             os.ftruncate(fd, 0)
             file.write(content)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Write a file, making its folders; a reader sees the old or the new content, never half of one.
+
+        The new file has the mode and the owner of the old one.
+        """
+        self._check_size(len(content), path)
+        parts = self._writable(path)
+        with self._made(parts[:-1]) as parent:
+            old = _find_regular(parent, parts[-1], path)
+            temporary = f".{parts[-1][:200]}.{secrets.token_hex(8)}.new"
+            fd = os.open(temporary, _WRITE | os.O_EXCL, 0o644, dir_fd=parent)
+            try:
+                with open(fd, "wb") as file:
+                    self._give(fd, os.fstat(fd))
+                    if old is not None:
+                        os.fchmod(fd, old.st_mode & 0o777)
+                    file.write(content)
+                os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=parent)
+                raise
 
     def state(self, path: str) -> os.stat_result:
         """Return the state of what a path leads to."""
@@ -218,6 +284,24 @@ class WorkspaceTree:
         owner = os.stat(self.folder)
         if os.geteuid() == 0 and state.st_uid == 0 != owner.st_uid:
             os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["file", "link", "folder", "other"]:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _find_regular(folder: int, name: str, path: str) -> os.stat_result | None:
+    """Return the state of the regular file of that name; None where there is none."""
+    try:
+        state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    _check_regular(state, path)
+    return state
 
 
 def _check_regular(state: os.stat_result, path: str) -> None:
