@@ -58,7 +58,7 @@ def turns(start: int, stop: int) -> list[Event]:
 async def load(store: SqliteEventStore, cid: UUID) -> None:
     journal = Journal(store, cid)
     await journal.catch_up()
-    if len(journal.view.messages()) < LOG * 4 // A_TURN:
+    if len((await journal.render()).messages()) < LOG * 4 // A_TURN:
         raise AssertionError("messages are missing")
 
 
@@ -79,7 +79,7 @@ async def more(store: SqliteEventStore, cid: UUID, db: sqlite3.Connection, first
         start = journal.state.head
         await store.append(cid, turns(start // A_TURN, (start + MORE) // A_TURN))
         taken = await seconds_async(journal.catch_up)
-        if len(journal.view.shown) != journal.state.head * 4 // A_TURN:
+        if len((await journal.render()).shown) != journal.state.head * 4 // A_TURN:
             raise AssertionError("messages are missing")
         return taken * 1e3
 

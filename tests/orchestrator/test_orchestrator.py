@@ -48,13 +48,17 @@ def submit(name: str, prompt: str = "do it") -> Any:
     return tool_call("submit_task", agent_name=name, prompt=prompt)
 
 
-def returned(orchestrator: OrchestratorAgent) -> list[Any]:
-    requests = [message for message in orchestrator.conversation.messages if isinstance(message, ModelRequest)]
+async def returned(orchestrator: OrchestratorAgent) -> list[Any]:
+    requests = [
+        message for message in (await orchestrator.conversation.messages()) if isinstance(message, ModelRequest)
+    ]
     return [part.content for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
 
 
-def prompts(orchestrator: OrchestratorAgent) -> list[str]:
-    requests = [message for message in orchestrator.conversation.messages if isinstance(message, ModelRequest)]
+async def prompts(orchestrator: OrchestratorAgent) -> list[str]:
+    requests = [
+        message for message in (await orchestrator.conversation.messages()) if isinstance(message, ModelRequest)
+    ]
     return [str(part.content) for message in requests for part in message.parts if isinstance(part, UserPromptPart)]
 
 
@@ -65,7 +69,7 @@ async def test_delegates_to_two_sub_agents_and_sums_what_all_of_them_used(orches
     async with orchestrate(top) as o:
         result = await o.run("go")
         assert result.output == "both done"
-        assert returned(o) == ["A", "B"]
+        assert (await returned(o)) == ["A", "B"]
         assert result.usage.requests == 5
         state = o.conversation.state
         assert (state.own.requests, state.delegated.requests) == (3, 2)
@@ -97,11 +101,11 @@ async def test_background_results_come_before_the_next_prompt_once(orchestrate: 
         ((id, _),) = o.conversation.state.tasks.items()
         await o.broker.wait(id)
         await o.run("and now?")
-        told = [text for text in prompts(o) if "the result of alpha" in text]
+        told = [text for text in (await prompts(o)) if "the result of alpha" in text]
         assert len(told) == 1
-        assert prompts(o).index(told[0]) < prompts(o).index("and now?")
+        assert (await prompts(o)).index(told[0]) < (await prompts(o)).index("and now?")
         await o.run("once more")
-        assert [text for text in prompts(o) if "the result of alpha" in text] == told
+        assert [text for text in (await prompts(o)) if "the result of alpha" in text] == told
 
 
 async def test_wait_shows_a_result_that_is_then_not_told_again(orchestrate: Orchestrate) -> None:
@@ -109,10 +113,12 @@ async def test_wait_shows_a_result_that_is_then_not_told_again(orchestrate: Orch
     top = agent("top", *steps, sub_agents=[agent("alpha", "A"), agent("beta", "B")])
     async with orchestrate(top) as o:
         await o.run("go")
-        results = [task["result"] for answer in returned(o) if "finished" in answer for task in answer["finished"]]
+        results = [
+            task["result"] for answer in (await returned(o)) if "finished" in answer for task in answer["finished"]
+        ]
         assert sorted(results) == ["A", "B"]
         await o.run("more")
-        assert len([text for text in prompts(o) if "background" in text]) == 0
+        assert len([text for text in (await prompts(o)) if "background" in text]) == 0
         assert o.conversation.state.delegated.requests == 2
 
 
@@ -130,7 +136,7 @@ async def test_entering_again_goes_on_with_results_that_nobody_saw(orchestrate: 
     async with o:
         assert o.conversation.id == first
         await o.run("back")
-        assert len([text for text in prompts(o) if "late result" in text]) == 1
+        assert len([text for text in (await prompts(o)) if "late result" in text]) == 1
 
 
 async def test_three_levels_sum_exactly(orchestrate: Orchestrate) -> None:
@@ -138,7 +144,7 @@ async def test_three_levels_sum_exactly(orchestrate: Orchestrate) -> None:
     middle = agent("middle", delegate("low"), "from below: deep answer", sub_agents=[low])
     async with orchestrate(agent("top", delegate("middle"), "done", sub_agents=[middle])) as o:
         result = await o.run("go")
-        assert returned(o) == ["from below: deep answer"]
+        assert (await returned(o)) == ["from below: deep answer"]
         assert result.usage.requests == 5
         assert o.conversation.state.delegated.requests == 3
 
@@ -162,7 +168,7 @@ async def test_an_unknown_sub_agent_is_told_with_the_nearest_name(orchestrate: O
     top = agent("top", delegate("alhpa"), "sorry", sub_agents=[agent("alpha", "A")])
     async with orchestrate(top) as o:
         await o.run("go")
-        (told,) = returned(o)
+        (told,) = await returned(o)
         assert "did you mean 'alpha'?" in told
         assert o.conversation.state.tasks == {}
 
@@ -177,7 +183,7 @@ async def test_a_child_that_asks_is_answered_and_its_result_comes_back(orchestra
         await o.answer(task_id, "blue")
         result = await o.run(None)
         assert result.output == "done"
-        assert returned(o) == ["it was blue"]
+        assert (await returned(o)) == ["it was blue"]
 
 
 async def test_the_offline_planner_delegates_to_the_agent_that_fits(orchestrate: Orchestrate, tmp_path: Path) -> None:

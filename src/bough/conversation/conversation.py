@@ -126,7 +126,7 @@ class AsyncConversation(Generic[T]):
         broker: Delegation | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
-        """Open a conversation that exists, to go on with it. Reads its log once: O(events).
+        """Open a conversation that exists, to go on with it. Reads the end of its log, from a kept state on.
 
         Args:
             id: Its id, a unique start or end of it, or `-` for the most recent one.
@@ -200,11 +200,6 @@ class AsyncConversation(Generic[T]):
         return self.state.own
 
     @property
-    def messages(self) -> list[ModelMessage]:
-        """What the model is shown of it, as PydanticAI's messages."""
-        return self._journal.view.messages()
-
-    @property
     def workspace(self) -> Path:
         """The working folder."""
         return self.state.workspace
@@ -238,6 +233,10 @@ class AsyncConversation(Generic[T]):
     def events(self) -> AsyncIterator[StoredEvent]:
         """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
         return self.store.read(self.id)
+
+    async def messages(self) -> list[ModelMessage]:
+        """Return what the model is shown of it, as PydanticAI's messages. O(events) once, then O(messages)."""
+        return (await self._journal.render()).messages()
 
     # What it does.
 
@@ -347,7 +346,7 @@ class AsyncConversation(Generic[T]):
         """
         await self._journal.catch_up()
         model = self._resolved(self.agent)
-        messages = self._journal.view.messages()
+        messages = (await self._journal.render()).messages()
         answer, _ = await ask.ask(model, messages, question, instructions=self.state.instructions)
         return answer
 
@@ -405,7 +404,7 @@ class AsyncConversation(Generic[T]):
             agent: Replaces the agent.
             reset_metrics: The fork's own usage starts at 0; what was used before the cut stays as inherited.
             at: How many events to keep, or the id of the last one to keep, or `Turn(n)`; None keeps all.
-            snap: `turn` moves the cut back to where a turn ended; it and `Turn` read the whole log.
+            snap: `turn` moves the cut back to where a turn ended.
             pending: Calls that are open at the cut are closed in the fork (`close`), the cut moves before the
                 response that made them (`drop`), or those that have not started wait for an approval (`carry`).
             overrides: What the fork does otherwise: model, prompt, stricter rules.
@@ -530,6 +529,7 @@ class AsyncConversation(Generic[T]):
         self._closed = True
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self._surroundings.release)
+            releases.push_async_callback(self._journal.aclose)
             releases.push_async_callback(self._remove_temporary)
             releases.push_async_callback(self._blueprint.aclose)
             releases.push_async_callback(self._run_end_hooks)

@@ -154,11 +154,6 @@ class Conversation(Generic[T]):
         return self._core.usage
 
     @property
-    def messages(self) -> list[ModelMessage]:
-        """What the model is shown of it, as PydanticAI's messages."""
-        return self._core.messages
-
-    @property
     def workspace(self) -> Path:
         """The working folder."""
         return self._core.workspace
@@ -182,6 +177,10 @@ class Conversation(Generic[T]):
     def events(self) -> Iterator[StoredEvent]:
         """Iterate its events, shared ones included, from the store."""
         return self._iterate(self._core.events)
+
+    def messages(self) -> list[ModelMessage]:
+        """Return what the model is shown of it, as PydanticAI's messages; see `AsyncConversation.messages`."""
+        return self._loop.call(self._core.messages)
 
     def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""

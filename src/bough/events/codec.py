@@ -50,6 +50,12 @@ UPCASTERS: Mapping[tuple[str, int], Upcaster] = {
 """(kind, version) -> a function that lifts a payload of that version to the next one."""
 
 
+def describe_versions() -> str:
+    """Return the version of every kind and every upcaster as text: what is read from old rows depends on them alone."""
+    upcasters = (f"{kind} {version} {lift.__qualname__}" for (kind, version), lift in UPCASTERS.items())
+    return "\n".join(sorted([*(f"{kind} {version}" for kind, version in _VERSIONS.items()), *upcasters]))
+
+
 def encode(event: BaseEvent) -> bytes:
     """Return the payload as JSON: every field but id, kind and time, which the store keeps beside it.
 

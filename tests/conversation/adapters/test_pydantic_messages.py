@@ -47,7 +47,7 @@ async def test_a_history_moves_in_goes_on_and_moves_out(start: Any, scripted: An
     shown = spec.model.asked[0].messages
     assert [message.kind for message in shown] == ["request", "response"] * 2 + ["request"]
     assert "Be brief." not in str(shown), "the conversation has its agent's own prompt"
-    moved_out = ModelMessagesTypeAdapter.validate_json(export_messages(conversation))
+    moved_out = ModelMessagesTypeAdapter.validate_json(await export_messages(conversation))
     other = Agent(ScriptedModel(["back outside"]), tools=[add])
     assert (await other.run("And now?", message_history=moved_out)).output == "back outside"
 

@@ -58,18 +58,18 @@ async def test_forks_of_every_cut_render_the_same_prefix(start: Any, scripted: A
     await ask(source, "second")
     for at in range(source.state.head + 1):
         fork = await source.fork(at=at)
-        assert fork._journal.view.messages() == (await reopened(fork, spec))._journal.view.messages()
+        assert (await fork.messages()) == (await (await reopened(fork, spec)).messages())
         assert not fork.state.open_calls, f"cut at {at} leaves no call open"
-        assert_every_call_is_answered(fork)
+        await assert_every_call_is_answered(fork)
 
 
 async def reopened(fork: AsyncConversation, spec: Any) -> AsyncConversation:
     return await AsyncConversation.open(fork.id, store=fork.store, agent=spec, settings=fork._surroundings.settings)
 
 
-def assert_every_call_is_answered(conversation: AsyncConversation) -> None:
+async def assert_every_call_is_answered(conversation: AsyncConversation) -> None:
     waiting: list[str] = []
-    for message in conversation._journal.view.messages():
+    for message in await conversation.messages():
         for part in message.parts:
             if part.part_kind == "tool-call":
                 waiting.append(part.tool_call_id)

@@ -125,7 +125,7 @@ async def test_a_conversation_goes_on_with_a_summary(start: Any, scripted: Any) 
     condensed = [stored.seq async for stored in conversation.events if stored.kind == "Condensed"]
     assert condensed
     before = await conversation.fork(at=condensed[0])
-    assert "left out" not in str(before._journal.view.messages()), "a condensation after the cut is invisible"
+    assert "left out" not in str(await before.messages()), "a condensation after the cut is invisible"
 
 
 async def test_a_condenser_that_fails_does_not_stop_the_run(start: Any, scripted: Any) -> None:

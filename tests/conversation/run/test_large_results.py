@@ -109,16 +109,19 @@ async def test_every_character_is_reached_here_after_a_resume_and_in_a_fork(
         assert (await conversation.run()).output == "read"
         assert "".join(read) == WHOLE
         assert all(len(text) <= BOUND for text in contents(spec.model.asked[-1].messages))
-        whole = [tool_call("read_result", result=named(contents(conversation.messages)[0]), offset=959_990), "end"]
+        whole = [
+            tool_call("read_result", result=named(contents(await conversation.messages())[0]), offset=959_990),
+            "end",
+        ]
         again = scripted(*whole, tools=(large,))
         resumed = await AsyncConversation.open(conversation.id, store=store, agent=again)
         fork = await resumed.fork(agent=scripted(*whole, tools=(large,)))
         for other in (resumed, fork):
-            before = contents(other.messages)
-            assert before == contents(conversation.messages), "the cut is the same in every rendering"
+            before = contents(await other.messages())
+            assert before == contents(await conversation.messages()), "the cut is the same in every rendering"
             await other.send_message("the end of it?")
             await other.run()
-            assert contents(other.messages)[-1].endswith(WHOLE[959_990:])
+            assert contents(await other.messages())[-1].endswith(WHOLE[959_990:])
             await other.aclose()
 
 
@@ -131,7 +134,7 @@ async def test_places_that_match_are_found_in_bounded_time_and_text(scripted: An
     async with await start(spec) as conversation:
         await conversation.send_message("go")
         await conversation.run()
-        found = contents(conversation.messages)[1:]
+        found = contents(await conversation.messages())[1:]
     assert found[0].startswith("[2 matches]")
     assert f"\n{WHOLE.index('00099990')}: " in found[0]
     assert found[1].startswith("[the first 200 matches; more from offset=")
@@ -144,21 +147,21 @@ async def test_a_result_of_another_conversation_and_places_outside_are_errors(sc
     async with await start(spec) as conversation:
         await conversation.send_message("go")
         await conversation.run()
-        there = named(contents(conversation.messages)[0])
+        there = named(contents(await conversation.messages())[0])
         (prompt,) = [e.event.id.hex async for e in conversation.events if e.kind == "UserMessage"]
         wrong = [("nonsense", 0), ("0" * 32, 0), (prompt, 0), (there, -1), (there, 10_000_000)]
         calls = [tool_call("read_result", result=result, offset=offset) for result, offset in wrong]
         own = scripted(*calls, "done", tools=(large,))
         await (fork := await conversation.fork(agent=own)).send_message("read")
         await fork.run()
-        said = contents(fork.messages)[1:]
+        said = contents(await fork.messages())[1:]
         assert ["no result" in text for text in said] == [True, True, True, False, False]
         assert all("outside of the result" in text for text in said[3:])
         other_spec = scripted(tool_call("read_result", result=there), "done", tools=(large,))
         async with await start(other_spec) as other:
             await other.send_message("read")
             await other.run()
-            assert "no result" in contents(other.messages)[0], "of another conversation"
+            assert "no result" in contents(await other.messages())[0], "of another conversation"
         await fork.aclose()
 
 
@@ -214,7 +217,7 @@ async def test_whatever_a_tool_returns_the_run_goes_on(tool: Any, says: str, scr
     async with await start(spec) as conversation:
         await conversation.send_message("go")
         assert (await conversation.run()).output == "done"
-        (shown,) = contents(conversation.messages)
+        (shown,) = contents(await conversation.messages())
         assert says in shown
         assert len(shown) <= BOUND
 
@@ -253,7 +256,7 @@ async def test_files_commands_and_resources_go_through_the_one_place(start: Any,
     async with await start(spec) as conversation:
         await conversation.send_message("go")
         await conversation.run()
-        shown = contents(conversation.messages)
+        shown = contents(await conversation.messages())
         cut = ["read_result(" in each for each in shown]
         assert cut == [True, True, False, True, True], "instructions of a skill are worth nothing in halves"
         assert all(len(each) <= BOUND for each, is_cut in zip(shown, cut, strict=True) if is_cut)

@@ -45,7 +45,7 @@ async def told(start: Any, scripted: Any, tool: Any) -> tuple[Any, Any]:
     assert (await conversation.run()).output == "done"
     outcome = [s.event async for s in conversation.events if s.kind in ("ToolReturned", "ToolFailed")]
     again = await reopened(conversation)
-    assert again._journal.view.messages() == conversation._journal.view.messages(), "the log says what was seen"
+    assert (await again.messages()) == (await conversation.messages()), "the log says what was seen"
     (part,) = spec.model.asked[1].messages[-1].parts
     assert isinstance(part, ToolReturnPart)
     return outcome[0], part
@@ -211,7 +211,7 @@ async def test_signatures_and_thinking_survive_the_log(start: Any, scripted: Any
     assert response_of(recorded).parts == response.parts
     assert response_of(recorded).usage == response.usage
     assert response_of(recorded).provider_response_id == response.provider_response_id
-    for seen in (spec.model.asked[1].messages[-2], (await reopened(conversation))._journal.view.messages()[1]):
+    for seen in (spec.model.asked[1].messages[-2], (await (await reopened(conversation)).messages())[1]):
         assert seen.parts == response.parts, "live and after a restart the provider gets back what it gave"
 
 

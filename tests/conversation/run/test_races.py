@@ -179,12 +179,12 @@ async def test_a_late_second_end_of_a_call_changes_nothing(start: Any, scripted:
     await conversation.run()
     call = next(iter(conversation.state.calls), None)
     assert call is None, "the answer has no calls"
-    before = conversation._journal.view.messages()
+    before = await conversation.messages()
     for id in ("unknown", ""):
         late = ToolReturned(tool_call_id=id, tool="act", result="late")
         await conversation.store.append(conversation.id, [late])
     again = await other(conversation)
-    assert again._journal.view.messages() == before
+    assert (await again.messages()) == before
     assert not again.state.has_work
 
 

@@ -6,9 +6,9 @@ And an event store where a program of PydanticAI keeps its own conversations.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
@@ -25,6 +25,7 @@ from pydantic_ai.messages import (
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.view import response_json
 from bough.conversation.run.recorder import usage_of
+from bough.conversation.sync import Conversation
 from bough.errors import InvalidInput, Unavailable
 from bough.events.model import (
     ContentPart,
@@ -63,9 +64,19 @@ def conversation_store(store: EventStore) -> LogConversationStore:
     return LogConversationStore(store)
 
 
-def export_messages(conversation: AsyncConversation) -> bytes:
-    """Return what the model is shown as the JSON that `ModelMessagesTypeAdapter` reads."""
-    return ModelMessagesTypeAdapter.dump_json(conversation.messages)
+@overload
+def export_messages(conversation: Conversation[Any]) -> bytes: ...
+@overload
+def export_messages(conversation: AsyncConversation[Any]) -> Awaitable[bytes]: ...
+def export_messages(conversation: Conversation[Any] | AsyncConversation[Any]) -> bytes | Awaitable[bytes]:
+    """Return what the model is shown as the JSON that `ModelMessagesTypeAdapter` reads; await it of an async one."""
+    if isinstance(conversation, AsyncConversation):
+        return _export(conversation)
+    return ModelMessagesTypeAdapter.dump_json(conversation.messages())
+
+
+async def _export(conversation: AsyncConversation[Any]) -> bytes:
+    return ModelMessagesTypeAdapter.dump_json(await conversation.messages())
 
 
 async def import_messages(conversation: AsyncConversation, data: bytes | Sequence[ModelMessage]) -> int:
@@ -77,7 +88,7 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     Raises:
         InvalidInput: It is no such history, or the conversation has messages already.
     """
-    if conversation.messages:
+    if await conversation.messages():
         raise InvalidInput("the conversation has messages already", hint="import into a new one")
     events = list(_events(_messages(data)))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")

@@ -161,16 +161,8 @@ class Source:
         return Branch(parts=parts, workspace=workspace)
 
     async def _planned(self, request: ForkRequest) -> _ForkPlan:
-        head = (await self.parts.journal.store.get(self.parts.journal.cid)).head
-        cut = await find_cut(
-            self.parts.journal.store,
-            self.parts.journal.cid,
-            request.at,
-            head=head,
-            pending=request.pending,
-            snap=request.snap,
-        )
-        journal = await self.parts.journal.cut(cut.at)
+        source = self.parts.journal
+        cut, journal = await find_cut(source, request.at, pending=request.pending, snap=request.snap)
         blueprint = self._blueprint(request)
         blueprint.require_tools(journal.state.calls[id].tool for id in cut.carried)
         self._check_readonly(request)
@@ -178,7 +170,7 @@ class Source:
         return _ForkPlan(
             id=request.id or new_id(),
             request=request,
-            head=head,
+            head=source.durable,
             cut=cut,
             journal=journal,
             blueprint=blueprint,

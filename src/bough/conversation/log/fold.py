@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bough.conversation.log.state import State
-from bough.conversation.log.view import View, ViewMark
-from bough.errors import CorruptLog
-from bough.events.model import Event
+from bough.conversation.log.state import State, refuse_stored_message
+from bough.errors import BoughError, CorruptLog
+from bough.events.model import Event, MessageStored
+
+if TYPE_CHECKING:
+    from bough.conversation.log.view import View, ViewMark
+
+STEP = 128
+"""At each multiple of so many events a fold keeps its state."""
+
+_MOST_KEPT = 1024
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a fold was."""
+    """Where a fold was.
+
+    Attributes:
+        view: None where nothing was rendered there.
+    """
 
     state: State
-    view: ViewMark
+    view: ViewMark | None = None
 
     @property
     def head(self) -> int:
@@ -23,38 +36,110 @@ class Mark:
         return self.state.head
 
 
-@dataclass(frozen=True)
 class Fold:
-    """What a log comes to. `state` and `view` stay the same objects, whatever is folded or taken back."""
+    """What a log comes to. `state` stays the same object, whatever is folded or taken back.
 
-    state: State = field(default_factory=State)
-    view: View = field(default_factory=View)
+    Attributes:
+        view: What the model is shown; None until it is rendered. It grows with the log from then on.
+        kept: Its state at the first event at or beyond each multiple of `STEP` that fits, oldest first. They are not
+            changed any more. The last ones may lie beyond what is durable.
+    """
+
+    def __init__(self, state: State | None = None, view: View | None = None) -> None:
+        self.state = state or State()
+        self.view = view
+        self.kept: list[State] = []
+        self._from = self.state.head
+
+    @classmethod
+    def at(cls, mark: Mark) -> Fold:
+        """Return a fold that goes on from a mark by itself. O(messages shown)."""
+        return cls(mark.state.copy(), None if mark.view is None else mark.view.restore())
 
     def apply(self, event: Event) -> None:
         """Fold the next event.
 
         Raises:
             CorruptLog: It does not say what its kind says.
+            InvalidInput: The log is kept for another program.
         """
         seq = self.state.head
         try:
+            if isinstance(event, MessageStored):
+                raise refuse_stored_message()
             self.state.apply(seq, event)
-            self.view.apply(seq, event)
+            if self.view is not None:
+                self.view.apply(seq, event)
+        except BoughError:
+            raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptLog(
                 f"event {event.id} (seq {seq}, {event.kind}) does not say what its kind says: {error!r}",
                 hint=f"`bough doctor` checks the whole store; a fork at {seq} goes on without it",
             ) from error
+        if self.state.head >= self._next_kept and fits(self.state):
+            self._keep(self.state.copy())
 
     def mark(self) -> Mark:
         """Return where the fold is now. O(1) but for the calls and skills of the latest response."""
-        return Mark(self.state.copy(), self.view.mark())
+        return Mark(self.state.copy(), None if self.view is None else self.view.mark())
 
     def back_to(self, mark: Mark) -> None:
         """Take back what was folded since `mark`."""
         vars(self.state).update(vars(mark.state.copy()))
-        self.view.back_to(mark.view)
+        del self.kept[self._count_kept(mark.head) :]
+        if self.view is not None and mark.view is not None:
+            self.view.back_to(mark.view)
+        else:
+            self.view = None
+
+    def become(self, other: Fold) -> None:
+        """Take over what another fold of this log came to; it is not used any more."""
+        vars(self.state).update(vars(other.state))
+        del self.kept[self._count_kept(other.state.head) :]
+        for state in other.kept:
+            if state.head >= self._next_kept:
+                self._keep(state)
+        self.view = other.view
+
+    def jump(self, state: State) -> None:
+        """Go on from a state of this log that was kept; what is shown is rendered again when it is asked for."""
+        vars(self.state).update(vars(state.copy()))
+        self.view = None
+        if state.head >= self._next_kept:
+            self._keep(state)
+        self._from = max(self._from, state.head)
+
+    def nearest(self, head: int) -> State | None:
+        """Return the latest kept state of at most `head` events."""
+        count = self._count_kept(head)
+        return self.kept[count - 1] if count else None
+
+    def nearest_before_turn(self, turns: int) -> State | None:
+        """Return the latest kept state before which at most `turns` turns had begun."""
+        count = bisect_right(self.kept, turns, key=lambda state: state.turns)
+        return self.kept[count - 1] if count else None
 
     def copy(self) -> Fold:
         """Return a fold that goes on by itself."""
-        return Fold(self.state.copy(), self.view.copy())
+        new = Fold(self.state.copy(), None if self.view is None else self.view.copy())
+        new.kept, new._from = list(self.kept), self._from
+        return new
+
+    @property
+    def _next_kept(self) -> int:
+        latest = self.kept[-1].head if self.kept else self._from
+        return (latest // STEP + 1) * STEP
+
+    def _count_kept(self, head: int) -> int:
+        return bisect_right(self.kept, head, key=lambda state: state.head)
+
+    def _keep(self, state: State) -> None:
+        self.kept.append(state)
+        if len(self.kept) > _MOST_KEPT:
+            del self.kept[: _MOST_KEPT - 1 : 2]
+
+
+def fits(state: State) -> bool:
+    """Whether a state is kept: results of calls, which may be large, are in none."""
+    return all(call.outcome is None for call in state.calls.values())

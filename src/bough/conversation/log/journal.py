@@ -6,19 +6,24 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Audience, Delta, OnEvent, Update
+from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
+from bough.conversation.log.snapshot import find_nearest
 from bough.conversation.log.state import State
-from bough.conversation.log.view import View
 from bough.conversation.log.write_buffer import Also, Condition, Staging, Writer
-from bough.errors import BoughError
+from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event
 from bough.events.store import EventStore
 from bough.guard import MaskStream, Secrets
+
+if TYPE_CHECKING:
+    from bough.conversation.log.view import View
 
 __all__ = ["Delta", "Journal", "Update"]
 
@@ -41,10 +46,10 @@ class Journal:
         self._streams: dict[str, MaskStream] = {}
         self._of(cid)
 
-    def _of(self, cid: UUID) -> None:
+    def _of(self, cid: UUID, *, after: Staging | None = None) -> None:
         self.cid = cid
         self._audience = Audience(cid)
-        self._staging = Staging(self.store, cid, self._fold, self._audience)
+        self._staging = Staging(self.store, cid, self._fold, self._audience, after=after)
         self.listeners = self._audience.listeners
 
     def call_for_updates(self, on_event: OnEvent) -> AbstractAsyncContextManager[None]:
@@ -58,8 +63,17 @@ class Journal:
 
     @property
     def view(self) -> View:
-        """What the model is shown of the events; always the same object."""
+        """What the model is shown of the events; `render` was awaited before, and somebody watches since."""
+        assert self._fold.view is not None, "await render() first"  # noqa: S101 - an error of this package, if ever
         return self._fold.view
+
+    async def render(self) -> View:
+        """Return what the model is shown of the events, made now where it was not yet. O(events), once.
+
+        Raises:
+            CorruptLog: An event is missing, or does not say what its kind says.
+        """
+        return await self._staging.render()
 
     @property
     def watchers(self) -> list[Callable[[Event], None]]:
@@ -170,19 +184,55 @@ class Journal:
         return new
 
     async def cut(self, at: int) -> Journal:
-        """Return a journal that has folded the first `at` events; where that is the head, nothing is read again."""
+        """Return a journal that has folded the first `at` events; where that is the head, nothing is read again.
+
+        Elsewhere it reads from the nearest kept state on: at most `STEP` events and those of one response.
+        """
         if self.state.head == at == self.durable:
-            return Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
-        new = Journal(self.store, self.cid, secrets=self.secrets)
+            new = Journal(self.store, self.cid, secrets=self.secrets, fold=self._fold.copy())
+            new._of(self.cid, after=self._staging)
+            return new
+        state = self._fold.nearest(at)
+        new = Journal(self.store, self.cid, secrets=self.secrets, fold=Fold(None if state is None else state.copy()))
+        new._of(self.cid, after=None if state is None else self._staging)
         await new._staging.catch_up(at)
         return new
 
+    async def find_turn(self, number: int) -> int:
+        """Return how many events there are before turn `number` + 1 begins. Reads as `cut` does.
+
+        Raises:
+            InvalidInput: There is no such turn.
+        """
+        if not 0 <= number <= self.state.turns:
+            raise InvalidInput(
+                f"there is no turn {number}: the conversation has {self.state.turns}",
+                hint=f"choose a number from 0 to {self.state.turns}",
+            )
+        head = self.durable
+        if number == self.state.turns:
+            return head
+        state = self._fold.nearest_before_turn(number) or State()
+        kept = await find_nearest(self.store, self.cid, head, number)
+        if kept is not None and kept.state is not None and kept.state.head > state.head:
+            state = kept.state
+        state, pace = state.copy(), Pace()
+        async for stored in self.store.read(self.cid, state.head, head):
+            state.apply(stored.seq, await pace.decode(stored))
+            if state.turns > number:
+                return state.turned
+        return head  # the message that began the next one is not durable yet
+
     async def forked(self, cid: UUID) -> Journal:
         """Return this fold as that of a fork which was cut here, with the fork's own events."""
-        self._of(cid)
+        self._of(cid, after=self._staging)
         self.prefix = PrefixWatch(cid)
         await self.catch_up()
         return self
+
+    async def aclose(self) -> None:
+        """Return when nothing is being written beside the log any more."""
+        await self._staging.settle_states()
 
     def stream(self, delta: Delta) -> None:
         """Publish a piece of a response, values of secrets masked even where they are cut in two."""

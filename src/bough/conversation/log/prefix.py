@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pydantic_ai.models import ModelRequestContext
+if TYPE_CHECKING:
+    from pydantic_ai.models import ModelRequestContext
 
 _LOGGER = logging.getLogger("bough.run")
 

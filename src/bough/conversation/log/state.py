@@ -8,7 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from bough.errors import InvalidInput
 from bough.events.model import (
     Condensed,
     ConversationStarted,
@@ -116,6 +118,9 @@ class State:
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
         data: The value of the output type that the latest run gave, as JSON; None where it gave none.
+        turns: How many turns of a user have begun, and `turned`: seq of the message that began the last one.
+        responded: Seq of the latest model response; None before the first one.
+        last: Id of the last event; None before the first one.
     """
 
     base: int = 0
@@ -144,6 +149,10 @@ class State:
     output: str = ""
     data: Json = None
     tasks: dict[str, TaskLink] = field(default_factory=dict[str, TaskLink])
+    turns: int = 0
+    turned: int = 0
+    responded: int | None = None
+    last: UUID | None = None
     _last_message: int = -1
     _seen: int = 0
 
@@ -195,6 +204,8 @@ class State:
                 self._end_task(seq, event)
             case UserMessage():
                 self._report_tasks(event.tasks)
+                if not self.has_work:
+                    self.turns, self.turned = self.turns + 1, seq
                 self.unanswered, self._last_message = True, seq
                 self.allowed_tools = self.allowed_tools if event.sender != "user" else None
             case ModelResponded():
@@ -222,7 +233,7 @@ class State:
                 self.own = add_usage(self.own, event.usage)
             case _:
                 pass
-        self.head = seq + 1
+        self.head, self.last = seq + 1, event.id
 
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
@@ -265,7 +276,7 @@ class State:
         self.began = add_usage(self.own, self.delegated)
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
-        self.calls = {call.id: call for call in calls_of(event)}
+        self.calls, self.responded = {call.id: call for call in calls_of(event)}, seq
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
@@ -273,6 +284,14 @@ class State:
         self.unanswered = self._last_message >= self._seen
         self.own = add_usage(self.own, event.usage)
         self.request_tokens = event.usage.input_tokens
+
+
+def refuse_stored_message() -> InvalidInput:
+    """Return what is said of a log that holds whole messages of another program (`MessageStored`)."""
+    return InvalidInput(
+        "this conversation is kept for a program of PydanticAI, which goes on with it by itself",
+        hint="take its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
+    )
 
 
 def calls_of(event: ModelResponded) -> list[ToolCall]:

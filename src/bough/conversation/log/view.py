@@ -22,9 +22,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from bough.conversation.log.state import ToolOutcome
+from bough.conversation.log.state import ToolOutcome, refuse_stored_message
 from bough.conversation.log.tool_result import cut_text, show_result
-from bough.errors import CorruptLog, InvalidInput
+from bough.errors import CorruptLog
 from bough.events.model import (
     Condensed,
     ContentPart,
@@ -69,6 +69,12 @@ class ViewMark:
     prompts: list[tuple[int, UserPromptPart]]
     skills: dict[str, tuple[int, UserPromptPart]]
 
+    def restore(self) -> View:
+        """Return the view that was marked; it goes on by itself, the messages so far are shared. O(messages)."""
+        view = View()
+        view.back_to(replace(self, shown=self.shown[: self.length]))
+        return view
+
 
 class View:
     """Model messages, built event by event."""
@@ -101,11 +107,7 @@ class View:
             case Condensed():
                 self._condense(event)
             case MessageStored():
-                raise InvalidInput(
-                    "this conversation is kept for a program of PydanticAI, which goes on with it by itself",
-                    hint="take its messages into a new one with "
-                    "bough.conversation.adapters.pydantic_messages.import_messages",
-                )
+                raise refuse_stored_message()
             case _:
                 pass
 

@@ -16,13 +16,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from bough.cancellation import finished
-from bough.conversation.log.fold import Fold, Mark
+from bough.conversation.log.fold import STEP, Fold, Mark
 from bough.conversation.log.listeners import Audience
+from bough.conversation.log.pace import LOOK_EVENTS, Pace
+from bough.conversation.log.snapshot import StateWriter, find_nearest
 from bough.conversation.log.state import State
 from bough.errors import Conflict
 from bough.events.codec import encode
@@ -41,6 +43,7 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 
 if TYPE_CHECKING:
+    from bough.conversation.log.view import View
     from bough.events.beside import Beside, Tables
 
 LINGER_SECONDS = 0.02
@@ -131,11 +134,14 @@ class Staging:
             A review of a call is out of date when this has moved.
     """
 
-    def __init__(self, store: EventStore, cid: UUID, fold: Fold, audience: Audience) -> None:
+    def __init__(
+        self, store: EventStore, cid: UUID, fold: Fold, audience: Audience, *, after: Staging | None = None
+    ) -> None:
         self._store = store
         self._cid = cid
         self._fold = fold
         self._audience = audience
+        self._states = StateWriter(store, cid, after=None if after is None else after._states)
         self.watchers: list[Callable[[Event], None]] = []
         self._batches: deque[Write] = deque()
         self._writing: asyncio.Task[None] | None = None
@@ -225,22 +231,84 @@ class Staging:
             await asyncio.wait([self._batches[-1].done])
 
     async def catch_up(self, stop: int | None = None) -> None:
-        """Write what is staged, and fold what is in the log and not yet here. O(new events)."""
+        """Write what is staged, and fold what is in the log and not yet here.
+
+        O(new events), at most `STEP` and a few of them where nobody is told of each: then it goes on from a kept state.
+        """
         await self.flushed()
+        await self._jump(stop)
         while not await self._read(stop):
             await self.flushed()
+        self._states.write(self._fold.kept, self.durable)
+
+    async def render(self) -> View:
+        """Return what the model is shown of the log, made now where it was not yet. O(events), once."""
+        from bough.conversation.log.view import View
+
+        while (view := self._fold.view) is None:
+            view, head, pace = View(), 0, Pace()
+            while head < self.durable:
+                read = cast("AsyncGenerator[StoredEvent]", self._store.read(self._cid, head, self.durable))
+                async with aclosing(read):
+                    async for stored in read:
+                        view.apply(stored.seq, await pace.decode(stored))
+                        head = stored.seq + 1
+            if self._fold.view is None and head == self.durable:
+                self._show(view)
+        return view
+
+    async def settle_states(self) -> None:
+        """Return when no kept state is being written any more."""
+        await self._states.settled()
+
+    def _show(self, view: View) -> None:
+        """Take a view of what is durable, and show what is staged behind it."""
+        self._fold.view = view
+        for batch in self._batches:
+            batch.mark = replace(batch.mark, view=view.mark())
+            for seq, event in enumerate(batch.events, batch.mark.head):
+                view.apply(seq, event)
+
+    async def _jump(self, stop: int | None) -> None:
+        """Go on from a kept state where the fold is far behind, and nobody has to be told of each event."""
+        head = (await self._store.get(self._cid)).head if stop is None else stop
+        if not self._may_jump(head):
+            return
+        nearest = await find_nearest(self._store, self._cid, head)
+        if nearest is None or self._batches:
+            return
+        state = nearest.state
+        if state is not None and state.head > self._fold.state.head:
+            self._fold.jump(state)
+            self._states.skip(state.head)
+            self._states.erased = nearest.erased
+            self.controls += 1  # nobody knows what was in between
+        elif self._fold.state.head == 0:
+            self._states.erased = nearest.erased
+
+    def _may_jump(self, head: int) -> bool:
+        """Whether a kept state serves better than the events up to a head.
+
+        Not where somebody is told of each, and not where a view would have to be made again for a few.
+        """
+        if self.watchers or self._audience.listeners:
+            return False
+        folded = self._fold.state.head
+        return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
 
     async def _read(self, stop: int | None) -> bool:
         """Fold what is in the log and not here, and say whether that is all; staged events meanwhile come first."""
+        pace = Pace()
         read = cast("AsyncGenerator[StoredEvent]", self._store.read(self._cid, self._fold.state.head, stop))
         async with aclosing(read):
             async for stored in read:
+                event = await pace.decode(stored)
                 if self._batches:
                     return False
                 if stored.seq == self._fold.state.head:
-                    self._fold.apply(stored.event)
-                    self._count_controls([stored.event])
-                    self._tell(stored.event)
+                    self._fold.apply(event)
+                    self._count_controls([event])
+                    self._tell(event)
                     self._audience.tell(stored)
         return not self._batches
 
@@ -271,7 +339,8 @@ class Staging:
         batch.full = True
         try:
             between = await self._append(batch)
-            self._landed(batch, between)
+            ahead = None if between is None else await self._fold_apart(batch, between)
+            self._landed(batch, between, ahead)
         except BaseException as error:  # raised where the events are awaited, or by what the writer stages next
             self._failed(batch, error)
             if isinstance(error, asyncio.CancelledError):
@@ -290,7 +359,7 @@ class Staging:
                 log = [stored async for stored in self._store.read(self._cid, batch.mark.head)]
                 if any(stored.id == batch.events[0].id for stored in log):
                     return log  # written after all: the answer to an earlier attempt was lost
-                self._let_precede(batch, log)
+                self._let_precede(batch, log, await self._fold_apart(batch, log))
             else:
                 return await self._since(batch, head)
         return None
@@ -311,23 +380,56 @@ class Staging:
         also.made()
         return head
 
-    def _let_precede(self, batch: Write, log: Sequence[StoredEvent]) -> None:
-        """Fold what others appended before the first batch, and withdraw what no longer holds behind it."""
+    async def _fold_apart(self, batch: Write, log: Sequence[StoredEvent]) -> Fold | None:
+        """Return what a log comes to from a batch's mark on; None for a short one, which is folded when it is needed.
+
+        The fold in use stays as it is meanwhile: what others stage in the turns of the loop is folded behind it.
+        """
+        if len(log) <= LOOK_EVENTS:
+            return None
+        while True:
+            mark, pace = batch.mark, Pace()
+            ahead = Fold.at(mark)
+            for stored in log:
+                ahead.apply(await pace.decode(stored))
+            if batch.mark is mark:
+                return ahead
+
+    def _fold_behind(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
+        """Bring the fold to the end of what the log has from a batch's mark on."""
         self._fold.back_to(batch.mark)
+        if ahead is not None:
+            self._fold.become(ahead)
+            return
         for stored in log:
             self._fold.apply(stored.event)
+
+    def _let_precede(self, batch: Write, log: Sequence[StoredEvent], ahead: Fold | None) -> None:
+        """Fold what others appended before the first batch, and withdraw what no longer holds behind it."""
+        self._fold_behind(batch, log, ahead)
+        for stored in log:
             self._tell(stored.event)
             self._audience.tell(stored)
         self._count_controls([stored.event for stored in log])
         self._stage_again()
 
     async def _since(self, batch: Write, head: int) -> list[StoredEvent] | None:
-        """Return what the log has since the batch's mark where others have appended as well; None otherwise."""
+        """Return what the log has since the batch's mark where others have appended as well; None otherwise.
+
+        Where that is much, and nobody has to be told of each event, the mark moves on to a kept state.
+        """
         if head - len(batch.events) == batch.mark.head:
             return None
+        nearest = None
+        if self._may_jump(head):
+            nearest = await find_nearest(self._store, self._cid, head)
+        if nearest is not None and nearest.state is not None and nearest.state.head > batch.mark.head:
+            batch.mark = Mark(nearest.state)
+            self._states.skip(nearest.state.head)
+            self._states.erased = nearest.erased
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
-    def _landed(self, batch: Write, log: list[StoredEvent] | None) -> None:
+    def _landed(self, batch: Write, log: list[StoredEvent] | None, ahead: Fold | None) -> None:
         self._batches.popleft()
         for event in batch.events:
             if event.id in batch.conditions:
@@ -335,16 +437,17 @@ class Staging:
         if log is None:
             for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
                 self._audience.tell(_stored(seq, event))
+            self._states.write(self._fold.kept, self.durable)
             return
         own = {event.id for event in batch.events}
-        self._fold.back_to(batch.mark)
+        self._fold_behind(batch, log, ahead)
         for stored in log:
-            self._fold.apply(stored.event)
             if stored.id not in own:
                 self._count_controls([stored.event])
                 self._tell(stored.event)
             self._audience.tell(stored)
         self._stage_again()
+        self._states.write(self._fold.kept, self.durable)
 
     def _failed(self, batch: Write, error: BaseException) -> None:
         failed = [batch]

@@ -194,11 +194,13 @@ class Supervisor:
 
 async def condense(journal: Journal, condenser: Condenser, *, force: bool = False) -> bool:
     """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
-    if journal.view.shown and journal.view.shown[-1].stop > journal.durable:
+    view = await journal.render()
+    if view.shown and view.shown[-1].stop > journal.durable:
         await journal.settled()  # a stretch is named by the places of its events, which have to be final
-    size = Size(messages=len(journal.view.shown), tokens=journal.state.request_tokens)
+        view = await journal.render()
+    size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:
-        condensed = await condenser.condense(journal.view, size, force=force)
+        condensed = await condenser.condense(view, size, force=force)
     except BoughError as error:
         message = f"condensing failed: {error.message}"
         await journal.append(ErrorRaised(code=error.code, message=message, hint=error.hint))

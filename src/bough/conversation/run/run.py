@@ -139,6 +139,7 @@ class Runner:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
             model = self._model()
+            await self._journal.render()  # now, while nothing is staged that would be written without what follows it
             self._journal.stage(*self._in_force.recorded(), StateChanged(changes={"status": "running"}))
             while not await self._leave(await self._bounded(model)):
                 self._journal = self._journal.leased(self._generation)

@@ -136,10 +136,11 @@ class Loop:
     async def _stretch(self) -> Stop:
         """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
         await self._show()
-        self._rendered = self._journal.view.version
+        view = await self._journal.render()
+        self._rendered = view.version
         try:
             async with self._agent.iter(
-                message_history=self._journal.view.messages(),
+                message_history=view.messages(),
                 deps=self._deps,
                 model=self._retries.model,
                 capabilities=[self._recorder, *instrumentation()],

@@ -269,6 +269,7 @@ class RelationalWriting(RelationalReading):
                 scrubbed = EventRow.of(id, kind, ts, stub(kind, data))
                 self.run("set_payload", data=scrubbed.data, digest=scrubbed.digest, cid=row.cid, seq=seq)
             place = rows[-1][0] + 1
+        self.run("set_erased", erased=self.now(), cid=row.cid)
 
 
 def batch_of(first: int, draft: Draft | None) -> Batch:

@@ -211,6 +211,10 @@ select uuid_send(f.id) from conversation f
 where f.forked_from = (select cid from conversation where id = %(id)s) and not f.deleted
 order by f.cid;
 
+-- name: set_erased
+-- When payloads were scrubbed, for triggers of tables beside the log.
+update conversation set erased = %(erased)s where cid = %(cid)s;
+
 -- name: ancestry
 -- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
 with recursive up (cid) as (

@@ -236,6 +236,10 @@ where k >= :cid << 32 | :lo and k < :cid << 32 | :hi order by k limit 256;
 -- name: set_payload
 update event set data = :data, digest = :digest where k = :cid << 32 | :seq;
 
+-- name: set_erased
+-- When payloads were scrubbed, for triggers of tables beside the log.
+update conversation set erased = :erased where cid = :cid;
+
 -- name: ancestry
 -- Everything a conversation descends from, by events or by name; numbers rise from ancestor to descendant.
 with recursive up (cid) as (

@@ -1,0 +1,289 @@
+"""Kept states: folds of a log stored beside it, so that opening and forking a long log reads its end only.
+
+A state is keyed by who owns the event before it, as events are, so forks share states as they share events, and states
+of a sibling are never met. They are made again from events: losing one costs one fold, and one that does not fit
+(another fold, a digest that is wrong) is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+from zlib import compress, crc32, decompress
+from zlib import error as ZlibError
+
+import pydantic_core
+
+from bough.conversation.log.state import State, TaskLink, ToolCall
+from bough.errors import BoughError, StoreError, Unavailable
+from bough.events.beside import Beside, Tables
+from bough.events.codec import describe_versions
+from bough.events.model import Usage
+from bough.events.store import EventStore
+from bough.types import JsonObject
+
+SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
+"""The table of kept states."""
+
+FOLD = 1
+"""Raised whenever `State.apply` gives another state for the same events."""
+
+MOST_BYTES = 256 << 10
+"""A state that is larger, compressed, is not kept."""
+
+_AT_ONCE = 64
+_ANY_TURN = (1 << 62) - 1
+_LOG = logging.getLogger("bough.conversation")
+
+_Convert = Callable[[Any], Any]
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _dump_usage(usage: Usage) -> JsonObject:
+    return usage.model_dump(mode="json")
+
+
+def _dump_calls(calls: dict[str, ToolCall]) -> list[JsonObject]:
+    return [{key: value for key, value in asdict(call).items() if key != "outcome"} for call in calls.values()]
+
+
+def _load_calls(calls: list[JsonObject]) -> dict[str, ToolCall]:
+    return {call["id"]: ToolCall(**call) for call in calls}
+
+
+FIELDS: dict[str, tuple[_Convert, _Convert]] = {
+    "base": (_as_is, _as_is),
+    "head": (_as_is, _as_is),
+    "status": (_as_is, _as_is),
+    "title": (_as_is, _as_is),
+    "tags": (_as_is, _as_is),
+    "agent": (_as_is, _as_is),
+    "workspace": (str, Path),
+    "workspace_policy": (_as_is, _as_is),
+    "instructions": (_as_is, _as_is),
+    "policies": (_as_is, _as_is),
+    "calls": (_dump_calls, _load_calls),
+    "unanswered": (_as_is, _as_is),
+    "pausing": (_as_is, _as_is),
+    "waiting": (_as_is, _as_is),
+    "request_tokens": (_as_is, _as_is),
+    "limit": (_as_is, _as_is),
+    "own": (_dump_usage, Usage.model_validate),
+    "delegated": (_dump_usage, Usage.model_validate),
+    "inherited": (_dump_usage, Usage.model_validate),
+    "began": (_dump_usage, Usage.model_validate),
+    "active_skills": (_as_is, _as_is),
+    "task": (_as_is, lambda task: None if task is None else (task[0], task[1])),
+    "allowed_tools": (_as_is, lambda tools: None if tools is None else tuple(tools)),
+    "output": (_as_is, _as_is),
+    "data": (_as_is, _as_is),
+    "tasks": (
+        lambda tasks: {id: asdict(link) for id, link in tasks.items()},
+        lambda tasks: {id: TaskLink(**link) for id, link in tasks.items()},
+    ),
+    "turns": (_as_is, _as_is),
+    "turned": (_as_is, _as_is),
+    "responded": (_as_is, _as_is),
+    "last": (lambda id: None if id is None else id.hex, lambda text: None if text is None else UUID(text)),
+    "_last_message": (_as_is, _as_is),
+    "_seen": (_as_is, _as_is),
+}
+"""Each field of `State`: to JSON, and back."""
+
+
+def dump_state(state: State) -> bytes:
+    """Return a state without outcomes of calls as JSON."""
+    values = {name: dump(getattr(state, name)) for name, (dump, _) in FIELDS.items()}
+    return pydantic_core.to_json(values, inf_nan_mode="constants")
+
+
+def load_state(data: bytes) -> State:
+    """Return the state that `dump_state` wrote.
+
+    Raises:
+        ValueError: It is none, or one of another fold. `KeyError`, `TypeError` likewise.
+    """
+    values = pydantic_core.from_json(data)
+    state = State()
+    for name, (_, load) in FIELDS.items():
+        setattr(state, name, load(values[name]))
+    return state
+
+
+def name_fold() -> str:
+    """Return which fold this is: a new version of any event forgets all kept states without being told."""
+    return f"{FOLD}:{crc32(describe_versions().encode()):08x}"
+
+
+class Nearest(NamedTuple):
+    """What is kept of a log at or before a cut.
+
+    Attributes:
+        head: Number of events of the log.
+        erased: What was erased in it; two answers that are equal say that nothing was in between.
+        state: None where none is kept.
+    """
+
+    head: int
+    erased: str
+    state: State | None
+
+
+class _Row(NamedTuple):
+    cid: int
+    seq: int
+    turns: int
+    digest: int
+    state: bytes
+
+
+async def find_nearest(
+    store: EventStore, cid: UUID, cut: int | None = None, turns: int | None = None
+) -> Nearest | None:
+    """Return the latest state that is kept of a log, reading one row; damaged ones are passed over and deleted.
+
+    Args:
+        cut: Of at most so many events.
+        turns: Before which at most so many turns had begun.
+
+    Returns:
+        None where there is no such conversation, or no table: the store is read-only, or from a newer program.
+    """
+    damaged: list[_Row] = []
+    fold = name_fold()
+
+    def look(tables: Tables) -> Nearest | None:
+        damaged.clear()
+        head, erased = tables.one("snapshot.log", id=cid) or (None, "")
+        if head is None:
+            return None
+        place = head if cut is None else min(cut, head)
+        wanted = {"id": cid, "fold": fold, "turns": _ANY_TURN if turns is None else turns}
+        while (found := tables.one("snapshot.nearest", cut=place, **wanted)) is not None:
+            row = _Row(*found)
+            if (state := _read(row, fold)) is not None:
+                return Nearest(head, erased, state)
+            damaged.append(row)
+            place = row.seq - 1
+        return Nearest(head, erased, None)
+
+    try:
+        found = await store.together(SNAPSHOT, look, read_only=True)
+        if damaged:
+            _LOG.warning("%d kept states of %s are damaged; they are made again", len(damaged), cid)
+            await store.together(SNAPSHOT, lambda tables: _forget(tables, damaged))
+    except (StoreError, Unavailable) as error:
+        _LOG.debug("no kept states of %s: %s", cid, error)
+        return None
+    return found
+
+
+def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:
+    """Write states of a log that still are what its events come to, and say whether nothing was erased meanwhile."""
+    tables.run("snapshot.lock", id=cid)
+    _, now = tables.one("snapshot.log", id=cid) or (None, "")
+    if now != erased:
+        return False  # a state folded before the erase would bring back what was erased
+    fold = name_fold()
+    for state in states:
+        owner = tables.one("snapshot.owner", id=cid, seq=state.head, event=state.last)
+        data = compress(dump_state(state), 1)
+        if owner is None or len(data) > MOST_BYTES:
+            continue
+        digest = _digest(owner[0], state.head, fold, state.turns, data)
+        place = {"cid": owner[0], "seq": state.head}
+        tables.run("snapshot.keep", **place, fold=fold, turns=state.turns, digest=digest, state=data)
+    return True
+
+
+def _read(row: _Row, fold: str) -> State | None:
+    if row.digest != _digest(row.cid, row.seq, fold, row.turns, row.state):
+        return None
+    try:
+        state = load_state(decompress(row.state))
+    except (ValueError, KeyError, TypeError, AttributeError, ZlibError):
+        return None
+    return state if state.head == row.seq else None
+
+
+def _digest(cid: int, seq: int, fold: str, turns: int, state: bytes) -> int:
+    return crc32(f"{cid} {seq} {fold} {turns} ".encode() + state)
+
+
+def _forget(tables: Tables, rows: Sequence[_Row]) -> None:
+    for row in rows:
+        tables.run("snapshot.forget", cid=row.cid, seq=row.seq)
+
+
+class StateWriter:
+    """Writes the states that a fold keeps, when they are durable: not awaited, one write under way at a time.
+
+    Attributes:
+        erased: What had been erased in the log when its fold began; None until it is known.
+    """
+
+    def __init__(self, store: EventStore, cid: UUID, *, after: StateWriter | None = None) -> None:
+        self._store = store
+        self._cid = cid
+        self._written = 0 if after is None else after._written
+        self._is_over = False if after is None else after._is_over
+        self._task: asyncio.Task[None] | None = None if after is None else after._task
+        self.erased: str | None = None if after is None else after.erased
+
+    def skip(self, head: int) -> None:
+        """Write no state of at most `head` events: they are there."""
+        self._written = max(self._written, head)
+
+    def write(self, kept: Sequence[State], durable: int) -> None:
+        """Write the states of at most `durable` events that are not written yet; O(1) where there are none."""
+        if self._is_over or not kept or kept[-1].head <= self._written or not self._is_idle:
+            return
+        states = [state for state in kept if self._written < state.head <= durable]
+        if states:
+            self._task = asyncio.create_task(self._write(states), name=f"states of {self._cid}")
+
+    async def settled(self) -> None:
+        """Return when nothing is being written any more."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._task is None or self._task.done()
+
+    async def _write(self, states: Sequence[State]) -> None:
+        try:
+            if self.erased is None:
+                self.erased = await self._learn_erased(states[0])
+            if self.erased is None:
+                self._is_over = True
+                return
+            for first in range(0, len(states), _AT_ONCE):
+                some = states[first : first + _AT_ONCE]
+                change = partial(keep_states, cid=self._cid, states=some, erased=self.erased)
+                if not await self._store.together(SNAPSHOT, change):
+                    self._is_over = True
+                    return
+                self._written = some[-1].head
+        except BoughError as error:  # nothing is lost but the time of one fold
+            self._is_over = True
+            _LOG.debug("states of %s are not kept: %s", self._cid, error)
+
+    async def _learn_erased(self, state: State) -> str | None:
+        """Return what has been erased by now, where a fold of what the log says now is the state that was folded."""
+        found = await find_nearest(self._store, self._cid, state.head)
+        if found is None:
+            return None
+        again = State() if found.state is None else found.state
+        async for stored in self._store.read(self._cid, again.head, state.head):
+            again.apply(stored.seq, stored.event)
+        return found.erased if again == state else None
