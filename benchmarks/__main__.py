@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ON_REQUEST = frozenset({"peers"})
 """What installs packages from the network, and takes minutes."""
 
-_NO_BENCHMARKS = frozenset({"__main__", "harness", "page", "targets"})
+_NO_BENCHMARKS = frozenset({"__main__", "harness", "page", "talk", "targets"})
 
 
 def names() -> list[str]:

@@ -1,7 +1,8 @@
 """A fork at every length of the log against one durable insert; ten thousand forks, their bytes, and reading one.
 
-Peers copy the log: their cost grows with its length. Here the rows written do not depend on it. The strict floor
-inserts in the caller's thread, the fair one awaits a bare writer thread, as every caller of a store does.
+Then what a caller does: `Conversation.fork` at the head and further back, and `open`, on SQLite and Postgres. Peers
+copy the log: their cost grows with its length. Here the rows written do not depend on it. The strict floor inserts in
+the caller's thread, the fair one awaits a bare writer thread, as every caller of a store does.
 """
 
 from __future__ import annotations
@@ -9,15 +10,22 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from uuid import UUID
 
+import psycopg
+
 from append import BareWriter, raw
-from bough.events import SqliteEventStore
+from bough import AsyncConversation
+from bough.config import Settings
+from bough.events import EventStore, PostgresEventStore, SqliteEventStore
 from bough.events.model import UserMessage
+from bough.testing.postgres import DURABLE, postgres_server
 from bough.types import new_id
 from harness import ROUNDS, AsyncWork, Figure, compare_async
+from talk import talk
 
 SIZES = (1_000, 10_000, 100_000)
 FORKS = 100
@@ -40,9 +48,11 @@ async def main() -> None:
             lambda: read(store, sources[10_000]),
         )
         await chain(store, sources[10_000])
+        await open_and_fork(store, "", SIZES, lambda: insert_bare(bare, 1))
         await store.aclose()
         bare.stop()
         floor.close()
+    await on_postgres()
 
 
 async def measure(store: SqliteEventStore, cid: UUID, size: int, raw: sqlite3.Connection, bare: BareWriter) -> None:
@@ -111,6 +121,54 @@ async def chain(store: SqliteEventStore, flat: UUID) -> None:
     await compare_async(
         "read 10000 events, 1000 generations, flat", lambda: read(store, tip), lambda: read(store, flat)
     )
+
+
+async def on_postgres() -> None:
+    with postgres_server(DURABLE) as url:
+        store = await PostgresEventStore.open(url)
+        floor = psycopg.connect(url, autocommit=True)
+        floor.execute("create table floor (id uuid unique, data bytea)")
+
+        async def insert_row() -> None:
+            statement = "insert into floor (id, data) values (%s, %s)"
+            await asyncio.to_thread(floor.execute, statement, (new_id(), b"x" * 64))
+
+        await open_and_fork(store, "postgres: ", SIZES, insert_row)
+        floor.close()
+        await store.aclose()
+
+
+async def open_and_fork(store: EventStore, prefix: str, sizes: Sequence[int], floor: AsyncWork) -> None:
+    """Fork and open conversations of each length, to one awaited durable insert."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        settings = Settings.load(home=home, env={}, cwd=home)
+        for size in sizes:
+            made = await talk(store, size, settings, home)
+            for name, work in operations(made).items():
+                await compare_async(f"{prefix}{name} of {size} events, to an awaited insert", work, floor, unit="us")
+            await made.aclose()
+
+
+def operations(made: AsyncConversation) -> dict[str, AsyncWork]:
+    """Return what a caller does with a long conversation; each leaves nothing open."""
+    head = made.state.head
+
+    async def fork(at: int | None) -> None:
+        await (await made.fork(at=at)).aclose()
+
+    async def reopen() -> None:
+        again = await AsyncConversation.open(
+            made.id, store=made.store, agent=made.agent, settings=made.settings, executor=made.executor
+        )
+        await again.aclose()
+
+    return {
+        "Conversation.fork()": lambda: fork(None),
+        "Conversation.fork(at=head - 1)": lambda: fork(head - 1),
+        "Conversation.fork(at=head // 2)": lambda: fork(head // 2),
+        "Conversation.open": reopen,
+    }
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 `peers.py [PEER ...] [--page FILE]`; runs only when asked for.
 
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
-bough, which is the `floor` of the figure: the `ratio` says how many times longer the peer takes. No model is called. A
-peer that cannot be installed here, or that lacks the operation, is said in one line, and the others go on. `--page`
-replaces the rows of what was measured in the file, after each peer.
+bough's own call of the same name, which is the `floor` of the figure: the `ratio` says how many times longer the peer
+takes. No model is called. A peer that cannot be installed here, or that lacks the operation, is said in one line, and
+the others go on. `--page` replaces the rows of what was measured in the file, after each peer.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-from uuid import UUID
 
+from bough import AsyncConversation
+from bough.config import Settings
 from bough.events import SqliteEventStore
-from bough.events.model import UserMessage
 from bough.skills.find.discover import Root, discover
 from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
 from page import part_of, peers, rewrite
+from talk import talk
 
 SIZES = (1_000, 10_000)
 SKILLS = 1_000
 FORKS = 20
 """How many forks bough makes a round: one is too short to be timed alone."""
-TEXT = "x" * 200
 CHILD = Path(__file__).parent / "peer" / "child.py"
 
 
@@ -146,21 +146,18 @@ def running(peer: Peer, folder: Path) -> Generator[Child]:
             process.wait()
 
 
-async def filled(store: SqliteEventStore, size: int) -> UUID:
-    record = await store.create()
-    for _ in range(0, size, 1000):
-        await store.append(record.id, [UserMessage.text(TEXT) for _ in range(1000)])
-    return record.id
-
-
-async def fork(store: SqliteEventStore, cid: UUID) -> float:
-    """Return the seconds that one durable fork takes."""
+async def fork(source: AsyncConversation) -> float:
+    """Return the seconds that `Conversation.fork` takes; what it opened is closed afterwards."""
+    made: list[AsyncConversation] = []
 
     async def some() -> None:
         for _ in range(FORKS):
-            await store.fork(cid)
+            made.append(await source.fork())
 
-    return await seconds_async(some) / FORKS
+    taken = await seconds_async(some) / FORKS
+    for each in made:
+        await each.aclose()
+    return taken
 
 
 async def beside(
@@ -199,15 +196,13 @@ async def find(root: Path) -> float:
     return taken
 
 
-async def measure(
-    peer: Peer, child: Child, sources: dict[int, UUID], store: SqliteEventStore, skills: Path
-) -> list[Figure]:
+async def measure(peer: Peer, child: Child, sources: dict[int, AsyncConversation], skills: Path) -> list[Figure]:
     figures: list[Figure] = []
-    for size, cid in sources.items():
+    for size, source in sources.items():
         child.ask("prepare", size)
         for operation, what in peer.forks:
             name = f"fork of {size} events, {child.versions}, {what}"
-            figures += await beside(name, child, (operation, size), lambda cid=cid: fork(store, cid))
+            figures += await beside(name, child, (operation, size), lambda source=source: fork(source))
     if peer.skills:
         name = f"discover {SKILLS} skills, {child.versions}"
         figures += await beside(name, child, ("skills", str(skills)), lambda: find(skills))
@@ -220,16 +215,19 @@ async def main(wanted: list[str], page: Path | None) -> None:
         folder = Path(name)
         write_skills(folder / "skills")
         store = await SqliteEventStore.open(folder / "log.db")
-        sources = {size: await filled(store, size) for size in SIZES}
+        settings = Settings.load(home=folder / "home", env={}, cwd=folder)
+        sources = {size: await talk(store, size, settings, folder) for size in SIZES}
         for peer in [peer for peer in PEERS if not wanted or peer.name in wanted]:
             try:
                 with running(peer, folder / peer.name) as child:
-                    figures = await measure(peer, child, sources, store, folder / "skills")
+                    figures = await measure(peer, child, sources, folder / "skills")
             except Lacking as why:
                 note(f"{peer.name} is left out: {why}")
                 continue
             if page is not None:
                 rewrite(page, "peers", peers(figures, part_of(page, "peers")))
+        for source in sources.values():
+            await source.aclose()
         await store.aclose()
 
 
