@@ -30,6 +30,7 @@ from talk import talk
 SIZES = (1_000, 10_000, 100_000)
 FORKS = 100
 MANY = 10_000
+FLOOR = "an awaited insert"
 
 
 async def main() -> None:
@@ -146,7 +147,7 @@ async def open_and_fork(store: EventStore, prefix: str, sizes: Sequence[int], fl
         for size in sizes:
             made = await talk(store, size, settings, home)
             for name, work in operations(made).items():
-                await compare_async(f"{prefix}{name} of {size} events, to an awaited insert", work, floor, unit="us")
+                await compare_async(f"{prefix}{name} of {size} events, to {FLOOR}", work, floor, unit="us")
             await made.aclose()
 
 
