@@ -49,7 +49,7 @@ async def main() -> None:
             lambda: read(store, sources[10_000]),
         )
         await chain(store, sources[10_000])
-        await open_and_fork(store, "", SIZES, lambda: insert_bare(bare, 1))
+        await open_and_fork(store, "sqlite", SIZES, lambda: insert_bare(bare, 1))
         await store.aclose()
         bare.stop()
         floor.close()
@@ -134,24 +134,24 @@ async def on_postgres() -> None:
             statement = "insert into floor (id, data) values (%s, %s)"
             await asyncio.to_thread(floor.execute, statement, (new_id(), b"x" * 64))
 
-        await open_and_fork(store, "postgres: ", SIZES, insert_row)
+        await open_and_fork(store, "postgres", SIZES, insert_row)
         floor.close()
         await store.aclose()
 
 
-async def open_and_fork(store: EventStore, prefix: str, sizes: Sequence[int], floor: AsyncWork) -> None:
+async def open_and_fork(store: EventStore, where: str, sizes: Sequence[int], floor: AsyncWork) -> None:
     """Fork and open conversations of each length, to one awaited durable insert."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         settings = Settings.load(home=home, env={}, cwd=home)
         for size in sizes:
             made = await talk(store, size, settings, home)
-            for name, work in operations(made).items():
-                await compare_async(f"{prefix}{name} of {size} events, to {FLOOR}", work, floor, unit="us")
+            for name, work in operations(made, where, size).items():
+                await compare_async(name, work, floor, unit="us")
             await made.aclose()
 
 
-def operations(made: AsyncConversation) -> dict[str, AsyncWork]:
+def operations(made: AsyncConversation, where: str, size: int) -> dict[str, AsyncWork]:
     """Return what a caller does with a long conversation; each leaves nothing open."""
     head = made.state.head
 
@@ -165,10 +165,10 @@ def operations(made: AsyncConversation) -> dict[str, AsyncWork]:
         await again.aclose()
 
     return {
-        "Conversation.fork()": lambda: fork(None),
-        "Conversation.fork(at=head - 1)": lambda: fork(head - 1),
-        "Conversation.fork(at=head // 2)": lambda: fork(head // 2),
-        "Conversation.open": reopen,
+        f"{where}: Conversation.fork() of {size} events, to {FLOOR}": lambda: fork(None),
+        f"{where}: Conversation.fork(at=head - 1) of {size} events, to {FLOOR}": lambda: fork(head - 1),
+        f"{where}: Conversation.fork(at=head // 2) of {size} events, to {FLOOR}": lambda: fork(head // 2),
+        f"{where}: Conversation.open of {size} events, to {FLOOR}": reopen,
     }
 
 

@@ -190,7 +190,8 @@ class Tree(RuleBasedStateMachine):
             case 1:
                 return [*events, StateChanged(changes={"status": "finished", "title": f"t{number}"})]
             case 2:
-                return [SkillActivated(name="s", content_hash="h", rendered=f"skill {number}", trigger="keyword"), *events]
+                skill = SkillActivated(name="s", content_hash="h", rendered=f"skill {number}", trigger="keyword")
+                return [skill, *events]
             case _:
                 return events
 
