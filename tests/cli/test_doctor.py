@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+
+import pytest
+from psycopg import Connection
+
+from bough.testing.postgres import make_database
 
 
 def test_it_names_isolation_models_store_and_versions(cli: Any) -> None:
@@ -46,3 +52,25 @@ def test_a_model_that_cannot_be_used_is_told_with_6(cli: Any) -> None:
     done = cli("doctor", BOUGH_MODEL="anthropic:claude-sonnet-5-5")
     assert done.returncode == 6
     assert "fix: " in done.stdout
+
+
+def test_it_counts_tasks_by_state(cli: Any) -> None:
+    cli("run", "--detach", "bake a cake")
+    checks = {(check["part"], check["name"]): check["said"] for check in cli.data("doctor")["checks"]}
+    assert checks["tasks", "rows"] == "1 pending"
+    assert checks["tasks", "dispatch"] == "in process"
+
+
+@pytest.mark.needs("postgres")
+def test_it_checks_the_engine_on_postgres_and_prints_no_password(cli: Any, postgres: str) -> None:
+    database = make_database(postgres)
+    secret = database.replace("bough@", "bough:very-secret@")
+    done = cli("doctor", "--store", secret)
+    assert "very-secret" not in done.stdout + done.stderr
+    assert re.search(r"procrastinate 3\.\d+\.\d+, schema \d\d\.\d\d\.", done.stdout)
+    with Connection.connect(database, autocommit=True) as db:
+        db.execute("insert into bough_jobs.applied (version) values ('99.00.00_01_pre_of_a_newer_release')")
+    done = cli("doctor", "--store", secret, "--json")
+    assert "very-secret" not in done.stdout + done.stderr
+    (broken,) = [check for check in json.loads(done.stdout)["data"]["checks"] if check["part"] == "tasks"]
+    assert (broken["state"], broken["fix"]) == ("broken", "upgrade procrastinate")

@@ -20,7 +20,14 @@ from bough.tasks.stores.named import open_task_store
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
-    ["bough.cli.commands.worker", "bough.tasks.serve", "bough.conversation", "tests.tasks.counting_agent"]
+    [
+        "bough.cli.commands.worker",
+        "bough.tasks.serve",
+        "bough.tasks.dispatch.choose",
+        "procrastinate",
+        "bough.conversation",
+        "tests.tasks.counting_agent",
+    ]
 )
 
 

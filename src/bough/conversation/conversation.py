@@ -247,21 +247,12 @@ class AsyncConversation(Generic[T]):
             InvalidInput: The message is empty or too long.
             PermissionDenied: A hook refuses it.
         """
-        await self._journal.append(*await self.prepare_message(message, sender=sender))
-
-    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
-        """Return what sending a message appends, the message first; nothing is appended.
-
-        Raises:
-            InvalidInput: The message is empty or too long.
-            PermissionDenied: A hook refuses it, which is recorded.
-        """
         checked = message_event(message, sender=sender)
         verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        return [*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]
+        await self._journal.append(*self._in_force.recorded(), *self._events_of(checked), *said(verdict))
 
     async def run(
         self,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,7 +14,6 @@ from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
 from bough.config import Settings
 from bough.conversation.log.ending import Ending
-from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
 from bough.conversation.rules import RulesInForce
 from bough.conversation.run.run import Runner
@@ -25,13 +22,14 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, TaskChanged
 from bough.events.owner import owner as make_owner
-from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
+from bough.tasks.agents import FindHooks, open_conversation
 from bough.tasks.outcome import RunEnding, describe_error, measure_before
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
-from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
+from bough.tasks.stores.endings import Withdraw, end_claim, find_current
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import TASKS, Enqueue, Move
+from bough.tasks.stores.rows import TASKS, Move
+from bough.tasks.stores.submission import Enqueue, give_job
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -52,7 +50,6 @@ class ActiveRun:
     runner: Runner | None = None
     work: asyncio.Task[None] | None = None
     stopped: StopReason | None = None
-    begun: float = field(default_factory=time.monotonic)
 
     def stop(self, reason: StopReason, why: str = "") -> None:
         """End the run now; before it has begun, as soon as it does."""
@@ -61,16 +58,6 @@ class ActiveRun:
         self.ending.why_stopped = why or self.ending.why_stopped
         if self.runner is not None:
             self.runner.stop(reason)
-
-    def hand_back(self) -> None:
-        """End the run at the end of its step, so that another worker goes on; before it has begun, at once."""
-        if self.runner is None:
-            self.stop("hand_back")
-        else:
-            self.runner.hand_back(self._note_handed_back)
-
-    def _note_handed_back(self) -> None:
-        self.ending.is_handed_back = True
 
 
 class Worker:
@@ -84,11 +71,6 @@ class Worker:
         enqueue: Has a task delivered that becomes pending again; None where no engine delivers them.
         withdraw: Takes the delivery of a task back that has ended.
         hooks: Finds the hooks of a task by its workspace; None: there are none.
-        credentials: Finds secrets and the model's key of a conversation that its log only names; None: there are none.
-
-    Attributes:
-        on_end: Called when a task's run here is over.
-        on_update: Called with the conversation for its durable events and the pieces of text of its responses.
     """
 
     def __init__(
@@ -102,7 +84,6 @@ class Worker:
         enqueue: Enqueue | None = None,
         withdraw: Withdraw | None = None,
         hooks: FindHooks | None = None,
-        credentials: FindCredentials | None = None,
         ttl_seconds: float = LEASE_SECONDS,
     ) -> None:
         self.store = require_relational(store)
@@ -114,11 +95,9 @@ class Worker:
         self.enqueue = enqueue
         self.withdraw = withdraw
         self._hooks = hooks
-        self._credentials = credentials
         self._ttl = ttl_seconds
         self.active: dict[str, ActiveRun] = {}
-        self.on_end: list[Callable[[ActiveRun], None]] = []
-        self.on_update: list[Callable[[UUID, Update], None]] = []
+        self.on_end: list[Callable[[str], None]] = []
 
     async def execute(self, task_id: str) -> None:
         """Claim a task and run it to its end. One that is not there, or not claimable, is a warning and nothing else.
@@ -177,7 +156,7 @@ class Worker:
             self.active.pop(claim.task.id, None)
             self._report(active)
             for listener in self.on_end:
-                listener(active)
+                listener(claim.task.id)
 
     async def _run(self, active: ActiveRun) -> None:
         """Open the conversation and run it. How it ended is in the log and the row, whatever it was."""
@@ -194,14 +173,12 @@ class Worker:
 
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
-            self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
-            credentials=self._credentials,
-        )  # fmt: skip
+            self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks
+        )
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:
         journal, task = opened.journal, active.claim.task
         active.ending.spent_before = await measure_before(journal, task)
-        journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
         active.runner = runner = Runner(
             journal,
             opened.blueprint,
@@ -251,20 +228,20 @@ class Worker:
         def fail(tables: Tables) -> None:
             row = find_current(tables, ending.id, ending.lease)
             if row is not None:
-                moved = end_claim(tables, row, ending.lease, to, said, enqueue=self.enqueue)
-                ending.woken = find_woken_parent(tables, moved)
+                end_claim(tables, row, ending.lease, to, said)
 
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(fail)
 
     async def _hand_back(self, active: ActiveRun) -> None:
         """Make a task pending again whose run was stopped before it could say so itself."""
-        ending = active.ending
+        ending, enqueue = active.ending, self.enqueue
 
         def hand_back(tables: Tables) -> None:
             row = find_current(tables, ending.id, ending.lease)
             if row is not None:
-                end_claim(tables, row, ending.lease, TaskState.PENDING, Move(reason="handed back"), counts=False)
+                said = Move(reason="handed back")
+                give_job(tables, end_claim(tables, row, ending.lease, TaskState.PENDING, said, counts=False), enqueue)
 
         with suppress(BoughError):
             await self.store.change(hand_back)

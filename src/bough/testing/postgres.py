@@ -70,11 +70,12 @@ def make_database(url: str) -> str:
 
 
 def drop_schema(url: str, schema: str) -> None:
-    """Remove a schema with everything in it."""
+    """Remove a schema with everything in it, and the one of the engine's tables beside it."""
     from psycopg import Connection, sql
 
+    names = sql.SQL(", ").join([sql.Identifier(schema), sql.Identifier(f"{schema}_jobs")])
     with Connection.connect(url, autocommit=True) as db:
-        db.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
+        db.execute(sql.SQL("drop schema if exists {} cascade").format(names))
 
 
 def _find_bin_folder() -> Path | None:

@@ -18,6 +18,7 @@ from bough.cli.render import Report
 from bough.cli.text import Line, Style, line
 from bough.config import Settings
 from bough.errors import BoughError, CorruptLog
+from bough.events.url import hide_password
 from bough.execution.base import Isolation
 from bough.types import JsonObject
 
@@ -68,6 +69,7 @@ async def _all(settings: Settings) -> list[Check]:
         *await _executors(),
         *_models(settings, os.environ),
         *await _store(settings),
+        *await _tasks(settings),
         *_versions(),
     ]
 
@@ -118,18 +120,43 @@ def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
 
 async def _store(settings: Settings) -> list[Check]:
     """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable."""
+    name = hide_password(settings.store)
     try:
         async with options.opened(settings) as store:
             found = await store.check()
             found.require()
     except CorruptLog as error:
         findings: list[JsonObject] = error.details.get("findings") or []
-        checks = [Check("store", settings.store, "broken", error.message, error.hint, essential=True)]
+        checks = [Check("store", name, "broken", error.message, error.hint, essential=True)]
         return [*checks, *(_damage(finding) for finding in findings)]
     except BoughError as error:
-        return [Check("store", settings.store, "broken", error.message, error.hint, essential=True)]
+        return [Check("store", name, "broken", error.message, error.hint, essential=True)]
     counts = f"{found.conversations} conversations, {found.events} events, all in order"
-    return [Check("store", settings.store, "ok", counts, essential=True)]
+    return [Check("store", name, "ok", counts, essential=True)]
+
+
+async def _tasks(settings: Settings) -> list[Check]:
+    """Count the tasks by state, and check the tables of the engine that delivers them."""
+    from bough.tasks.dispatch.choose import choose_dispatcher
+    from bough.tasks.stores.named import has_store, open_task_store
+
+    if not has_store(settings.store):
+        return []
+    tasks = open_task_store(settings.store)
+    try:
+        counts = await tasks.count_by_state()
+        dispatcher = choose_dispatcher(tasks)
+        findings = await dispatcher.check()
+    except CorruptLog:
+        return []  # the store says so itself
+    except BoughError as error:
+        return [Check("tasks", "rows", "broken", error.message, error.hint)]
+    finally:
+        await tasks.aclose()
+    said = ", ".join(f"{count} {state.value}" for state, count in counts.items()) or "none"
+    delivered = Check("tasks", "dispatch", "ok", dispatcher.version)
+    broken = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
+    return [Check("tasks", "rows", "ok", said), *(broken or [delivered])]
 
 
 def _damage(finding: JsonObject) -> Check:

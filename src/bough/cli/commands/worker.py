@@ -15,6 +15,7 @@ from bough.cli import options
 from bough.cli.render import renderer_for
 from bough.cli.text import line
 from bough.errors import InvalidInput
+from bough.events.url import hide_password
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
@@ -39,18 +40,18 @@ def worker(
     renderer = renderer_for(json=json)
 
     async def main() -> int:
-        from bough.cli.detach import make_broker, sending_pieces
+        from bough.cli.detach import make_broker
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
         specs = [spec for name in agents or () for spec in load_agents(name)]
         tasks = open_task_store(settings.store)
         names = [name.strip() for name in queues.split(",") if name.strip()]
-        renderer.note(line(f"bough {__version__}  {settings.store}  in process  queues {', '.join(names)}"))
         try:
             broker = make_broker(tasks, settings)
-            async with sending_pieces(broker, settings.store):
-                await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
+            shown = hide_password(settings.store)
+            renderer.note(line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}"))
+            await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0

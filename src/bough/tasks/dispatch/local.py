@@ -26,12 +26,19 @@ _AWAY_SECONDS = 1.0
 class LocalDispatcher:
     """Runs tasks in this process. On SQLite any number of processes do so with one file.
 
+    Args:
+        takes_waiting: False: what waits in queues is brought by an engine; only what is wanted here is claimed.
+
     Attributes:
         wanted: Ids of tasks to be run here whatever their queue; what cannot be claimed is dropped.
     """
 
-    def __init__(self) -> None:
+    name = version = "in process"
+
+    def __init__(self, *, takes_waiting: bool = True) -> None:
         self.wanted: deque[str] = deque()
+        self._takes_waiting = takes_waiting
+        self._queues: Collection[str] = ()
         self._woken = asyncio.Event()
 
     def enqueue(self, tables: Tables, task: Task) -> int | None:
@@ -49,14 +56,16 @@ class LocalDispatcher:
         """Look for tasks now."""
         self._woken.set()
 
-    def want(self, task_id: str) -> None:
-        """Run a task here, whatever its queue."""
-        self.wanted.append(task_id)
+    def want(self, task_id: str, queue: str | None = None) -> None:
+        """Run a task here, whatever its queue. See `Dispatcher.want`."""
+        if queue is None or queue not in self._queues:  # else its turn comes by priority
+            self.wanted.append(task_id)
         self.wake()
 
     async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
         """Run tasks until `stopping` is set, then wait for those that run. See `Dispatcher.run`."""
         log = await worker.store.open()
+        self._queues = queues
         sweep = Sweep(worker, queues=queues, found=self.want)
         helpers = [
             asyncio.create_task(self._listen(log.commits()), name="commits of the task store"),
@@ -89,7 +98,7 @@ class LocalDispatcher:
             try:
                 claim = await self._claim(worker, queues)
                 if claim is None:
-                    return await _seconds_until_next(worker) if queues else None
+                    return await _seconds_until_next(worker) if queues and self._takes_waiting else None
             except BoughError:
                 return _AWAY_SECONDS
             task = worker.start(claim)
@@ -103,7 +112,11 @@ class LocalDispatcher:
             claim = await worker.claim_task(self.wanted.popleft())
             if claim is not None:
                 return claim
-        if not queues or not await worker.store.look(lambda tables: _has_ready(tables, queues)):
+        if (
+            not queues
+            or not self._takes_waiting
+            or not await worker.store.look(lambda tables: _has_ready(tables, queues))
+        ):
             return None
         return await worker.claim_next(queues)
 

@@ -16,6 +16,7 @@ from bough.tasks.state import TaskState
 from bough.tasks.store import LEASE_SECONDS
 from bough.tasks.stores.endings import stop_task
 from bough.tasks.stores.rows import FORMAT, Move, find_row, move
+from bough.tasks.stores.submission import give_job
 
 if TYPE_CHECKING:
     from bough.tasks.worker import Worker
@@ -128,7 +129,7 @@ class Sweep:
         if row is None or row.current is not TaskState.INPUT_REQUIRED:
             return
         if tables.get(row.conversation_id).status != "waiting_for_confirmation":
-            move(tables, row, TaskState.PENDING, Move(reason="decided"))
+            give_job(tables, move(tables, row, TaskState.PENDING, Move(reason="decided")), self._worker.enqueue)
 
 
 def _ids(rows: list[tuple[bytes, ...]]) -> list[UUID]:

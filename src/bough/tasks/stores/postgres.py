@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.events import open_store
@@ -16,9 +18,39 @@ class TaskStorePostgres(RelationalTaskStore):
         store: The event store, its URL, or None for the settings' one, which has to be on Postgres.
     """
 
+    _has_jobs = False
+
+    async def open(self) -> EventStore:
+        """Open the log, and make the engine's tables beside it. See `TaskStore.open`.
+
+        Raises:
+            Unavailable: The engine is not installed, or its tables are newer than the installed package.
+        """
+        log = await super().open()
+        if not self._has_jobs:
+            from bough.tasks.stores.jobs_schema import migrate_jobs
+
+            address, schema = address_of(log)
+            await asyncio.to_thread(migrate_jobs, address, schema)
+            self._has_jobs = True
+        return log
+
     async def _open_log(self) -> EventStore:
         given = self._given
         url = given if isinstance(given, str) else Settings.load().store
         if not url.startswith(("postgresql:", "postgres:")):
             raise InvalidInput(f"{url!r} is not a Postgres store", hint="use postgresql://…, or TaskStoreSqlite")
         return await open_store(url)
+
+
+def address_of(log: EventStore) -> tuple[str, str]:
+    """Return the URL of a Postgres log, with its password, and its schema.
+
+    Raises:
+        InvalidInput: It is a log of another kind.
+    """
+    from bough.events.stores.postgres import PostgresEventStore
+
+    if not isinstance(log, PostgresEventStore):
+        raise InvalidInput(f"{type(log).__name__} is not a Postgres store", hint="use TaskStoreSqlite")
+    return log.address, log.schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import json
 from abc import abstractmethod
@@ -55,6 +56,7 @@ class RelationalTaskStore(TaskStore):
         self._given = store
         self._log: EventStore | None = None if store is None or isinstance(store, str) else store
         self._owner = make_owner()
+        self._opening = asyncio.Lock()
 
     @property
     def log(self) -> EventStore:
@@ -66,7 +68,8 @@ class RelationalTaskStore(TaskStore):
     async def open(self) -> EventStore:
         """Open the log if that was not done yet. See `TaskStore.open`."""
         if self._log is None:
-            self._log = await self._open_log()
+            async with self._opening:  # of many first calls one opens
+                self._log = self._log or await self._open_log()
         follow_usage(self._log)
         return self._log
 
@@ -279,6 +282,11 @@ class RelationalTaskStore(TaskStore):
             shown = ", ".join(id.hex[-8:] for id in found)
             raise InvalidInput(f"{name!r} could be several tasks", hint=f"give more digits: {shown}")
         return str(found[0])
+
+    async def count_by_state(self) -> dict[TaskState, int]:
+        """Return how many tasks are in each state; states without a task are left out. O(tasks)."""
+        rows = await self.look(lambda tables: tables.run("task.counts"))
+        return {TaskState.from_number(state): count for state, count in rows}
 
     async def delete(self, task_id: str) -> None:
         """Delete a task that has ended. See `TaskStore.delete`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
 
 from psycopg import Connection, Error, OperationalError, errors, sql
 from psycopg.conninfo import conninfo_to_dict
@@ -13,6 +12,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
 from bough.events.queries import Migration, migrations
+from bough.events.url import hide_password
 
 Db: TypeAlias = Connection[Any]
 Pool: TypeAlias = ConnectionPool[Db]
@@ -74,8 +74,12 @@ def configure(db: Db, schema: str) -> None:
     Plans are kept. One that was made while the tables were small would scan them, and go on doing so while they grow,
     until the server counts anew: appends would cost O(conversations). What must scan still does; it is no work for a
     compiler.
+
+    A schema `<schema>_jobs` comes second: an engine that delivers work names its tables and types without a schema, and
+    joins transactions of these connections. Where there is none, it is passed over.
     """
-    db.execute(sql.SQL("set search_path to {}; set enable_seqscan = off; set jit = off").format(sql.Identifier(schema)))
+    path = sql.SQL(", ").join([sql.Identifier(schema), sql.Identifier(f"{schema}_jobs")])
+    db.execute(sql.SQL("set search_path to {}; set enable_seqscan = off; set jit = off").format(path))
 
 
 def migrate(db: Db, url: str, schema: str) -> None:
@@ -94,7 +98,7 @@ def migrate(db: Db, url: str, schema: str) -> None:
         version = row[0] if row else 0
         if version > steps[-1].version:
             raise StoreError(
-                f"{redacted(url)} has schema {version}; this bough knows up to {steps[-1].version}",
+                f"{hide_password(url)} has schema {version}; this bough knows up to {steps[-1].version}",
                 hint="upgrade bough, or export with the newer version and import here",
                 details={"schema": version, "known": steps[-1].version},
             )
@@ -105,7 +109,7 @@ def migrate(db: Db, url: str, schema: str) -> None:
 
 def store_error(url: str, error: BaseException) -> BoughError:
     """Return what an error of the server means, with what to do about it."""
-    where = redacted(url)
+    where = hide_password(url)
     match error:
         case errors.DiskFull():
             return StoreError(f"{where}: the server's disk is full, nothing was written", hint="make room, then repeat")
@@ -124,16 +128,6 @@ def store_error(url: str, error: BaseException) -> BoughError:
             )
         case _:
             return StoreError(f"{where}: {str(error).strip()}", hint="run `bough doctor`")
-
-
-def redacted(url: str) -> str:
-    """Return a URL without its password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = f"{parts.username}:***@" if parts.username else ""
-    port = f":{parts.port}" if parts.port else ""
-    return urlunsplit(parts._replace(netloc=f"{user}{parts.hostname or ''}{port}"))
 
 
 def is_lost(error: BaseException, db: Db) -> bool:

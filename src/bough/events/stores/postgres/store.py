@@ -29,7 +29,6 @@ from bough.events.stores.postgres.connection import (
     is_lost,
     migrate,
     open_pool,
-    redacted,
     store_error,
 )
 from bough.events.stores.postgres.listen import EVERYTHING, Listener
@@ -38,6 +37,7 @@ from bough.events.stores.postgres.renewal import RenewalConnection
 from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.store import RelationalEventStore
 from bough.events.stores.relational.writing import batch_of
+from bough.events.url import hide_password
 from bough.types import Clock, SystemClock
 
 T = TypeVar("T")
@@ -52,13 +52,18 @@ class PostgresEventStore(RelationalEventStore):
 
     Appends from the whole process travel in one statement a batch, everything else through a small pool. It may be
     used from several event loops at once.
+
+    Attributes:
+        url: Where it is, to be shown: without a password.
+        address: Where it is, to connect to.
+        schema: Which schema of the database.
     """
 
     def __init__(self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float) -> None:
         super().__init__(clock, "postgres")
-        self.url = redacted(url)
-        self._address = url
-        self._schema = schema
+        self.url = hide_password(url)
+        self.address = url
+        self.schema = schema
         self._sql = queries("postgres")
         self._pool = pool
         self._pids = set[int]()
@@ -160,9 +165,9 @@ class PostgresEventStore(RelationalEventStore):
                 result = change(log)
                 if log.news:
                     ids = ",".join(str(cid) for cid, _, _ in log.news)
-                    log.run("tell", channel=self._schema, ids=ids if len(ids) < 7900 else EVERYTHING)
+                    log.run("tell", channel=self.schema, ids=ids if len(ids) < 7900 else EVERYTHING)
                 else:
-                    log.run("tell_changed", channel=self._schema)
+                    log.run("tell_changed", channel=self.schema)
         self._hub.publish_commit()
         for cid, first, drafted in log.news:
             self._hub.publish(cid, batch_of(first, drafted))
@@ -190,6 +195,6 @@ class PostgresEventStore(RelationalEventStore):
             if lost:
                 discard(self._pool)
             if not (lost and repeatable):
-                raise store_error(self._address, error) from error
+                raise store_error(self.address, error) from error
             repeatable = False
         return self._with_connection(work, repeatable)

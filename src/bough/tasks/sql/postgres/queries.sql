@@ -21,18 +21,6 @@ select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.versio
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where t.cid = %(cid)s and t.state < 3;
 
--- name: row_latest
--- The latest task of a conversation.
-select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
-       t.not_before, t.deadline, t.first, t.last, t.parent, uuid_send(p.id), t.call, t.under, t.key, t.agent, t.job
-from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
-where t.cid = %(cid)s order by t.k desc limit 1;
-
--- name: live_among
--- Those of some conversations that have a task which is pending or running.
-select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
-where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
-
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
@@ -153,8 +141,8 @@ select uuid_send(t.id) from task t join conversation c on c.cid = t.cid
 where t.state < 3 and (%(owner)s::text is null or c.owner = %(owner)s) order by t.k desc;
 
 -- name: counts
--- How many tasks are in each state, and when the oldest of them was submitted.
-select t.state, count(*), min(t.k) from task t group by t.state order by t.state;
+-- How many tasks are in each state.
+select state, count(*) from task group by state order by state;
 
 -- name: event
 -- One own event of a conversation.
@@ -170,11 +158,6 @@ order by seq desc limit %(limit)s;
 -- Own transitions of a conversation from a place on.
 select seq, uuid_send(id), kind, ts, data from event
 where cid = %(cid)s and seq >= %(first)s and kind = 'TaskChanged' order by seq;
-
--- name: state_changes
--- The latest changes of a conversation's own state, the newest first.
-select seq, uuid_send(id), kind, ts, data from event
-where cid = %(cid)s and kind = 'StateChanged' order by seq desc limit 8;
 
 -- name: spent
 -- What a conversation and those that it started, and these started, used in all, and how many there are below it.
@@ -206,3 +189,24 @@ select uuid_send(id) from task where replace(id::text, '-', '') like %(digits)s 
 
 -- name: latest
 select uuid_send(id) from task order by k desc limit 1;
+
+-- name: undelivered
+-- Tasks that wait, and whose job is gone, has ended, or was taken by a worker of the engine.
+select uuid_send(t.id), t.job, j.status is not null and j.status = 'doing'
+from task t left join procrastinate_jobs j on j.id = t.job
+where t.state = 0 and t.format <= %(format)s and (j.status is null or j.status <> 'todo')
+order by t.k limit 100;
+
+-- name: forget_jobs
+-- Jobs that their task does not name any more, unless a living worker of the engine has them: it ends them itself.
+delete from procrastinate_jobs where id in (
+  select j.id from procrastinate_jobs j left join procrastinate_workers w on w.id = j.worker_id
+  where j.task_name = 'bough.run'
+    and (j.status <> 'doing' or w.id is null or w.last_heartbeat < now() - interval '30 s')
+    and not exists (
+      select 1 from task t
+      where t.job = j.id
+        and t.id = case when j.args ->> 'task_id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+                        then (j.args ->> 'task_id')::uuid end)
+  order by j.id limit 100 for update of j skip locked)
+returning id;

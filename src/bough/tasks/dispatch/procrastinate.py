@@ -1,0 +1,266 @@
+"""Dispatch by Procrastinate, for tasks on Postgres: a job is written with the row, the engine brings it to a worker.
+
+A job is a pointer: it names a task, and the worker it comes to claims that row. The row's compare-and-set and the
+lease decide who runs a task, so that doubled, late and forged jobs are harmless. Facts of Procrastinate 3.10 that this
+stands on: `docs/decisions/0034-the-engine-is-a-pointer.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import procrastinate
+from procrastinate import App, JobContext, PsycopgConnector, SyncPsycopgConnector
+from procrastinate.exceptions import ConnectorException, ProcrastinateException
+from psycopg import AsyncConnection, Error, sql
+from psycopg_pool import PoolTimeout
+
+from bough.cancellation import finished
+from bough.errors import BoughError
+from bough.events.beside import Tables
+from bough.events.integrity import IntegrityFinding
+from bough.tasks.dispatch.jobs import JobSweep, renew_job
+from bough.tasks.dispatch.local import LocalDispatcher
+from bough.tasks.model import Task
+from bough.tasks.stores.endings import find_current
+from bough.tasks.stores.jobs_schema import jobs_schema, newest_step, read_jobs_version
+from bough.tasks.stores.postgres import TaskStorePostgres, address_of
+from bough.tasks.stores.rows import FORMAT, parse_id
+
+if TYPE_CHECKING:
+    from bough.tasks.store import Claim
+    from bough.tasks.worker import Worker
+
+LOG = logging.getLogger("bough.task")
+
+JOB = "bough.run"
+"""The engine's name for what a job runs."""
+
+_POLL_SECONDS = 1.0
+"""How often the engine looks for itself, in case a notification was lost."""
+
+_BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_FAILURES = (ProcrastinateException, Error, PoolTimeout, OSError)
+
+
+class ProcrastinateDispatcher:
+    """Has tasks delivered to whichever process serves their queue, on whatever machine.
+
+    Args:
+        store: Whose rows get jobs. The engine's tables are beside the store's.
+    """
+
+    name = "procrastinate"
+    version = f"procrastinate {procrastinate.__version__}, schema {newest_step()}"
+
+    def __init__(self, store: TaskStorePostgres) -> None:
+        self._store = store
+        # Never opened: it writes over the connection of whoever is in a transaction.
+        self._jobs = App(connector=SyncPsycopgConnector())
+        self._wanted = LocalDispatcher(takes_waiting=False)
+        self._woken = asyncio.Event()
+
+    def enqueue(self, tables: Tables, task: Task) -> int | None:
+        """Write the job of a task, and return its number. See `Dispatcher.enqueue`."""
+        _, schema = address_of(self._store.log)
+        job = self._jobs.configure_task(
+            JOB, queue=name_queue(schema, task.queue), priority=task.priority, schedule_at=task.not_before,
+            connection=tables.connection,
+        )  # fmt: skip
+        try:
+            return job.defer(task_id=task.id)
+        except ConnectorException as error:
+            raise _unwrap(error) from error
+
+    def withdraw(self, tables: Tables, job: int) -> None:
+        """Delete a job that waits; one that runs is told to stop. See `Dispatcher.withdraw`."""
+        manager = self._jobs.job_manager
+        try:
+            manager.cancel_job_by_id(job, abort=True, delete_job=True, connection=tables.connection)
+        except ConnectorException as error:
+            raise _unwrap(error) from error
+
+    def wake(self) -> None:
+        """Look whether another queue is served now. What waits is the engine's to find."""
+        self._woken.set()
+        self._wanted.wake()
+
+    def want(self, task_id: str, queue: str | None = None) -> None:
+        """Run a task here, whatever its queue. See `Dispatcher.want`."""
+        self._wanted.want(task_id, queue)
+
+    async def run(self, worker: Worker, *, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
+        """Run what the engine delivers and what is wanted here. See `Dispatcher.run`."""
+        await worker.store.open()
+        sweep = JobSweep(self._store, self.enqueue)
+        helpers = [
+            asyncio.create_task(sweep.run(), name="sweep of jobs"),
+            asyncio.create_task(_set_when(stopping, self._woken), name="stop of the engine"),
+        ]
+        wanted = asyncio.create_task(
+            self._wanted.run(worker, queues=queues, concurrency=concurrency, stopping=stopping), name="wanted tasks"
+        )
+        try:
+            await self._serve(worker, queues, concurrency, stopping)
+            await wanted
+        finally:
+            for helper in (*helpers, wanted):
+                helper.cancel()
+            await asyncio.gather(*helpers, wanted, return_exceptions=True)
+
+    async def check(self) -> list[IntegrityFinding]:
+        """Return what is wrong with the engine's tables. See `Dispatcher.check`."""
+        await self._store.open()
+        address, schema = address_of(self._store.log)
+        version = await asyncio.to_thread(read_jobs_version, address, schema)
+        found: list[IntegrityFinding] = []
+        if version.applied != version.known:
+            problem = f"the schema {jobs_schema(schema)!r} has {version.applied}, procrastinate has {version.known}"
+            found.append(IntegrityFinding(problem))
+        return found
+
+    async def _serve(self, worker: Worker, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
+        """Keep the engine's worker running, with the queues that are served at the time, until `stopping` is set.
+
+        One that has to end, since another queue is served, ends what it runs while its successor takes what is new.
+        """
+        ending: set[asyncio.Task[None]] = set()
+        failures = 0
+        try:
+            while not stopping.is_set():
+                self._woken.clear()
+                served = tuple(sorted(set(queues)))
+                engine = asyncio.create_task(self._run_engine(worker, served, concurrency), name="engine")
+                while served == tuple(sorted(set(queues))) and not engine.done() and not stopping.is_set():
+                    await _first(engine, self._woken)
+                    self._woken.clear()
+                if not engine.done():
+                    engine.cancel()  # it takes no more, and is over when what it runs has ended
+                    ending.add(engine)
+                    failures = 0
+                elif not stopping.is_set():
+                    LOG.warning("the engine of tasks has stopped: %s", _describe(engine))
+                    with suppress(TimeoutError):
+                        seconds = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
+                        await asyncio.wait_for(stopping.wait(), seconds)
+                    failures += 1
+        finally:
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _run_engine(self, worker: Worker, queues: Collection[str], concurrency: int) -> None:
+        """Run the engine's worker on some queues until it is cancelled, or the server is lost."""
+        if not queues:
+            await asyncio.Event().wait()
+        address, schema = address_of(self._store.log)
+        async with _open_app(address, schema) as app:
+
+            @app.task(name=JOB, pass_context=True)
+            async def deliver(context: JobContext, task_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
+                await self._deliver(worker, context, task_id)
+
+            await app.run_worker_async(
+                queues=[name_queue(schema, queue) for queue in queues],
+                concurrency=concurrency,
+                install_signal_handlers=False,
+                listen_notify=True,
+                delete_jobs="always",
+                fetch_job_polling_interval=_POLL_SECONDS,
+                abort_job_polling_interval=_POLL_SECONDS,
+            )
+
+    async def _deliver(self, worker: Worker, context: JobContext, task_id: str) -> None:
+        """Run the task that a job names, if it can be claimed."""
+        try:
+            claim = await worker.claim_task(task_id)
+            if claim is None:
+                await self._renew(task_id, context.job.id)
+                return
+        except BoughError as error:  # the sweep finds a row without a job
+            LOG.warning("task %s could not be claimed: %s", task_id, error.message)
+            return
+        run = worker.start(claim)
+        while not run.done():
+            try:
+                await asyncio.wait({run})
+            except asyncio.CancelledError:
+                if not context.should_abort():
+                    run.cancel()
+                    await finished(asyncio.wait({run}))
+                    raise
+                # `withdraw` told the job to stop: the second way, beside the log's tail, to hear of a cancellation.
+                if (current := asyncio.current_task()) is not None:
+                    current.uncancel()
+                await self._stop_lost(worker, claim)
+
+    async def _renew(self, task_id: str, job: int | None) -> None:
+        """Give a task another job that cannot run yet, although this one came."""
+        id = parse_id(task_id)
+        if id is not None and job is not None:
+            await self._store.change(lambda tables: renew_job(tables, id, job, self.enqueue))
+
+    async def _stop_lost(self, worker: Worker, claim: Claim) -> None:
+        """Stop a run whose claim was ended by somebody else. A job that was aborted without that stops nothing."""
+        id = parse_id(claim.task.id)
+        with suppress(BoughError):
+            is_held = await self._store.look(lambda tables: id and find_current(tables, id, claim.lease))
+            if not is_held and (active := worker.active.get(claim.task.id)) is not None:
+                active.stop("fenced")
+
+
+def name_queue(schema: str, queue: str) -> str:
+    """Return the engine's name of a queue.
+
+    The engine's channels are those of the whole database, and its jobs are numbered in each schema: in queues of one
+    name, a job that is aborted in one schema would stop another schema's job of the same number. A row's format is part
+    of it: workers that cannot read a row are not brought its job. Postgres cuts the name of a channel at 63 bytes.
+    """
+    return hashlib.sha256(f"{schema}.{FORMAT}.{queue}".encode()).hexdigest()[:16]
+
+
+@asynccontextmanager
+async def _open_app(address: str, schema: str) -> AsyncGenerator[App]:
+    path = sql.SQL("set search_path to {}, {}").format(sql.Identifier(schema), sql.Identifier(jobs_schema(schema)))
+
+    async def configure(db: AsyncConnection[Any]) -> None:
+        await db.execute(path)
+        await db.commit()
+
+    connector = PsycopgConnector(
+        conninfo=address, kwargs={"application_name": "bough"}, configure=configure, min_size=1, max_size=4
+    )
+    app = App(connector=connector)
+    async with app.open_async():
+        yield app
+
+
+async def _first(engine: asyncio.Task[None], woken: asyncio.Event) -> None:
+    waiting = asyncio.create_task(woken.wait())
+    try:
+        await asyncio.wait({engine, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+
+
+async def _set_when(event: asyncio.Event, other: asyncio.Event) -> None:
+    await event.wait()
+    other.set()
+
+
+def _describe(engine: asyncio.Task[None]) -> str:
+    error = None if engine.cancelled() else engine.exception()
+    if error is None:
+        return "the connection was lost"
+    if not isinstance(error, _FAILURES):
+        raise error
+    cause = error.__cause__ or error
+    return f"{type(cause).__name__}: {cause}"
+
+
+def _unwrap(error: ConnectorException) -> BaseException:
+    """Return the driver's error behind the engine's, which the store knows how to tell."""
+    return error.__cause__ if isinstance(error.__cause__, Error) else error

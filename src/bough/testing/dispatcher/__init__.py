@@ -1,0 +1,26 @@
+"""The contract of a dispatcher as tests: subclass it, give it an `open_tasks` fixture, and pytest runs every rule.
+
+```python
+class TestMyDispatcher(DispatcherContract):
+    @pytest.fixture
+    async def tasks(self):
+        store = MyTaskStore()
+        yield store
+        await store.aclose()
+
+    def dispatcher(self, tasks):
+        return MyDispatcher(tasks)
+```
+Each test has an empty store. The tests need anyio's pytest plugin and an `anyio_backend` fixture of "asyncio".
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite(f"{__name__}.contract")  # a broken rule says what it got
+
+from bough.testing.dispatcher.contract import DispatcherContract  # noqa: E402
+from bough.testing.dispatcher.gate import GatedAgent  # noqa: E402
+
+__all__ = ["DispatcherContract", "GatedAgent"]

@@ -1,0 +1,276 @@
+"""What a dispatcher promises, as tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bough.config import Settings
+from bough.events.owner import owner
+from bough.tasks.broker import TaskBroker
+from bough.tasks.dispatch.dispatcher import Dispatcher
+from bough.tasks.model import EventType, Task
+from bough.tasks.serve import serve
+from bough.tasks.state import TaskState
+from bough.tasks.stores.relational import RelationalTaskStore
+from bough.testing.dispatcher.gate import GatedAgent
+
+
+class DispatcherContract:
+    """Every rule of `Dispatcher`."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    async def tasks(self) -> RelationalTaskStore:
+        """An empty store; subclasses give theirs."""
+        raise NotImplementedError("a contract test needs a `tasks` fixture")
+
+    @pytest.fixture
+    def gate(self) -> GatedAgent:
+        """The agent of each test."""
+        return GatedAgent()
+
+    @pytest.fixture
+    def make_broker(self, tasks: RelationalTaskStore, tmp_path: Path, gate: GatedAgent) -> Callable[..., TaskBroker]:
+        """Makes brokers on the store, each with a dispatcher of its own."""
+        settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
+
+        def make(**fields: Any) -> TaskBroker:
+            broker = TaskBroker(tasks, settings=settings, dispatcher=self.dispatcher(tasks), **fields)
+            return broker
+
+        return make
+
+    def dispatcher(self, tasks: RelationalTaskStore) -> Dispatcher:
+        """Return a dispatcher for a store; subclasses give theirs."""
+        raise NotImplementedError("a contract test needs a `dispatcher` method")
+
+    async def test_what_waits_is_run(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """What was submitted before anybody served its queue, and what is submitted by another broker meanwhile."""
+        idle = make_broker()
+        early = await idle.submit("early", agent_name="gated", queue="q")
+        async with make_broker(queues=("q",)) as broker:
+            broker.register_agents([gate.spec])
+            gate.open()
+            late = await idle.submit("late", agent_name="gated", queue="q")
+            for task_id, name in ((early, "early"), (late, "late")):
+                task = await broker.wait(task_id)
+                assert (task.state, task.result, task.attempts) == (TaskState.COMPLETED, f"done {name}", 1)
+        assert sorted(gate.asked) == ["early", "late"]
+        await idle.aclose()
+
+    async def test_only_queues_that_are_served_are_run(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """A task of another queue waits, whatever its priority."""
+        idle = make_broker()
+        other = await idle.submit("other", agent_name="gated", queue="other", priority=9)
+        async with make_broker(queues=("q",)) as broker:
+            broker.register_agents([gate.spec])
+            gate.open()
+            await broker.wait(await idle.submit("mine", agent_name="gated", queue="q"))
+            assert (await broker.poll(other)).state is TaskState.PENDING
+        assert gate.asked == ["mine"]
+        await idle.aclose()
+
+    async def test_priority_goes_first_then_age(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """One at a time: the order of a claim."""
+        idle = make_broker()
+        given = (("a", 0), ("b", 5), ("c", -1), ("d", 5))
+        ids = [await idle.submit(name, agent_name="gated", queue="q", priority=rank) for name, rank in given]
+        gate.open()
+        async with make_broker(queues=("q",), concurrency=1) as broker:
+            broker.register_agents([gate.spec])
+            for task_id in ids:
+                await broker.wait(task_id)
+        assert gate.asked == ["b", "d", "a", "c"]
+        await idle.aclose()
+
+    async def test_no_more_run_at_once_than_is_said(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """The third of three begins when another has ended."""
+        idle = make_broker()
+        ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "abc"]
+        async with make_broker(queues=("q",), concurrency=2) as broker:
+            broker.register_agents([gate.spec])
+            await gate.until(lambda: len(gate.begun) == 2)
+            await broker.cancel(ids[0])
+            await gate.until(lambda: len(gate.begun) == 3)
+            assert gate.ended == ["a"]
+            gate.open()
+            assert (await broker.wait(ids[2])).state is TaskState.COMPLETED
+        await idle.aclose()
+
+    async def test_what_may_not_start_yet_waits(self, make_broker: Callable[..., TaskBroker], gate: GatedAgent) -> None:
+        """It starts at its time, and not before."""
+        idle = make_broker()
+        gate.open()
+        soon = datetime.now(UTC) + timedelta(seconds=1.5)
+        later = await idle.submit("later", agent_name="gated", queue="q", not_before=soon)
+        never = await idle.submit("never", agent_name="gated", queue="q", not_before=soon + timedelta(hours=1))
+        async with make_broker(queues=("q",)) as broker:
+            broker.register_agents([gate.spec])
+            task = await broker.wait(later)
+            assert task.state is TaskState.COMPLETED
+            started = next(event for event in task.events if event.payload.get("state") == "running")
+            assert started.timestamp >= soon
+            assert (await broker.poll(never)).state is TaskState.PENDING
+        await idle.aclose()
+
+    async def test_a_running_task_is_cancelled_by_another_broker(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """B02: its tool ends, and the task stays CANCELLED, with one event that says so."""
+        idle = make_broker()
+        task_id = await idle.submit("one", agent_name="gated", queue="q")
+        async with make_broker(queues=("q",)) as broker:
+            broker.register_agents([gate.spec])
+            await gate.until(lambda: gate.begun == ["one"])
+            await idle.cancel(task_id)
+            await gate.until(lambda: gate.ended == ["one"])
+        require_states(await idle.poll(task_id), "pending", "running", "cancelled")
+        await idle.aclose()
+
+    async def test_a_pending_task_that_was_cancelled_is_not_run(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """Nobody is asked anything."""
+        idle = make_broker()
+        first, second = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
+        await idle.cancel(first)
+        gate.open()
+        async with make_broker(queues=("q",), concurrency=1) as broker:
+            broker.register_agents([gate.spec])
+            await broker.wait(second)
+        assert gate.asked == ["b"]
+        require_states(await idle.poll(first), "pending", "cancelled")
+        await idle.aclose()
+
+    async def test_a_doubled_delivery_is_harmless(
+        self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """Three deliveries of one task: it runs once. One of a task that is not there is nothing."""
+        idle = make_broker()
+        dispatcher = idle.dispatcher
+        task_id = await idle.submit("one", agent_name="gated", queue="q")
+        task = await idle.poll(task_id)
+        forged = task.model_copy(update={"id": Task(input="x").id})
+        for each in (task, task, forged):
+            await tasks.change(lambda tables, each=each: dispatcher.enqueue(tables, each))
+        gate.open()
+        async with make_broker(queues=("q",), concurrency=1) as broker:
+            broker.register_agents([gate.spec])
+            await broker.wait(task_id)
+            # Behind the deliveries: when this one has run, they have all come.
+            last = await broker.wait(await idle.submit("last", agent_name="gated", queue="q"))
+            assert last.state is TaskState.COMPLETED
+        require_states(await idle.poll(task_id), "pending", "running", "completed")
+        assert gate.asked == ["one", "last"]
+        await idle.aclose()
+
+    async def test_what_was_handed_back_is_delivered_again(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """A second worker goes on with it."""
+        idle = make_broker()
+        task_id = await idle.submit("one", agent_name="gated", queue="q")
+        first = make_broker(queues=("q",))
+        first.register_agents([gate.spec])
+        stopping = asyncio.Event()
+        running = asyncio.create_task(
+            first.dispatcher.run(first.worker, queues=("q",), concurrency=1, stopping=stopping)
+        )
+        await gate.until(lambda: gate.begun == ["one"])
+        stopping.set()
+        first.worker.stop_all("hand_back")
+        await running
+        assert (await idle.poll(task_id)).state is TaskState.PENDING
+        await first.aclose()
+        gate.open()
+        async with make_broker(queues=("q",)) as second:
+            second.register_agents([gate.spec])
+            task = await second.wait(task_id)
+        require_states(task, "pending", "running", "pending", "running", "completed")
+        await idle.aclose()
+
+    async def test_an_agent_that_is_registered_later_is_served(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """Its private queue too, while the broker is entered; what runs meanwhile runs on."""
+        other = GatedAgent()
+        second = other.spec.model_copy(update={"name": "second"})
+        idle = make_broker()
+        idle.register_agents([second])
+        private = await idle.submit("private", agent_name="second")
+        async with make_broker(queues=("q",)) as broker:
+            broker.register_agents([gate.spec])
+            running = await idle.submit("one", agent_name="gated", queue="q")
+            await gate.until(lambda: gate.begun == ["one"])
+            broker.register_agents([second])
+            other.open()
+            assert (await broker.wait(private)).result == "done private"
+            gate.open()
+            assert (await broker.wait(running)).attempts == 1
+        await idle.aclose()
+
+    async def test_a_task_of_a_queue_that_nobody_serves_is_run_by_who_submitted_it(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """An entered broker runs its own tasks, whatever their queue; with `queues=()` no other ones."""
+        idle = make_broker()
+        stranger = await idle.submit("stranger", agent_name="gated")
+        gate.open()
+        async with make_broker(queues=()) as broker:
+            broker.register_agents([gate.spec])
+            own = await broker.wait(await broker.submit("own", agent_name="gated", queue="elsewhere"))
+            assert own.result == "done own"
+            assert (await broker.poll(stranger)).state is TaskState.PENDING
+        await idle.aclose()
+
+    async def test_a_row_of_a_newer_format_is_left(
+        self, tasks: RelationalTaskStore, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """A worker of an older version runs what it can read, and leaves the rest as it is."""
+        idle = make_broker()
+        newer, known = [await idle.submit(name, agent_name="gated", queue="q") for name in ("newer", "known")]
+        await tasks.change(lambda tables: tables.connection.execute(_NEWER_FORMAT) and None)
+        before = await idle.poll(newer)
+        gate.open()
+        async with make_broker(queues=("q",), concurrency=1) as broker:
+            broker.register_agents([gate.spec])
+            await broker.wait(known)
+            assert await tasks.claim(owner(), id=newer) is None
+        after = await idle.poll(newer)
+        assert (after, after.state) == (before, TaskState.PENDING)
+        assert gate.asked == ["known"]
+        await idle.aclose()
+
+    async def test_a_worker_ends_when_it_is_told_to(
+        self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
+    ) -> None:
+        """`serve(once=True)` runs what waits; what is idle stops at once."""
+        idle = make_broker()
+        gate.open()
+        ids = [await idle.submit(name, agent_name="gated", queue="q") for name in "ab"]
+        await serve(make_broker(), queues=("q",), agents=[gate.spec], once=True)
+        assert [(await idle.poll(task_id)).state for task_id in ids] == [TaskState.COMPLETED] * 2
+        async with make_broker(queues=("q",)):
+            pass
+        assert await idle.dispatcher.check() == []
+        await idle.aclose()
+
+
+_NEWER_FORMAT = "update task set format = format + 1 where k = (select min(k) from task)"
+
+
+def require_states(task: Task, *states: str) -> None:
+    """Check that a task went through some states, each told once."""
+    seen = [event.payload["state"] for event in task.events if event.event_type is EventType.STATE_CHANGE]
+    assert seen == list(states)
