@@ -10,6 +10,7 @@ import pytest
 
 from bough.errors import InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills import KeywordTrigger, Skill, SkillRegistry, TriggerIndex, TrustStore
+from bough.skills.trust.lock import NAME, lock_all, write_lock
 
 
 def write_skill(
@@ -111,6 +112,7 @@ def test_open_takes_every_scope_in_its_order(tmp_path: Path) -> None:
         for other in list(places)[number:]:
             write_skill(root, f"at-{other}", label)
     write_skill(tmp_path / ".agents" / "skills", "above-the-git-root")
+    write_lock(home / "installed" / NAME, lock_all(home / "installed"))
 
     registry = SkillRegistry.open(inner, home=home, roots=[places["configured"]])
 
@@ -171,7 +173,7 @@ def test_a_broken_trust_file_trusts_nothing_and_says_so(tmp_path: Path, text: st
     with pytest.raises(StoreError):
         TrustStore(tmp_path).trust(tmp_path / "project")
     (file.parent / "run.sh").unlink()
-    (tmp_path / "trust.json").write_text('{"x": 7}')
+    (tmp_path / "trust.json").write_text('{"version": 2, "projects": {"x": 7}}')
     assert TrustStore(tmp_path).is_trusted(tmp_path / "project")  # it carries no code
 
 

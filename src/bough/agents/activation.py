@@ -130,6 +130,7 @@ def activated(
         rendered="" if again else update_of(activation, known),
         inputs=dict(inputs or {}),
         allowed_tools=allowed_tools,
+        tree=activation.tree,
     )
 
 

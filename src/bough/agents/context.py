@@ -39,6 +39,7 @@ class ToolContext:
         executor: What runs scripts where the toolset has none of its own.
         emit: Appends an event to the conversation's log, durable on return.
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
+        skill_trees: Returns, by name, the digest of the copy that an active skill's scripts and files are taken from.
         secrets: Returns the environment of a script that declares these names of secrets.
         timeout_seconds: Wall time of a script; None takes the executor's default.
         conversation: Which conversation runs; None outside one.
@@ -54,6 +55,7 @@ class ToolContext:
     executor: CodeExecutor | None = None
     emit: Callable[[Event], Awaitable[None]] = _drop
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
+    skill_trees: Callable[[], Mapping[str, str]] = dict[str, str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
     timeout_seconds: float | None = None
     conversation: UUID | None = None

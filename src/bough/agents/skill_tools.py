@@ -28,6 +28,8 @@ from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
 from bough.skills.read.resources import nearest, read_resource
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
+from bough.skills.run.tools import refusal_code
+from bough.skills.trust.snapshot import SkillSnapshot
 from bough.types import Json, JsonObject
 
 SYSTEM_INSTRUCTION = """\
@@ -189,10 +191,11 @@ class SkillToolset(AbstractToolset[Any]):
     ) -> Json:
         """Run a script and return its result; the full figures go to the log."""
         deps = context_of(ctx.deps)
-        skill = await asyncio.to_thread(self._find, skill_name, deps)
-        if not isinstance(skill, Skill):
-            return skill
-        result = await self._run(skill, script_path, args, deps)
+        found = await asyncio.to_thread(self._find_active, skill_name, deps)
+        if isinstance(found, dict):
+            return found
+        skill, snapshot = found
+        result = await self._run(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
         await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         answer: JsonObject = result.as_dict()
@@ -200,7 +203,9 @@ class SkillToolset(AbstractToolset[Any]):
             answer["output_folder"] = str(await asyncio.to_thread(self._keep, result.output_files))
         return answer
 
-    async def _run(self, skill: Skill, script_path: Json, args: Json, deps: ToolContext) -> ScriptResult:
+    async def _run(
+        self, skill: Skill, snapshot: SkillSnapshot | None, script_path: Json, args: Json, deps: ToolContext
+    ) -> ScriptResult:
         name = script_path if isinstance(script_path, str) else ""
         executor = self.code_executor or deps.executor
         if executor is None:
@@ -216,6 +221,7 @@ class SkillToolset(AbstractToolset[Any]):
             workspace=None if deps.readonly else deps.workspace,
             timeout_seconds=self.script_timeout if self.script_timeout is not None else deps.timeout_seconds,
             env=deps.secrets(_declared(skill)),
+            snapshot=snapshot,
         )
 
     def _keep(self, files: Iterable[File]) -> Path:
@@ -240,23 +246,40 @@ class SkillToolset(AbstractToolset[Any]):
             return _refusal("INVALID_ARGS_TYPE", "inputs is an object: the value of each input by its name")
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
-            return skill, values, activate(skill, values)
-        except BoughError as error:
+            taken = self.registry.snapshot(skill)
+            return skill, values, activate(skill, values, tree="" if taken is None else taken.digest)
+        except InvalidInput as error:
             return _error("INVALID_INPUT_ARGS", error)
+        except BoughError as error:
+            return _error(refusal_code(error), error)
 
     def _resource(self, name: Json, path: Json, deps: ToolContext) -> Json:
-        skill = self._find(name, deps)
-        if not isinstance(skill, Skill):
-            return skill
-        if skill.folder is None:
+        found = self._find_active(name, deps)
+        if isinstance(found, dict):
+            return found
+        skill, snapshot = found
+        folder = skill.folder if snapshot is None else snapshot.folder
+        if folder is None:
             return _error("RESOURCE_NOT_FOUND", NotFound(f"the skill {skill.name!r} has no files"))
         try:
-            data = read_resource(skill.folder, str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
+            data = read_resource(folder, str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
         except BoughError as error:
             return _error("RESOURCE_NOT_FOUND", error)
         if b"\0" in data[:8192]:
             return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({len(data)} bytes); let a script read it")
         return data.decode("utf-8", "replace")
+
+    def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
+        """Return the skill with its copy: as the conversation holds it, else as it is now."""
+        wanted = name.strip() if isinstance(name, str) else ""
+        tree = deps.skill_trees().get(wanted, "")
+        try:
+            if tree:
+                return self.registry.get_active(wanted, tree)
+            skill = self._find(name, deps)
+            return (skill, self.registry.snapshot(skill)) if isinstance(skill, Skill) else skill
+        except BoughError as error:
+            return _error(refusal_code(error), error)
 
     def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
         """Return the skill; one that only a user may call has to be active already."""
@@ -265,7 +288,7 @@ class SkillToolset(AbstractToolset[Any]):
         try:
             skill = self.registry.get(name.strip())
         except BoughError as error:
-            return _error("SKILL_NOT_FOUND", error)
+            return _error(refusal_code(error), error)
         if skill.invocable or skill.name in deps.active_skills():
             return skill
         offered = tuple(each.name for each in self._offered)

@@ -55,7 +55,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "match": "skills",
             "run": "skills_run",
             **dict.fromkeys(("new", "add", "lock"), "skills_change"),
-            "trust": "skills",
+            "trust": "skills_trust",
         },
     ),
     "tasks": (

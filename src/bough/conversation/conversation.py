@@ -26,7 +26,7 @@ from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
 from bough.conversation.message import checked as message_event
-from bough.conversation.message import events_of, said
+from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.result import RunResult, T
@@ -245,9 +245,13 @@ class AsyncConversation(Generic[T]):
 
         Raises:
             InvalidInput: The message is empty or too long.
-            PermissionDenied: A hook refuses it.
+            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
         """
         checked = message_event(message, sender=sender)
+        if (refused := refuse_untrusted(checked, self.skills)) is not None:
+            error, record = refused
+            await self._journal.append(*record)
+            raise error
         verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 
+from bough.agents.activation import skipped
 from bough.conversation.agent import title_of
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.skills import activation_events
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, PermissionDenied
 from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
@@ -71,6 +72,18 @@ def events_of(message: UserMessage, state: State, triggers: TriggerIndex, regist
     if state.title is None and (title := title_of(message.plain)):
         events.append(StateChanged(changes={"title": title}))
     return events
+
+
+def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[PermissionDenied, list[Event]] | None:
+    """Return why a message that calls an untrusted skill by `/name` is not sent, with its record; None where it is."""
+    if message.sender != "user":
+        return None
+    for match in registry.match_withheld(message.plain):
+        if match.kind == "slash":
+            skill = next(each for each in registry.withheld if each.name == match.skill)
+            refusal = registry.refusal_of(skill)
+            return refusal, [*skipped([(skill.name, refusal)])]
+    return None
 
 
 def said(verdict: HookVerdict) -> list[Event]:

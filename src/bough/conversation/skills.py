@@ -37,6 +37,8 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     left_out = [(match.skill, reason) for match, reason in done.left_out]
     full = too_many(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
+    asked = {match.skill for match in registry.match_withheld(text)}
+    left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in asked]
     texts = [
         activated(
             each,

@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import tempfile
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from bough.errors import InvalidInput, NotFound, PermissionDenied, StoreError
+from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
 from bough.skills.find.places import places
 from bough.skills.find.rules import read_rules
 from bough.skills.find.search import SkillSearch
-from bough.skills.model import Diagnostic, Skill, SkillMetadata
+from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
 from bough.skills.read.fields import unsafe_name
-from bough.skills.read.parse import read_skill
+from bough.skills.read.parse import read_bounded, read_skill
 from bough.skills.read.resources import nearest
-from bough.skills.trust.trust import TrustStore, carries_code
+from bough.skills.trust.lock import NAME, LockedSkill, read_lock
+from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
+from bough.skills.trust.tree import LEFT_OUT, list_differences
+from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, tree_of
+
+if TYPE_CHECKING:
+    from bough.skills.match.triggers import TriggerMatch
 
 
 class SkillRegistry:
@@ -47,7 +55,9 @@ class SkillRegistry:
         self._known: dict[str, SkillMetadata] = {}
         self._made: dict[str, Skill] = {}
         self._search: SkillSearch | None = None
-        self._may_run: Callable[[SkillMetadata], bool] | None = None
+        self._origin: _Origin | None = None
+        self._snapshots: SnapshotStore | None = None
+        self._locked: dict[str, LockedSkill] = {}
 
     @classmethod
     def open(
@@ -62,10 +72,13 @@ class SkillRegistry:
             trust: Which projects are trusted; None: the store in `home`.
         """
         registry = cls(index=home / "cache")
-        store = trust or TrustStore(home)
-        registry._may_run = partial(_may_run, workspace=workspace, trust=store)
+        registry._origin = _Origin(workspace, trust or TrustStore(home))
+        registry._snapshots = SnapshotStore(home / "snapshots")
         for root in places(workspace, home=home, roots=roots):
-            registry._discover(root)
+            if root.scope == "installed":
+                registry._discover_installed(root)
+            else:
+                registry._discover(root)
         rules, notes = read_rules(workspace)
         registry.diagnostics.extend(notes)
         for rule in rules:
@@ -107,8 +120,70 @@ class SkillRegistry:
         if found is None:
             self._refuse(name)
         if self._is_withheld(found):
-            self._refuse_untrusted(name)
+            self._refuse_untrusted(found)
         return read_skill(found.path, source=found.source, scope=found.scope)
+
+    @property
+    def snapshots(self) -> SnapshotStore:
+        """Where the skills that are used are copied to: below bough's own folder, or for as long as the registry is."""
+        if self._snapshots is None:
+            folder = Path(tempfile.mkdtemp(prefix="bough-snapshots-"))
+            folder.chmod(0o755)
+            weakref.finalize(self, remove_tree, folder)
+            self._snapshots = SnapshotStore(folder)
+        return self._snapshots
+
+    def get_active(self, name: str, tree: str = "") -> tuple[Skill, SkillSnapshot | None]:
+        """Return a skill as the conversation that activated it holds it, with its copy.
+
+        Args:
+            tree: Digest of the copy; empty takes the skill as it is now.
+
+        Raises:
+            NotFound: There is none of that name.
+            PermissionDenied: It is not, or no longer, trusted.
+            Conflict: The copy is gone, or was trusted once and is not any more; it has to be loaded again.
+        """
+        known = self._known.get(name)
+        kept = self.snapshots.find(tree)
+        if known is None or kept is None or name in self._made:
+            skill = self.get(name)
+            return skill, self.snapshot(skill, tree)
+        if not self._is_allowed(known, tree):
+            self.get(name)  # says what is wrong, where it is not trusted at all
+            _refuse_changed(name)
+        skill = read_skill(kept.folder / known.path.name, source=known.source, scope=known.scope)
+        return replace(skill, name=name), kept
+
+    def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
+        """Return the copy of a skill's folder that its scripts, resources and servers use; None for a flat file.
+
+        Args:
+            tree: Digest of the copy that a conversation uses already; empty takes the folder as it is now.
+
+        Raises:
+            PermissionDenied: The folder is not what was trusted or installed.
+            Conflict: The copy of `tree` is gone, and the folder has changed since.
+            StoreError: The copy cannot be written.
+        """
+        if skill.folder is None or (not tree and _is_text_only(skill.folder)):
+            return None
+        if tree and (kept := self.snapshots.find(tree)) is not None:
+            return kept
+        strict = skill.scope in ("project", "installed")
+        taken = self.snapshots.take(Path(os.path.realpath(skill.folder)), allow_faults=not strict)
+        if tree and taken.digest != tree:
+            _refuse_changed(skill.name)
+        known = self._known.get(skill.name)
+        if known is not None and strict and not self._is_allowed(known, taken.digest):
+            self._refuse_untrusted(known)
+        if skill.content_hash != _hash_of_text(taken.folder / skill.path.name if skill.path else taken.folder):
+            raise Conflict(f"the skill {skill.name!r} changed while it was read", hint="try again")
+        return taken
+
+    def grant_of(self, skill: Skill) -> SkillGrant | None:
+        """Return what a person agreed to for a skill of the project; None for skills of other scopes."""
+        return None if self._origin is None or skill.scope != "project" else self._origin.grant_of(skill.summary())
 
     def metadata(self, name: str) -> SkillMetadata:
         """Return what tier 1 knows of a skill.
@@ -140,6 +215,27 @@ class SkillRegistry:
             self._search = SkillSearch(self.list_all())
         return self._search.search(query, limit)
 
+    def match_withheld(self, text: str) -> list[TriggerMatch]:
+        """Return which skills a message would activate if they were trusted; none that another of the name hides."""
+        if not self.withheld:
+            return []
+        from bough.skills.match.triggers import TriggerIndex
+
+        hidden = [skill for skill in self.withheld if skill.name not in self._known]
+        return TriggerIndex(hidden).match(text)
+
+    def find_withheld(self, text: str) -> list[SkillMetadata]:
+        """Return the skills that a message asks for by name, trigger or words, and that are not trusted.
+
+        By words: one that fits the message better than every skill that may be used.
+        """
+        names = {match.skill for match in self.match_withheld(text)}
+        hidden = [skill for skill in self.withheld if skill.name not in self._known]
+        if not names and hidden:
+            best = SkillSearch([*self.list_all(), *hidden]).search(text, 1)
+            names = {skill.name for skill in best}
+        return [skill for skill in hidden if skill.name in names]
+
     def __contains__(self, name: object) -> bool:
         return name in self._known
 
@@ -147,27 +243,86 @@ class SkillRegistry:
         return len(self._known)
 
     def _refuse(self, name: str) -> NoReturn:
-        if any(skill.name == name for skill in self.withheld):
-            self._refuse_untrusted(name)
+        for skill in self.withheld:
+            if skill.name == name:
+                self._refuse_untrusted(skill)
         raise NotFound(f"no skill is called {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
 
-    def _refuse_untrusted(self, name: str) -> NoReturn:
-        raise PermissionDenied(
-            f"the skill {name!r} carries code and its project is not trusted with it as it is now",
-            hint="look at it, then run `bough skills trust` in the project",
+    def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
+        """Return why a skill is not used, and what of it differs from what was agreed to. O(bytes)."""
+        if skill.scope == "installed":
+            return PermissionDenied(
+                f"the installed skill {skill.name!r} is not what was installed{self._describe_change(skill)}",
+                hint="look at it, then run `bough skills lock`, or add it again with --replace",
+            )
+        return PermissionDenied(
+            f"the skill {skill.name!r} carries code and its project is not trusted with it as it is now"
+            f"{self._describe_change(skill)}",
+            hint="not trusted: look at it, then run `bough skills trust` in the project",
         )
 
-    def _is_withheld(self, skill: SkillMetadata) -> bool:
-        return skill.scope == "project" and self._may_run is not None and not self._may_run(skill)
+    def _refuse_untrusted(self, skill: SkillMetadata) -> NoReturn:
+        raise self.refusal_of(skill)
 
-    def _discover(self, root: Root) -> list[SkillMetadata]:
-        index = self._index_of(root)
+    def _describe_change(self, skill: SkillMetadata) -> str:
+        """Return what has changed since a skill was agreed to, at most five files; empty where nobody did."""
+        if (locked := self._locked.get(skill.file)) is not None:
+            then = dict(locked.files)
+        else:
+            grant = self._origin.grant_of(skill) if self._origin is not None else None
+            then = {} if grant is None else self.snapshots.files_of(grant.digest)
+        if not then:
+            return ""
+        tree = tree_of(skill.path)
+        changes = [*list_differences(then, tree.files), *(each.message for each in tree.faults)]
+        return f" ({'; '.join(changes[:_MAX_CHANGES])})" if changes else ""
+
+    def _is_withheld(self, skill: SkillMetadata) -> bool:
+        if skill.scope == "installed":
+            return skill.file in self._locked and not self._is_allowed(skill, _digest_now(skill))
+        return (
+            skill.scope == "project"
+            and self._origin is not None
+            and carries_code(skill.path)
+            and not self._is_allowed(skill, _digest_now(skill))
+        )
+
+    def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
+        """Whether a skill with this digest is what was trusted or installed; one without code needs no trust."""
+        if skill.scope == "installed":
+            locked = self._locked.get(skill.file)
+            return locked is None or locked.digest == digest
+        if self._origin is None:
+            return True
+        grant = self._origin.grant_of(skill)
+        return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
+
+    def _discover_installed(self, root: Root) -> None:
+        """Add what the lock file names: a folder is live from the moment it is in there."""
+        if not root.path.is_dir():
+            return
+        try:
+            locked = read_lock(root.path / NAME)
+        except BoughError as error:
+            if any(each.is_dir() and not each.name.startswith(".") for each in root.path.iterdir()):
+                note = Diagnostic("lock-unusable", "warning", error.message, None, error.hint, str(root.path / NAME))
+                self.diagnostics.append(note)
+            return
+        for each in locked:
+            if not each.disabled:
+                folder = Path(os.path.abspath(root.path / each.folder))
+                for name in ("SKILL.md", "skill.md"):
+                    self._locked[str(folder / name)] = each
+                self._discover(Root(folder, "installed", within=folder), indexed=False)
+
+    def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
+        index = self._index_of(root) if indexed else None
         found = discover(root, index)
         if index is not None:
             index.save()
         self.diagnostics.extend(found.diagnostics)
         for skill in found.skills:
-            if self._is_withheld(skill):
+            if skill.scope == "project" and self._is_withheld(skill):
                 self._withhold(skill)
             else:
                 self._enter(skill)
@@ -193,17 +348,50 @@ class SkillRegistry:
 
     def _withhold(self, skill: SkillMetadata) -> None:
         self.withheld.append(skill)
-        message = f"the skill {skill.name!r} carries code and its project is not trusted; it is not used"
-        note = Diagnostic(
-            "untrusted", "warning", message, None, "look at it, then `bough skills trust`", str(skill.path)
-        )
+        refusal = self.refusal_of(skill)
+        note = Diagnostic("untrusted", "warning", refusal.message, None, refusal.hint, str(skill.path))
         self.diagnostics.append(note)
 
 
-def _may_run(skill: SkillMetadata, *, workspace: Path, trust: TrustStore) -> bool:
-    if not carries_code(skill.path):
-        return True
+@dataclass(frozen=True)
+class _Origin:
+    """Where a registry was opened, and what is trusted there."""
+
+    workspace: Path
+    trust: TrustStore
+
+    def grant_of(self, skill: SkillMetadata) -> SkillGrant | None:
+        try:
+            return self.trust.grant_of(self.workspace, skill.path)
+        except StoreError:  # a trust file that cannot be read trusts nothing; whoever trusts anew is told of it
+            return None
+
+
+_MAX_CHANGES = 5
+
+
+def _digest_now(skill: SkillMetadata) -> str:
+    tree = tree_of(skill.path)
+    return "" if tree.faults else tree.digest
+
+
+def _refuse_changed(name: str) -> NoReturn:
+    raise Conflict(
+        f"the skill {name!r} has changed since it was loaded",
+        hint="load it again with load_skill",
+        details={"error_code": "SKILL_CHANGED"},
+    )
+
+
+def _is_text_only(folder: Path) -> bool:
+    """Whether a skill is its instructions alone: then there is nothing to show in a sandbox."""
     try:
-        return trust.is_trusted_skill(workspace, skill.path)
-    except StoreError:  # a trust file that cannot be read trusts nothing; whoever trusts anew is told of it
-        return False
+        with os.scandir(folder) as entries:
+            return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in LEFT_OUT)
+    except OSError:
+        return True
+
+
+def _hash_of_text(file: Path) -> str:
+    data, _ = read_bounded(file)
+    return hashlib.sha256(data or b"").hexdigest()

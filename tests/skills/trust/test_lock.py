@@ -60,9 +60,10 @@ def test_the_digest_covers_names_and_contents(root: Path) -> None:
         "[]",
         '{"version": 1}',
         '{"version": 9, "skills": []}',
-        '{"version": 1, "skills": [{"folder": "../x", "source": "", "files": {}}]}',
-        '{"version": 1, "skills": [{"folder": "/x", "source": "", "files": {}}]}',
-        '{"version": 1, "skills": [7]}',
+        '{"version": 1, "skills": []}',
+        '{"version": 2, "skills": [{"folder": "../x", "source": "", "files": {}, "digest": ""}]}',
+        '{"version": 2, "skills": [{"folder": "/x", "source": "", "files": {}, "digest": ""}]}',
+        '{"version": 2, "skills": [7]}',
         "[" * 100_000,
     ],
 )

@@ -20,6 +20,7 @@ from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turn import WatchedRun, started_note
+from bough.cli.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
 
@@ -168,6 +169,7 @@ class Chat:
             await command(rest.strip())
             return
         start = self._conversation.state.head
+        refuse_untrusted_request(self._conversation, text)
         await self._conversation.send_message(text)
         with escape_pressed(self._pause):
             await self._turn().run(show_from=start)

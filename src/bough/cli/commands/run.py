@@ -18,6 +18,7 @@ from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
 from bough.cli.turn import WatchedRun, started_note
+from bough.cli.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import InvalidInput
 
@@ -96,6 +97,7 @@ def run(
             turn = WatchedRun(conversation, renderer, command="run", json=json, stream=streams(no_stream))
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
+            refuse_untrusted_request(conversation, message)
             await conversation.send_message(message)
             return await turn.run(timeout_seconds=timeout, show_from=0)
 
@@ -207,6 +209,7 @@ async def go_on(
     await turn.heading()
     start = conversation.state.head
     if prompt is not None:
+        refuse_untrusted_request(conversation, prompt)
         await conversation.send_message(prompt)
     elif not conversation.state.has_work:
         renderer.note(line((f'nothing is left to do; bough resume {conversation.short_id} "…" says more', "dim")))

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line, paragraph
 from bough.config import Settings
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, PermissionDenied
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _SEVERITY: dict[str, Style] = {"error": "bad", "warning": "warn", "info": "dim"}
 
 
 def list_(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, in full.")] = None,
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,
@@ -29,6 +30,8 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List the skills that apply in a working folder."""
+    if name is not None:
+        return show(name, workspace=workspace, skills=skills, home=home, store=store, json=json)
     registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     found = registry.list_all()
     return Report(
@@ -84,50 +87,18 @@ def match(
     registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
+    untrusted = registry.find_withheld(text)
+    lines = [line((skill.name, "id"), ("  not trusted: bough skills trust", "warn")) for skill in untrusted]
     return Report(
         command="skills match",
         data={
             "matches": [_match_json(each) for each in matches],
             "nearest": [skill_json(skill) for skill in nearest],
+            "untrusted": [skill_json(skill) for skill in untrusted],
         },
-        blocks=list(_matched(matches, nearest)),
-    )
-
-
-def trust(
-    workspace: options.Workspace = Path(),
-    revoke: Annotated[bool, typer.Option("--revoke", help="Forget the trust in this project.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be trusted.")] = False,
-    home: options.Home = None,
-    store: options.Store = None,
-    json: options.Json = False,
-) -> Report:
-    """Trust the code of this project's skills, hooks and config.yaml.
-
-    As it is now: any change asks again.
-    """
-    from bough.agents.config.code import project_configs
-    from bough.guard.hook_trust import project_hooks
-    from bough.skills import TrustStore
-    from bough.skills.trust.trust import code_skills
-
-    trusted = TrustStore(options.settings_of(home, store).home)
-    folder = folder_of(workspace)
-    if revoke:
-        return _revoked(trusted.revoke(folder))
-    hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
-    hooks |= project_configs(folder)
-    found = sorted([*code_skills(folder), *hooks])
-    if found and not dry_run:
-        _ask(found, yes=yes, json=json)
-        trusted.trust(folder, also=hooks)
-    done = "would be trusted" if dry_run else "trusted"
-    blocks = [line((file, "id"), f"  {done}") for file in found]
-    return Report(
-        command="skills trust",
-        data={"trusted": [] if dry_run else found, "found": found},
-        blocks=blocks or [line(("no skill of this project carries code, and it has no hooks", "dim"))],
+        blocks=[*lines, *_matched(matches, nearest)],
+        next=("bough skills trust",) if untrusted else (),
+        exit_code=PermissionDenied("").exit_code if untrusted else 0,
     )
 
 
@@ -140,29 +111,6 @@ def skill_json(skill: SkillMetadata) -> JsonObject:
         "scope": skill.scope,
         "path": str(skill.path),
     }
-
-
-def _revoked(was_there: bool) -> Report:
-    said = "the trust in this project is forgotten" if was_there else "this project was not trusted"
-    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(said)])
-
-
-def _ask(files: list[str], *, yes: bool, json: bool) -> None:
-    """Ask whether to trust these skills.
-
-    Raises:
-        InvalidInput: Nobody is there to be asked, or the answer is no.
-    """
-    import sys
-
-    if yes:
-        return
-    if json or not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to be asked", hint="look at the skills, then give --yes")
-    for file in files:
-        typer.echo(f"  {file}", err=True)
-    if not typer.confirm("Let these skills run their code in the sandbox?", err=True):
-        raise InvalidInput("nothing was trusted", hint="they stay out until you say yes")
 
 
 def folder_of(workspace: Path) -> Path:
@@ -206,7 +154,7 @@ def _listing(registry: SkillRegistry) -> Iterator[Block]:
         yield line(("no skills of your own here", "dim"))
         yield line(("put a folder with a SKILL.md into .agents/skills, or name one with --skills", "dim"))
     for skill in registry.withheld:
-        yield line((f"{skill.name}: not used, it carries code and this project is not trusted", "warn"))
+        yield line((f"{skill.name}: not trusted: bough skills trust", "warn"))
     for each in registry.diagnostics:
         if each.code != "untrusted":
             yield from diagnostic_lines(each, with_path=True)

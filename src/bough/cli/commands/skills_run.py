@@ -18,6 +18,7 @@ from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, Sand
 if TYPE_CHECKING:
     from bough.skills import Skill
     from bough.skills.run.scripts import ScriptResult
+    from bough.skills.trust.snapshot import SkillSnapshot
 
 
 def run(
@@ -43,9 +44,11 @@ def run(
     settings = options.settings_of(
         home, store, executor=executor, skill_roots=skills, script_timeout=timeout, cwd=workspace
     )
-    skill = registry_of(workspace, settings).get(name)
+    registry = registry_of(workspace, settings)
+    skill = registry.get(name)
+    snapshot = registry.snapshot(skill)
     result = asyncio.run(
-        _run(skill, script, args or [], settings, workspace, domains=network or [], env=options.env_of(env))
+        _run(skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.env_of(env))
     )
     ran = result.execution
     if ran is None:
@@ -62,6 +65,7 @@ def run(
 
 async def _run(
     skill: Skill,
+    snapshot: SkillSnapshot | None,
     script: str,
     args: list[str],
     settings: Settings,
@@ -87,6 +91,7 @@ async def _run(
             timeout_seconds=settings.timeout_seconds,
             network=Network(domains=tuple(domains)),
             env=env,
+            snapshot=snapshot,
         )
     finally:
         await executor.aclose()

@@ -114,6 +114,7 @@ class State:
         began: `own` and `delegated` when the latest run began.
         tasks: Tasks that this conversation started, by id, until they ended and were reported.
         active_skills: Content hash by name, of every skill whose text is in the log.
+        skill_trees: Digest by name, of the copy that an active skill's scripts and files are taken from.
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
@@ -144,6 +145,7 @@ class State:
     inherited: Usage = NOTHING_USED
     began: Usage = NOTHING_USED
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
+    skill_trees: dict[str, str] = field(default_factory=dict[str, str])
     task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
@@ -222,6 +224,8 @@ class State:
                     call.outcome, self.unanswered = event, True
             case SkillActivated():
                 self.active_skills = self.active_skills | {event.name: event.content_hash}
+                if event.tree:
+                    self.skill_trees = self.skill_trees | {event.name: event.tree}
                 if event.trigger in ("task", "slash"):
                     self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:

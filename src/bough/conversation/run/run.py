@@ -266,6 +266,7 @@ class Runner:
             executor=self._surroundings.executor,
             emit=self._journal.append,
             active_skills=lambda: self._journal.state.active_skills,
+            skill_trees=lambda: self._journal.state.skill_trees,
             secrets=self._rules.secrets.for_script,
             timeout_seconds=self._surroundings.settings.timeout_seconds,
             conversation=self._journal.cid,

@@ -29,12 +29,14 @@ class Activation:
         content_hash: sha256 of the skill's file, hexadecimal: the same text has the same hash.
         rendered: What the model sees.
         missing: Required inputs without a value; `rendered` asks for them by name.
+        tree: Digest of the copy that its scripts and files are taken from; empty for one without files.
     """
 
     name: str
     content_hash: str
     rendered: str
     missing: tuple[str, ...] = ()
+    tree: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,11 @@ class Activated:
     left_out: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
-def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activation:
+def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str = "") -> Activation:
     """Return what the model sees of `skill`, with `inputs` put in. Reads its file and lists its folder.
+
+    Args:
+        tree: Digest of the snapshot that belongs to it.
 
     Raises:
         InvalidInput: A name in `inputs` is no input of the skill, or a value cannot be used.
@@ -62,7 +67,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None) -> Activatio
     ]
     body = "\n\n".join(part for part in parts if part)
     rendered = f'<skill name="{escape(skill.name)}">\n{_contained(body)}\n</skill>'
-    return Activation(skill.name, skill.content_hash, rendered, missing)
+    return Activation(skill.name, skill.content_hash, rendered, missing, tree)
 
 
 def activate_matches(
@@ -88,7 +93,9 @@ def activate_matches(
             left_out.append((match, too_many(f"more than {max_skills} skills in one message")))
             continue
         try:
-            activation = activate(registry.get(match.skill), match.inputs)
+            skill = registry.get(match.skill)
+            taken = registry.snapshot(skill)
+            activation = activate(skill, match.inputs, tree="" if taken is None else taken.digest)
         except BoughError as error:
             left_out.append((match, error))
             continue

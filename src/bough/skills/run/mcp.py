@@ -54,6 +54,29 @@ def mcp_servers(skill: Skill, env: Mapping[str, str]) -> tuple[McpServer, ...]:
     return tuple(_server(name, configured[name], known) for name in sorted(configured))
 
 
+def configured_servers(skill: Skill) -> dict[str, str]:
+    """Return the name of each server of a skill with its command or address as it is written, for people to read.
+
+    What is wrong with the configuration is the value under the name `.mcp.json`.
+    """
+    try:
+        configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
+    except InvalidInput as error:
+        return {".mcp.json": error.message}
+    return {name: _describe(configured[name]) for name in sorted(configured)}
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return as_text(value)
+    given = cast("Mapping[str, Any]", value)
+    if "url" in given:
+        return as_text(given["url"])
+    args = given.get("args", [])
+    words = [as_text(each) for each in cast("list[Any]", args)] if isinstance(args, list) else [as_text(args)]
+    return " ".join([as_text(given.get("command", "")), *words])
+
+
 def _from_file(skill: Skill) -> dict[str, Any]:
     if skill.folder is None or not (skill.folder / ".mcp.json").is_file():
         return {}

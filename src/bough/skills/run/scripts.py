@@ -9,11 +9,13 @@ Source: seed 003 (`RunSkillScriptTool`, its error codes and status).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from bough.skills.model import Skill
 from bough.skills.read.resources import list_resources, nearest, resolve
 from bough.skills.run.arguments import BadArguments, argv_of
 from bough.skills.run.pep723 import inline_metadata
+from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 
 ErrorCode: TypeAlias = Literal[
     "MISSING_SKILL_NAME",
@@ -37,6 +40,8 @@ ErrorCode: TypeAlias = Literal[
     "INVALID_ARGS_TYPE",
     "EXECUTION_ERROR",
     "TIMEOUT",
+    "SKILL_CHANGED",
+    "SKILL_NOT_TRUSTED",
 ]
 
 MAX_ERROR = 200
@@ -49,11 +54,13 @@ GUARDED = (".git", ".bough", ".agents", ".claude", ".openhands", "bough.yaml", "
 """What a script may not change in a workspace, for it decides what happens later."""
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {
-    ".sh": ("sh",),
+    ".sh": ("bash",),
     ".bash": ("bash",),
     ".js": ("node",),
     ".mjs": ("node",),
 }
+_ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
+_MAX_BESIDE = 64
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
@@ -142,8 +149,11 @@ def shorten(message: str) -> str:
     return line if len(line) <= MAX_ERROR else line[: MAX_ERROR - 1] + "…"
 
 
-def resolve_script(skill: Skill, path: str) -> str:
+def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
     """Return the path of a script relative to the skill's folder; the prefix `scripts/` may be left out.
+
+    Args:
+        home: The copy to look in; None: the skill's own folder.
 
     Raises:
         ScriptRefused: `MISSING_SCRIPT_NAME`, or `SCRIPT_NOT_FOUND` with the nearest match in the message.
@@ -151,7 +161,7 @@ def resolve_script(skill: Skill, path: str) -> str:
     name = path.strip().removeprefix("./") if isinstance(path, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
     if not name:
         raise ScriptRefused("MISSING_SCRIPT_NAME", "no script is named")
-    folder = skill.folder
+    folder = home if skill.folder is not None and home is not None else skill.folder
     if folder is None:
         raise ScriptRefused("SCRIPT_NOT_FOUND", f"the skill {skill.name!r} is a single file and has no scripts")
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
@@ -226,6 +236,7 @@ async def run_script(
     env: Mapping[str, str] | None = None,
     network: Network = NO_NETWORK,
     execution_id: str | None = None,
+    snapshot: SkillSnapshot | None = None,
 ) -> ScriptResult:
     """Run a script of `skill` and return what happened; whatever goes wrong is a result with an error code.
 
@@ -238,17 +249,29 @@ async def run_script(
         network: What it may reach. A script that declares dependencies (PEP 723) gets them through `uv run --script`
             where uv is and something may be reached; else it runs with what the sandbox's Python has.
         execution_id: Whose run it is; an executor may keep a warm interpreter for the next one.
+        snapshot: The copy of the skill that is shown and run; None makes one for this run.
     """
     if executor is None:
         message = "no code executor is configured; give one to the toolset or the agent"
         return refused("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
+    temporary: Path | None = None
     try:
-        script, needs, request = await asyncio.to_thread(_prepare, skill, script_path, args, workspace, network)
-        ran = await executor.execute(
-            replace(
-                request, timeout_seconds=timeout_seconds, env=request.env | dict(env or {}), execution_id=execution_id
-            )
+        if snapshot is None and skill.folder is not None:
+            temporary = Path(tempfile.mkdtemp(prefix="bough-skill-"))
+            temporary.chmod(0o755)
+            snapshot = await asyncio.to_thread(_take_once, skill.folder, temporary)
+        script, needs, request = await asyncio.to_thread(
+            _prepare, skill, snapshot, script_path, args, workspace, network
         )
+        with contextlib.nullcontext() if snapshot is None else snapshot.hold():
+            ran = await executor.execute(
+                replace(
+                    request,
+                    timeout_seconds=timeout_seconds,
+                    env=request.env | dict(env or {}),
+                    execution_id=execution_id,
+                )
+            )
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:
@@ -257,30 +280,49 @@ async def run_script(
         return refused("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
         return refused("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
-    return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs)
+    finally:
+        if temporary is not None:
+            await asyncio.to_thread(remove_tree, temporary)
+    home = snapshot.folder if snapshot is not None and workspace is not None else None
+    return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs, home)
+
+
+def _take_once(folder: Path, place: Path) -> SkillSnapshot:
+    return SnapshotStore(place).take(Path(os.path.realpath(folder)), allow_faults=True)
 
 
 def _prepare(
-    skill: Skill, script_path: str, args: Any, workspace: Path | None, network: Network
+    skill: Skill,
+    snapshot: SkillSnapshot | None,
+    script_path: str,
+    args: Any,
+    workspace: Path | None,
+    network: Network,
 ) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
     """The script's path, what it depends on, and the request that runs it; reads the script's head."""
-    script = resolve_script(skill, script_path)
-    file = Path(os.path.realpath(skill.folder or ""), script)
+    home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
+    script = resolve_script(skill, script_path, home)
+    file = home / script
     needs = dependencies_of(file)
     command = command_of(file)
-    mounts = [Mount(source=os.path.realpath(skill.folder or ""), target="/skill")]
+    mounts = [Mount(source=str(home), target="/skill")]
+    files: tuple[File, ...] = ()
     if workspace is not None:
         mounts += guarded_mounts(workspace)
-    environment: dict[str, str] = {}
+    else:
+        shown, files = _beside(home)
+        mounts += shown
+    environment = dict(_ENVIRONMENT)
     if needs and network.domains and (uv := find_uv()):
         mounts.append(Mount(source=os.path.realpath(uv), target="/uv"))
         command = ("/uv", "run", "--quiet", "--no-project", "--script")
-        environment = dict(_UV_ENVIRONMENT)
+        environment |= _UV_ENVIRONMENT
     request = CodeExecutionInput(
         script=f"/skill/{script}",
         command=command,
         argv=argv_of(args),
         mounts=tuple(mounts),
+        input_files=files,
         workspace=None if workspace is None else os.path.realpath(workspace),
         network=network,
         env=environment,
@@ -288,18 +330,47 @@ def _prepare(
     return script, needs, request
 
 
+def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
+    """Return what shows a skill's own folders and small files in a fresh working folder.
+
+    So `open("references/format.md")` works, as seed 003 has it. A person's workspace gets nothing of it: there a script
+    uses `$SKILL_DIR`.
+    """
+    mounts: list[Mount] = []
+    files: list[File] = []
+    left = MAX_SOURCE
+    for path in sorted(home.iterdir())[:_MAX_BESIDE]:
+        if path.is_symlink() or path.name.startswith("."):
+            continue
+        if path.is_dir():
+            mounts.append(Mount(source=str(path), target=f"/work/{path.name}"))
+        elif (size := path.stat().st_size) <= left:
+            left -= size
+            files.append(File(path=path.name, content=path.read_bytes()))
+    return mounts, tuple(files)
+
+
 def find_uv() -> str | None:
     """Return the path of `uv`: beside this interpreter, else on the path; None where it is not."""
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
-def _explained(result: ScriptResult, needs: tuple[str, ...]) -> ScriptResult:
-    """A module that is missing because nothing could be fetched: say so."""
+def _explained(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
+    """Say so where a module is missing because nothing could be fetched, or a file because it lies in the skill."""
+    if result.error_code == "EXECUTION_ERROR" and home is not None and (name := _missing_file(result.stderr, home)):
+        message = f"{result.details}; {name} is in the skill: open it below $SKILL_DIR (/skill)"
+        return replace(result, error=shorten(message), details=message)
     if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
         return result
     message = f"{result.details}; the script declares dependencies that are not there: {', '.join(needs)}"
     message += "; `bough skills run … --network DOMAIN` fetches them where uv is"
     return replace(result, error=shorten(message), details=message)
+
+
+def _missing_file(stderr: str, home: Path) -> str:
+    """Return the name in a Python error about a file that is not there, where the skill has one of that name."""
+    found = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
+    return found[1] if found and ".." not in found[1].split("/") and (home / found[1]).is_file() else ""
 
 
 def guarded_mounts(workspace: Path) -> list[Mount]:

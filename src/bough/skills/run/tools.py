@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bough.errors import BoughError
+from bough.errors import BoughError, Conflict, PermissionDenied
 from bough.execution.base import CodeExecutor
 from bough.portal import portal
 from bough.skills.match.activation import activate
 from bough.skills.registry import SkillRegistry
-from bough.skills.run.scripts import ScriptResult, refused, run_script
+from bough.skills.run.scripts import ErrorCode, ScriptResult, refused, run_script
 
 
 def list_available_skills(registry: SkillRegistry) -> str:
@@ -117,6 +117,14 @@ async def run_named_script(
         return refused("MISSING_SKILL_NAME", "no skill is named")
     try:
         skill = await asyncio.to_thread(registry.get, skill_name.strip())
+        snapshot = await asyncio.to_thread(registry.snapshot, skill)
     except BoughError as error:
-        return refused("SKILL_NOT_FOUND", f"{error.message}; {error.hint}", skill=skill_name)
-    return await run_script(skill, executor, script_path, args, **options)
+        return refused(refusal_code(error), f"{error.message}; {error.hint}", skill=skill_name)
+    return await run_script(skill, executor, script_path, args, snapshot=snapshot, **options)
+
+
+def refusal_code(error: BoughError) -> ErrorCode:
+    """Return the code of a script that is not run because its skill cannot be used."""
+    if isinstance(error, PermissionDenied):
+        return "SKILL_NOT_TRUSTED"
+    return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from bough.errors import InvalidInput, NotFound
+from bough.errors import InvalidInput, NotFound, StoreError
 from bough.skills.find.discover import Root, skill_files
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.read.resources import walk_files
+from bough.skills.trust.tree import list_differences, read_tree
 
 NAME = "skills.lock"
-_VERSION = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,59 +27,107 @@ class LockedSkill:
 
     Attributes:
         folder: Relative to the folder of the lock file.
-        source: Where it came from: a folder, an archive, `<git url>@<commit>`, an address.
-        files: Relative path to sha256, hexadecimal.
+        source: Where it came from: a folder, an archive, an address, a git repository.
+        files: Relative path to sha256, hexadecimal, or to `-> target` for a link.
+        digest: Of all of it; see `SkillTree.digest`.
+        name: Its own name; empty where nobody has read it.
+        ref: What was asked for in a git repository: a branch, a tag, a commit; empty for its default branch.
+        commit: The commit it was taken from.
+        path: Its folder in the source.
+        disabled: Whether it is installed and not used.
+        alias: The name it is used under here; None: its own.
     """
 
     folder: str
     source: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
+    digest: str = ""
+    name: str = ""
+    ref: str = ""
+    commit: str = ""
+    path: str = ""
+    disabled: bool = False
+    alias: str | None = None
 
     @property
-    def digest(self) -> str:
-        """One hash for all of it: names and contents."""
-        joined = "".join(f"{name}\0{sha}\n" for name, sha in sorted(self.files.items()))
-        return hashlib.sha256(joined.encode("utf-8", "surrogateescape")).hexdigest()
+    def used_name(self) -> str:
+        """The name that lists and `/name` use."""
+        return self.alias or self.name or self.folder.rpartition("/")[2]
 
 
-def lock_skill(root: Path, folder: str, source: str = "") -> LockedSkill:
-    """Return the lock of the skill in `root / folder`. O(bytes).
-
-    Raises:
-        InvalidInput: The folder has more files than a lock covers.
-    """
-    home = root / folder
-    names: list[str] = [name for name in os.listdir(home) if is_skill_file(name)]
-    for name in walk_files(home):
-        if name is None:
-            raise InvalidInput(f"{home} is nested too deeply to be locked", hint="take build output out of the skill")
-        names.append(name)
-    return LockedSkill(folder, source, {name: _sha256(home / name) for name in sorted(names)})
+def lock_skill(root: Path, folder: str, source: str = "") -> tuple[LockedSkill, tuple[Diagnostic, ...]]:
+    """Return the lock of the skill in `root / folder`, and what in it cannot be locked. O(bytes)."""
+    tree = read_tree(root / folder)
+    return LockedSkill(folder, source, tree.files, tree.digest), tree.faults
 
 
-def lock_all(root: Path, sources: Mapping[str, str] | None = None) -> list[LockedSkill]:
-    """Return the locks of every skill under `root`, sorted by folder.
+def lock_all(
+    root: Path, sources: Mapping[str, str] | None = None, *, faults: list[Diagnostic] | None = None
+) -> list[LockedSkill]:
+    """Return the locks of every skill under `root`, sorted by folder; what cannot be locked is left out.
 
     Args:
-        sources: Folder to where it came from; those of an earlier lock file are kept.
+        sources: Folder to where it came from; what an earlier lock file of this version says is kept.
+        faults: Takes what is wrong with skills that are left out.
     """
-    known = {each.folder: each.source for each in read_lock(root / NAME)} if (root / NAME).exists() else {}
-    known |= dict(sources or {})
+    known = {each.folder: each for each in _read_earlier(root / NAME)}
     notes: list[Diagnostic] = []
     folders = (Path(path).parent for path, _ in skill_files(Root(root), notes) if is_skill_file(Path(path).name))
-    names = sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders)
-    return [lock_skill(root, name, known.get(name, "")) for name in names]
+    locked: list[LockedSkill] = []
+    for name in sorted(folder.relative_to(root.absolute()).as_posix() for folder in folders):
+        then = known.get(name, LockedSkill(name))
+        now, wrong = lock_skill(root, name, (sources or {}).get(name, then.source))
+        if wrong:
+            (faults if faults is not None else []).extend(wrong)
+        else:
+            locked.append(replace(then, source=now.source, files=now.files, digest=now.digest))
+    return locked
+
+
+def _read_earlier(file: Path) -> list[LockedSkill]:
+    try:
+        return read_lock(file)
+    except (NotFound, InvalidInput):  # then it is written anew
+        return []
 
 
 def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
-    """Write a lock file, replacing what was there at once; the same skills give the same bytes."""
-    entries = [asdict(each) | {"digest": each.digest} for each in sorted(skills, key=lambda each: each.folder)]
-    text = json.dumps({"version": _VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
-        out.write(text)
-    os.chmod(name, 0o644)
-    os.replace(name, file)
+    """Write a lock file, replacing what was there at once; the same skills give the same bytes.
+
+    Raises:
+        StoreError: It cannot be written; what was there is there still.
+    """
+    entries = [asdict(each) for each in sorted(skills, key=lambda each: each.folder)]
+    text = json.dumps({"version": VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    try:
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
+                out.write(text)
+                out.flush()
+                os.fchmod(out.fileno(), 0o644)
+                os.fsync(out.fileno())
+            os.replace(name, file)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}", hint="free space, or move it away") from error
+
+
+@contextmanager
+def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
+    """Give the entries of a lock file by folder, to be changed, and replace the file with them at the end.
+
+    Replacing it is the one moment at which anything changes for those who read it; two processes that change it do so
+    one after the other.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / f".{NAME}.guard", "wb") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        entries = {each.folder: each for each in read_lock(root / NAME)} if (root / NAME).exists() else {}
+        yield entries
+        write_lock(root / NAME, entries.values())
 
 
 def read_lock(file: Path) -> list[LockedSkill]:
@@ -86,12 +135,15 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
     Raises:
         NotFound: There is none.
-        InvalidInput: It is no lock file.
+        InvalidInput: It is no lock file, or one of another version.
     """
     try:
         data: Any = json.loads(file.read_text("utf-8", errors="surrogateescape"))
-        if data["version"] != _VERSION:
-            raise InvalidInput(f"{file} has version {data['version']!r}", hint=f"this bough reads version {_VERSION}")
+        if data["version"] != VERSION:
+            raise InvalidInput(
+                f"{file} has version {data['version']!r}, and this bough reads version {VERSION}",
+                hint="look at the skills, then write it again with `bough skills lock`",
+            )
         return [_entry(each) for each in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"there is no {file}", hint="write one with `bough skills lock`") from error
@@ -102,11 +154,21 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
 
 def _entry(each: Any) -> LockedSkill:
-    folder, source, files = each["folder"], each["source"], each["files"]
+    folder, source, files, digest = each["folder"], each["source"], each["files"], each["digest"]
     parts = str(folder).split("/")
-    if not isinstance(source, str) or ".." in parts or str(folder).startswith("/"):
+    if not isinstance(source, str) or not isinstance(digest, str) or ".." in parts or str(folder).startswith("/"):
         raise ValueError(f"bad entry {folder!r}")
-    return LockedSkill(str(folder), source, {str(k): str(v) for k, v in cast("dict[Any, Any]", files).items()})
+    texts = {name: str(each.get(name) or "") for name in ("name", "ref", "commit", "path")}
+    alias = each.get("alias")
+    return LockedSkill(
+        str(folder),
+        source,
+        {str(k): str(v) for k, v in cast("dict[Any, Any]", files).items()},
+        digest,
+        **texts,
+        disabled=each.get("disabled") is True,
+        alias=alias if isinstance(alias, str) and alias else None,
+    )
 
 
 def verify_lock(root: Path) -> list[Diagnostic]:
@@ -122,27 +184,30 @@ def verify_lock(root: Path) -> list[Diagnostic]:
         if not (root / folder).is_dir():
             faults.append(_fault(root / folder, "lock-missing", "the skill is gone"))
             continue
-        faults += _differences(root / folder, then.files, lock_skill(root, folder).files)
+        now, wrong = lock_skill(root, folder)
+        faults += wrong
+        changes = [_difference(root / folder, each) for each in list_differences(dict(then.files), dict(now.files))]
+        if not changes and not wrong and now.digest != then.digest:  # run bits are in the digest, not among the files
+            changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
+        faults += changes
     notes: list[Diagnostic] = []
     for path, _ in skill_files(Root(root), notes):
         folder = Path(path).parent.relative_to(root.absolute()).as_posix()
-        if folder not in locked:
+        if folder not in locked and is_skill_file(Path(path).name):
             faults.append(_fault(Path(path), "lock-unknown", "the skill is not in the lock file"))
     return faults
 
 
-def _differences(home: Path, then: Mapping[str, str], now: Mapping[str, str]) -> list[Diagnostic]:
-    faults = [_fault(home / name, "lock-removed", "the file is gone") for name in then if name not in now]
-    faults += [_fault(home / name, "lock-added", "the file is new") for name in now if name not in then]
-    changed = [name for name in then if name in now and then[name] != now[name]]
-    return faults + [_fault(home / name, "lock-changed", "the file has changed") for name in changed]
+def _difference(home: Path, difference: str) -> Diagnostic:
+    kind, _, name = difference.partition(": ")
+    code, message = {
+        "new": ("lock-added", "the file is new"),
+        "gone": ("lock-removed", "the file is gone"),
+        "changed": ("lock-changed", "the file has changed"),
+    }[kind]
+    return _fault(home / name, code, message)
 
 
 def _fault(path: Path, code: str, message: str) -> Diagnostic:
     fix = "look at it; when it is as you want it, `bough skills lock`"
     return Diagnostic(code, "error", message, None, fix, str(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

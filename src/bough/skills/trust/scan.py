@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import unicodedata
+import zipfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ from bough.skills.read.encoding import decode
 from bough.skills.trust.scan_rules import RULES, ScanRule
 
 MAX_FILE_BYTES = 2 << 20
-MAX_FILES = 5_000
+MAX_FILES = 20_000
 MAX_TOTAL_BYTES = 100 << 20
 MAX_HITS = 20
 """How many places of one rule are named in one file."""
@@ -30,6 +31,10 @@ _BINARY = (
     ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2", ".docx", ".xlsx",
     ".pptx", ".mp3", ".mp4", ".wav",
 )  # fmt: skip
+_ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"7z\xbc\xaf\x27\x1c", b"Rar!")
+_MAX_MEMBERS = 8
+"""How many names of an archive are told."""
+
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
 _ORDERS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
 _TAGS = range(0xE0000, 0xE0080)
@@ -76,6 +81,11 @@ class Scanner:
         return sorted(found, key=lambda each: (_ORDER[each.severity], each.line or 0, each.code))
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
+        if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
+            message = "byte code, which an interpreter runs instead of its source"
+            return [_note("bytecode", "error", path, message, "remove it, and every __pycache__")]
+        if data.startswith(_ARCHIVES) and path.suffix.lower() not in _BINARY:
+            return [_note("archive", "warning", path, f"an archive, not unpacked: {_members(path)}", "ship the files")]
         if _is_program(data):
             return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -169,6 +179,18 @@ def _read(path: Path, found: list[Diagnostic]) -> bytes:
     if mode & (stat.S_ISUID | stat.S_ISGID):
         found.append(_note("setuid", "error", path, "the file has a set-id bit", "remove it"))
     return data[:MAX_FILE_BYTES]
+
+
+def _members(path: Path) -> str:
+    """Return the first names in an archive, as far as they can be listed without unpacking it."""
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                return ", ".join(names[:_MAX_MEMBERS]) + (", …" if len(names) > _MAX_MEMBERS else "")
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return "its names cannot be read"
+    return "its names are compressed"
 
 
 def _is_program(data: bytes) -> bool:

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
 
 from bough.errors import StoreError
 from bough.skills.find.discover import skill_files
 from bough.skills.find.places import project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
-from bough.skills.read.resources import walk_files
+from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_file_tree, read_tree
 
-_CODE_ENDINGS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat", ".exe")
+VERSION: Final = 2
+_CODE_ENDINGS = (
+    ".py", ".pyc", ".pyo", ".pyw", ".pth", ".so", ".sh", ".bash", ".zsh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl",
+    ".php", ".ps1", ".bat", ".cmd", ".exe", ".dll", ".dylib", ".jar", ".class", ".wasm", ".lua",
+)  # fmt: skip
 _CODE_FILES = frozenset({".mcp.json", "mcp.json", "hooks.json", "package.json", "pyproject.toml", "Makefile"})
 _CODE_FIELDS = (b"mcp", b"hooks", b"MCP", b"Hooks", b"HOOKS", b"Mcp")
+_MAX_NAMES = 20_000
+_Projects: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillGrant:
+    """What a person agreed to for one skill.
+
+    Attributes:
+        digest: Of the skill's tree as it was then.
+        hosts: Names of its MCP servers that may run on this machine, outside of the sandbox.
+        domains: What its MCP servers may reach.
+    """
+
+    digest: str
+    hosts: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
 
 
 class TrustStore:
-    """Remembers which skills of which projects a person trusts, each by the hash of its folder.
+    """Remembers which skills of which projects a person trusts, each by the digest of everything in its folder.
 
     Args:
         home: bough's own folder; the file is `<home>/trust.json`.
@@ -31,84 +55,168 @@ class TrustStore:
 
     def is_trusted(self, project: Path) -> bool:
         """Whether every skill of the project that carries code was trusted as it is now."""
-        known = self._of(project)
-        return all(known.get(name) == digest for name, digest in code_skills(project).items())
+        known = self._skills_of(project)
+        return all(now and name in known and known[name].digest == now for name, now in code_skills(project).items())
 
     def is_trusted_skill(self, project: Path, file: Path) -> bool:
         """Whether the skill that `file` defines was trusted as it is now. O(bytes of its folder)."""
-        return self._of(project).get(_name(file, project_root(project))) == skill_digest(file)
+        grant = self.grant_of(project, file)
+        return grant is not None and bool(grant.digest) and grant.digest == skill_digest(file)
+
+    def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
+        """Return what was agreed to for the skill that `file` defines; None when nothing was."""
+        return self._skills_of(project).get(name_in_project(file, project))
 
     def remembers(self, project: Path, name: str, digest: str) -> bool:
-        """Whether a person trusted this file of the project with this hash."""
-        return self._of(project).get(name) == digest
+        """Whether a person trusted this file of the project, one of hooks for instance, with this hash."""
+        return self._load().get(_key(project), {}).get("hooks", {}).get(name) == digest
 
-    def trust(self, project: Path, *, also: Mapping[str, str] | None = None) -> tuple[str, ...]:
-        """Trust what the project's skills carry now; any change asks again. Returns the files that are trusted.
+    def trust(
+        self,
+        project: Path,
+        *,
+        also: Mapping[str, str] | None = None,
+        skills: Mapping[str, SkillGrant] | None = None,
+    ) -> tuple[str, ...]:
+        """Trust what the project's skills carry; any change asks again. Returns the files that are trusted.
 
         Args:
             also: Further files of the project with their hashes, such as files of hooks.
+            skills: What a person was shown and agreed to, by file; None takes the skills as they are now.
         """
-        trusted = code_skills(project) | dict(also or {})
-        known = self._load()
-        known[_key(project)] = self._of(project) | trusted
-        self._save(known)
-        return tuple(trusted)
+        if skills is None:
+            skills = {name: SkillGrant(digest) for name, digest in code_skills(project).items() if digest}
+
+        def add(projects: _Projects) -> None:
+            mine = projects.setdefault(_key(project), {})
+            mine["skills"] = mine.get("skills", {}) | {name: asdict(grant) for name, grant in skills.items()}
+            mine["hooks"] = mine.get("hooks", {}) | dict(also or {})
+
+        self._change(add)
+        return (*skills, *(also or {}))
 
     def revoke(self, project: Path) -> bool:
         """Forget the trust in a project; returns whether there was any."""
-        known = self._load()
-        removed = known.pop(_key(project), None) is not None
-        self._save(known)
-        return removed
+        removed: list[object] = []
+        self._change(lambda projects: removed.append(projects.pop(_key(project), None)))
+        return removed != [None]
 
-    def _of(self, project: Path) -> dict[str, str]:
-        return self._load().get(_key(project), {})
+    def digests(self) -> set[str]:
+        """Return the digest of every skill that is trusted anywhere."""
+        return {str(skill.get("digest")) for mine in self._load().values() for skill in mine.get("skills", {}).values()}
 
-    def _load(self) -> dict[str, dict[str, str]]:
+    def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
+        found = self._load().get(_key(project), {}).get("skills", {})
+        return {str(name): _grant(value) for name, value in found.items() if isinstance(value, dict)}
+
+    def _change(self, change: Callable[[_Projects], object]) -> None:
+        """Read, change and replace the file; two processes that do so at once do it one after the other."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.file.with_name("trust.lock"), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            projects = self._load()
+            change(projects)
+            self._save(projects)
+
+    def _load(self) -> _Projects:
         try:
-            data = json.loads(self.file.read_bytes())
+            data: Any = json.loads(self.file.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
-                f"{self.file} cannot be read: {error}", hint="mend or remove it; then trust again"
+                f"{self.file} cannot be read: {error}", hint="repair or remove it; then trust again"
             ) from error
-        projects = data.items() if isinstance(data, dict) else ()  # pyright: ignore
-        return {str(key): value for key, value in projects if isinstance(value, dict)}  # pyright: ignore
+        content = cast("dict[str, Any]", data if isinstance(data, dict) else {})
+        version = content.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise StoreError(f"{self.file} has version {version}", hint=f"this bough reads version {VERSION}")
+        if version != VERSION:
+            return {}  # the digests of version 1 left files out: they trust nothing any more
+        projects: Any = content.get("projects")
+        mine = cast("dict[str, Any]", projects if isinstance(projects, dict) else {}).items()
+        return {key: _sections(cast("dict[str, Any]", value)) for key, value in mine if isinstance(value, dict)}
 
-    def _save(self, known: dict[str, dict[str, str]]) -> None:
-        import tempfile
+    def _save(self, projects: _Projects) -> None:
+        handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")  # 0600 from the beginning
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
+            json.dump({"version": VERSION, "projects": projects}, out, indent=1, sort_keys=True)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.replace(name, self.file)
+        except OSError as error:
+            os.unlink(name)
+            raise StoreError(f"{self.file} cannot be written: {error.strerror}", hint="move it away") from error
 
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(known, out, indent=1, sort_keys=True)
-        os.replace(name, self.file)
+
+def _sections(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: section for name, section in value.items() if isinstance(section, dict)}
 
 
-def carries_code(file: Path) -> bool:
-    """Whether the skill that `file` defines brings scripts, hooks or MCP servers; when in doubt, it does."""
-    head = _head(file)
-    if head is None or any(word in head for word in _CODE_FIELDS):
-        return True
-    return is_skill_file(file.name) and any(
-        name is None or _is_code(file.parent, name) for name in walk_files(file.parent)
+def _grant(value: Any) -> SkillGrant:
+    given = cast("dict[str, Any]", value)
+    hosts, domains = (given.get(field) for field in ("hosts", "domains"))
+    return SkillGrant(
+        str(given.get("digest", "")),
+        tuple(map(str, cast("list[Any]", hosts))) if isinstance(hosts, list) else (),
+        tuple(map(str, cast("list[Any]", domains))) if isinstance(domains, list) else (),
     )
 
 
-def _is_code(folder: Path, name: str) -> bool:
+def carries_code(file: Path) -> bool:
+    """Whether the skill that `file` defines brings scripts, hooks or MCP servers; when in doubt, it does.
+
+    Looks at every file of the folder at any depth, as the digest does.
+    """
+    head = _head(file)
+    if head is None or any(word in head for word in _CODE_FIELDS):
+        return True
+    if not is_skill_file(file.name):
+        return False
+    for count, (name, entry) in enumerate(_walk(file.parent)):
+        if count >= _MAX_NAMES or entry is None or entry.is_symlink() or is_code(file.parent, name):
+            return True
+    return False
+
+
+def is_code(folder: Path, name: str) -> bool:
+    """Whether a file of a skill, by its relative path, is something that runs, or says what does."""
     base = name.rsplit("/", 1)[-1]
     if name.startswith("scripts/") or base in _CODE_FILES or base.lower().endswith(_CODE_ENDINGS):
         return True
     return os.access(folder / name, os.X_OK) or _has_shebang(folder / name)
 
 
+def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
+    """Yield every file and link of a folder with its relative path; None where a folder cannot be read."""
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        try:
+            with os.scandir(folder / inside) as entries:
+                for entry in entries:
+                    name = f"{inside}/{entry.name}" if inside else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        if inside or entry.name not in LEFT_OUT:
+                            waiting.append(name)
+                    elif inside or not is_skill_file(entry.name):
+                        yield name, entry
+        except OSError:
+            yield inside, None
+
+
 def _has_shebang(path: Path) -> bool:
     try:
-        with path.open("rb") as handle:
-            return handle.read(2) == b"#!"
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return True
+    try:
+        return os.read(handle, 2) == b"#!"
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
 
 
 def _head(file: Path) -> bytes | None:
@@ -121,35 +229,33 @@ def _head(file: Path) -> bytes | None:
     return data if end < 0 else data[:end]
 
 
-def code_skills(project: Path) -> dict[str, str]:
-    """Return the project's skills that carry code: file relative to the project -> hash of the skill."""
-    top = project_root(project)
+def code_files(project: Path) -> list[Path]:
+    """Return the files that define the project's skills that carry code."""
     notes: list[Diagnostic] = []
     files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
-    return {_name(file, top): skill_digest(file) for file in files if carries_code(file)}
+    return [file for file in files if carries_code(file)]
+
+
+def code_skills(project: Path) -> dict[str, str]:
+    """Return the project's skills that carry code: file relative to the project -> digest of the skill."""
+    return {name_in_project(file, project): skill_digest(file) for file in code_files(project)}
+
+
+def tree_of(file: Path) -> SkillTree:
+    """Return everything that the skill which `file` defines consists of. O(bytes)."""
+    return read_tree(file.parent) if is_skill_file(file.name) else read_file_tree(file)
 
 
 def skill_digest(file: Path) -> str:
-    """Return the hash of a skill's file and every file of its folder, names and contents. O(bytes)."""
-    digest = hashlib.sha256(_digest(file))
-    names = walk_files(file.parent) if is_skill_file(file.name) else ()
-    for name in sorted(each for each in names if each is not None):
-        digest.update(f"{len(name)}:{name}:".encode("utf-8", "surrogateescape"))
-        digest.update(_digest(file.parent / name))
-    return digest.hexdigest()
+    """Return the digest of a skill's file and everything in its folder; empty where it cannot be trusted. O(bytes)."""
+    tree = tree_of(file)
+    return "" if tree.faults else tree.digest
 
 
-def _digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").digest()
-    except OSError:
-        return b"unreadable"
+def name_in_project(file: Path, project: Path) -> str:
+    """Return the path of a skill's file below the top of the project, which it is trusted under."""
+    return os.path.relpath(os.path.realpath(file), os.path.realpath(project_root(project)))
 
 
 def _key(project: Path) -> str:
     return os.path.realpath(project_root(project))
-
-
-def _name(file: Path, top: Path) -> str:
-    return os.path.relpath(os.path.realpath(file), os.path.realpath(top))

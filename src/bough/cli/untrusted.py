@@ -1,0 +1,30 @@
+"""A request that asks for a skill of a project that nobody has trusted: said before anything is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+
+def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> None:
+    """Check that the offline planner would not choose a skill that is not trusted, were it there.
+
+    A language model may do the job by other means; the planner would say that nothing fits, which is not so.
+
+    Raises:
+        PermissionDenied: It would.
+    """
+    registry = conversation.skills
+    hidden = [skill for skill in registry.withheld if skill.name not in registry]
+    if not hidden or conversation.agent.model_name != "offline":
+        return
+    from bough.agents.models.planner.jobs import find_jobs
+    from bough.agents.models.planner.rank import RankedSkill
+
+    offered = [*registry.catalogued(), *(skill for skill in hidden if skill.catalogued)]
+    jobs = find_jobs([RankedSkill(name=skill.name, text=skill.description) for skill in offered], message)
+    for skill in hidden:
+        if any(job.skill == skill.name for job in jobs):
+            raise registry.refusal_of(skill)

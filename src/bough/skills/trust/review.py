@@ -1,0 +1,114 @@
+"""What a person is shown before trusting the skills of a project: every file that would run, and what is suspicious."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from bough.errors import Conflict, InvalidInput
+from bough.skills.model import Diagnostic, is_skill_file
+from bough.skills.read.parse import read_file
+from bough.skills.read.resources import nearest
+from bough.skills.run.mcp import configured_servers
+from bough.skills.trust.scan import Scanner
+from bough.skills.trust.snapshot import SnapshotStore
+from bough.skills.trust.tree import SkillEntry, SkillTree
+from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_project, tree_of
+
+
+@dataclass(frozen=True)
+class SkillReview:
+    """One skill that carries code, as it was when it was looked at.
+
+    Attributes:
+        file: What defines it.
+        key: Its path below the top of the project.
+        runs: The files that would run, or say what does.
+        servers: Its MCP servers: name to command or address.
+        domains: What its servers ask to reach (`metadata: {domains: "…"}`).
+        findings: What a scan finds in it, and what of it cannot be trusted.
+    """
+
+    file: Path
+    key: str
+    tree: SkillTree
+    runs: tuple[SkillEntry, ...]
+    servers: dict[str, str]
+    domains: tuple[str, ...]
+    findings: tuple[Diagnostic, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it cannot be trusted at all: it holds what cannot be hashed or shown."""
+        return bool(self.tree.faults)
+
+    @property
+    def has_error_findings(self) -> bool:
+        """Whether the scan found an error."""
+        return any(each.severity == "error" for each in self.findings)
+
+    def grant(self, hosts: Collection[str] = ()) -> SkillGrant:
+        """Return what is agreed to who trusts it as it was shown; `hosts`: servers that may run on this machine."""
+        return SkillGrant(self.tree.digest, tuple(name for name in self.servers if name in hosts), self.domains)
+
+
+def review_project(project: Path) -> list[SkillReview]:
+    """Return a review of each skill of the project that carries code. O(bytes); runs nothing, writes nothing."""
+    scanner = Scanner()
+    return [review_skill(file, scanner, name_in_project(file, project)) for file in code_files(project)]
+
+
+def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
+    """Return the review of the skill that `file` defines. O(bytes)."""
+    tree = tree_of(file)
+    is_folder = is_skill_file(file.name)
+    skill = read_file(file).skill
+    found = scanner.scan_folder(file.parent) if is_folder else scanner.scan_text(_text_of(file), str(file))
+    return SkillReview(
+        file=file,
+        key=key or file.name,
+        tree=tree,
+        runs=tuple(entry for entry in tree.entries if entry.path != file.name and is_code(file.parent, entry.path)),
+        servers={} if skill is None else configured_servers(skill),
+        domains=() if skill is None else declared_domains(skill.metadata),
+        findings=(*tree.faults, *found),
+    )
+
+
+def declared_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
+    """Return what the servers of a skill ask to reach: `metadata: {domains: "api.example.org *.example.net:8443"}`."""
+    text = metadata.get("domains", "") if isinstance(metadata, dict) else ""  # pyright: ignore
+    return tuple(str(text).replace(",", " ").split())  # pyright: ignore[reportUnknownArgumentType]
+
+
+def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> None:
+    """Check that each name is one of a server.
+
+    Raises:
+        InvalidInput: One is none.
+    """
+    names = tuple(sorted({name for review in reviews for name in review.servers}))
+    for name in hosts:
+        if name not in names:
+            raise InvalidInput(f"no skill here has an MCP server named {name[:80]!r}", hint=nearest(name, names))
+
+
+def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
+    """Copy what was shown, so that this and nothing else is what runs.
+
+    Raises:
+        Conflict: A skill was changed after it was shown.
+    """
+    for review in reviews:
+        if not is_skill_file(review.file.name):
+            continue
+        if snapshots.take(review.file.parent.resolve()).digest != review.tree.digest:
+            raise Conflict(f"{review.file.parent} changed while it was shown", hint="run the command again")
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""

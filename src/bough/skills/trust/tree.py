@@ -1,0 +1,348 @@
+"""The one walk over a skill's folder: what trust, lock, scan and mount all mean by "the skill".
+
+Every byte that can run is in it, at any depth, `__pycache__` and `node_modules` included: what one of them left out,
+a planted file could hide in. The walk uses descriptors only and follows no link, so what is swapped while it goes on
+is either not read or read as what it is then.
+
+Source: git's tree objects (a digest over modes, digests and names).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from bough.skills.model import Diagnostic
+
+MAX_FILES: Final = 20_000
+MAX_BYTES: Final = 512 << 20
+MAX_SECONDS: Final = 30.0
+LEFT_OUT: Final = frozenset({".git", ".hg", ".svn"})
+"""Not part of a skill, where they lie at the top of its folder: neither hashed nor shown."""
+
+_FIRST_LINE = "bough-tree-1"
+_PIECE_BYTES = 1 << 20
+_MAX_LINKS = 40
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class SkillEntry:
+    """A file or a link of a skill.
+
+    Attributes:
+        path: Relative to the folder, with forward slashes.
+        kind: `f`: a regular file; `l`: a link to a file or folder of the same skill.
+        digest: sha256 of a file's bytes, hexadecimal; empty for a link.
+        size: In bytes.
+        executable: Whether anybody may run it.
+        target: Of a link, as it is written; empty for a file.
+    """
+
+    path: str
+    kind: Literal["f", "l"]
+    digest: str = ""
+    size: int = 0
+    executable: bool = False
+    target: str = ""
+
+    @property
+    def line(self) -> str:
+        """Its line of the manifest."""
+        if self.kind == "l":
+            return f"l {self.target} {self.path}"
+        return f"f {'x' if self.executable else '-'} {self.size} {self.digest} {self.path}"
+
+    @property
+    def is_bytecode(self) -> bool:
+        """Whether an interpreter runs it in the place of its source."""
+        return self.path.endswith((".pyc", ".pyo")) or "__pycache__" in self.path.split("/")
+
+
+@dataclass(frozen=True)
+class SkillTree:
+    """All of a skill as it was when it was walked.
+
+    Attributes:
+        entries: In order of the bytes of their paths.
+        faults: What cannot be trusted or shown, each an error; a tree with one of them is refused.
+    """
+
+    entries: tuple[SkillEntry, ...]
+    faults: tuple[Diagnostic, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the manifest, hexadecimal: names, contents and run bits of everything."""
+        return hashlib.sha256(self.manifest.encode("utf-8", "surrogateescape")).hexdigest()
+
+    @property
+    def manifest(self) -> str:
+        """One line an entry."""
+        return "\n".join((_FIRST_LINE, *(entry.line for entry in self.entries)))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Path to the digest of a file, or to `-> target` of a link."""
+        return {entry.path: entry.digest or f"-> {entry.target}" for entry in self.entries}
+
+    @property
+    def is_text_only(self) -> bool:
+        """Whether it is a single file of instructions, so that there is nothing to show in a sandbox."""
+        return not self.faults and len(self.entries) == 1 and "/" not in self.entries[0].path
+
+
+def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
+    """Return what a skill's folder holds. O(bytes), bounded by files, bytes and seconds; blocks.
+
+    Args:
+        copy_to: An empty folder that takes each file while it is hashed, from the same descriptor: what lies there is
+            what was hashed. Byte code is hashed and not copied.
+    """
+    walk = _Walk(copy_to)
+    try:
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return SkillTree((), (_fault("", f"the folder cannot be read: {error.strerror}", folder),))
+    try:
+        walk.read_folder(top)
+    finally:
+        os.close(top)
+    entries = tuple(sorted(walk.entries, key=lambda entry: os.fsencode(entry.path)))
+    faults = [*walk.faults, *_link_faults(entries, walk.folders)]
+    if copy_to is not None and not faults:
+        _finish_copy(copy_to, entries, walk.folders)
+    return SkillTree(entries, tuple(_fault(path, message, folder, code) for path, message, code in faults))
+
+
+def read_file_tree(file: Path) -> SkillTree:
+    """Return a skill that is a single flat file as a tree. O(bytes)."""
+    walk = _Walk(None)
+    try:
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        return SkillTree((), (_fault(file.name, f"the folder cannot be read: {error.strerror}", file.parent),))
+    try:
+        walk.read_entry(folder, file.name, file.name)
+    finally:
+        os.close(folder)
+    faults = [*walk.faults, *_link_faults(tuple(walk.entries), walk.folders)]
+    return SkillTree(tuple(walk.entries), tuple(_fault(path, text, file.parent, code) for path, text, code in faults))
+
+
+def list_differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Return what is new, gone or changed between two sets of files, each with its path, in that order."""
+    new = [f"new: {path}" for path in now if path not in then]
+    gone = [f"gone: {path}" for path in then if path not in now]
+    return [*new, *gone, *(f"changed: {path}" for path in now if path in then and then[path] != now[path])]
+
+
+def read_manifest(text: str) -> dict[str, str]:
+    """Return the `files` of a tree whose manifest this is; nothing for what is none. O(n)."""
+    lines = text.split("\n")
+    found: dict[str, str] = {}
+    for line in lines[1:] if lines[0] == _FIRST_LINE else ():
+        if match := re.fullmatch(r"f [x-] \d+ ([0-9a-f]{64}) (.+)|l (\S+) (.+)", line):
+            found[match[2] or match[4]] = match[1] or f"-> {match[3]}"
+    return found
+
+
+_RawFault = tuple[str, str, str]
+"""Path, message and code of what is wrong."""
+
+
+class _Walk:
+    """What one walk has found so far."""
+
+    def __init__(self, copy_to: Path | None) -> None:
+        self.entries: list[SkillEntry] = []
+        self.folders: set[str] = {""}
+        self.faults: list[_RawFault] = []
+        self._copy_to = copy_to
+        self._bytes = 0
+        self._deadline = time.monotonic() + MAX_SECONDS
+        self._is_over = False
+
+    def read_folder(self, top: int) -> None:
+        """Read everything below `top`. At most three descriptors are open at a time, however deep it is."""
+        waiting = [""]
+        while waiting and not self._is_over:
+            inside = waiting.pop()
+            try:
+                folder = _open_below(top, inside)
+            except OSError as error:
+                self.faults.append((inside, f"the folder cannot be read: {error.strerror}", "tree-fault"))
+                continue
+            try:
+                waiting += reversed(list(self._read_names(folder, inside)))
+            finally:
+                os.close(folder)
+
+    def _read_names(self, folder: int, inside: str) -> Iterator[str]:
+        """Read the files of one folder; yield the folders in it."""
+        for name in sorted(os.listdir(folder), key=os.fsencode):
+            if self._is_over:
+                return
+            if not inside and name in LEFT_OUT:
+                continue
+            path = f"{inside}/{name}" if inside else name
+            if self.read_entry(folder, name, path):
+                self.folders.add(path)
+                if self._copy_to is not None and name != "__pycache__" and "__pycache__" not in inside.split("/"):
+                    (self._copy_to / path).mkdir()
+                yield path
+
+    def read_entry(self, folder: int, name: str, path: str) -> bool:
+        """Note what `name` is; return whether it is a folder."""
+        if _CONTROL.search(path):
+            self.faults.append((path, "the name has control characters", "tree-fault"))
+            return False
+        try:
+            info = os.lstat(name, dir_fd=folder)
+            if stat.S_ISDIR(info.st_mode):
+                return True
+            if stat.S_ISLNK(info.st_mode):
+                self._read_link(folder, name, path)
+            elif stat.S_ISREG(info.st_mode):
+                self._read_file(folder, name, path)
+            else:
+                self.faults.append((path, "neither a file nor a folder", "tree-fault"))
+        except OSError as error:
+            self.faults.append((path, f"cannot be read: {error.strerror}", "tree-fault"))
+        return False
+
+    def _read_link(self, folder: int, name: str, path: str) -> None:
+        target = os.readlink(name, dir_fd=folder)
+        if _CONTROL.search(target) or " " in target:
+            self.faults.append((path, "a link whose target has blanks or control characters", "tree-fault"))
+            return
+        self.entries.append(SkillEntry(path, "l", target=target))
+        if self._copy_to is not None and not self.entries[-1].is_bytecode:
+            os.symlink(target, self._copy_to / path)
+
+    def _read_file(self, folder: int, name: str, path: str) -> None:
+        handle = os.open(name, _FILE, dir_fd=folder)
+        try:
+            info = os.fstat(handle)
+            if reason := _refuse_file(info):
+                self.faults.append((path, reason, "tree-fault"))
+                return
+            self._bytes += info.st_size
+            too_many = len(self.entries) >= MAX_FILES or self._bytes > MAX_BYTES
+            if too_many or time.monotonic() > self._deadline:
+                bounds = f"{MAX_FILES} files, {MAX_BYTES >> 20} MB or {MAX_SECONDS:.0f} s"
+                self.faults.append((path, f"the skill has more than {bounds}", "too-large-to-trust"))
+                self._is_over = True
+                return
+            executable = bool(info.st_mode & 0o111)
+            entry = SkillEntry(path, "f", "", 0, executable)
+            target = None if self._copy_to is None or entry.is_bytecode else self._copy_to / path
+            digest, size = _copy_hashed(handle, target, executable=executable)
+            self.entries.append(SkillEntry(path, "f", digest, size, executable))
+        finally:
+            os.close(handle)
+
+
+def _refuse_file(info: os.stat_result) -> str:
+    """Return why a file is not taken; empty when it is."""
+    if not stat.S_ISREG(info.st_mode):
+        return "neither a file nor a folder"
+    if info.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        return "runs with the rights of its owner (setuid or setgid)"
+    if info.st_nlink > 1:
+        return "has more than one name (hard link), so it can be changed from elsewhere"
+    return ""
+
+
+def _open_below(top: int, inside: str) -> int:
+    """Open a folder name by name, so that no part of its path can be a link."""
+    at = os.dup(top)
+    for name in inside.split("/") if inside else ():
+        try:
+            following = os.open(name, _FOLDER, dir_fd=at)
+        finally:
+            os.close(at)
+        at = following
+    return at
+
+
+def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple[str, int]:
+    """Hash what `handle` reads, and write the very same bytes to `target`; return digest and size."""
+    digest, size = hashlib.sha256(), 0
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    copy = None if target is None else os.open(target, flags, 0o600)
+    try:
+        while piece := os.read(handle, _PIECE_BYTES):
+            digest.update(piece)
+            size += len(piece)
+            if size > MAX_BYTES:
+                raise OSError(27, "the file grows while it is read")
+            left = memoryview(piece)
+            while copy is not None and left:
+                left = left[os.write(copy, left) :]
+        if copy is not None:
+            os.fchmod(copy, 0o555 if executable else 0o444)
+    finally:
+        if copy is not None:
+            os.close(copy)
+    return digest.hexdigest(), size
+
+
+def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator[_RawFault]:
+    """Yield the links that lead out of the skill, to nothing, or in a circle; resolved by text alone."""
+    links = {entry.path: entry.target for entry in entries if entry.kind == "l"}
+    files = {entry.path for entry in entries if entry.kind == "f"}
+    for path in links:
+        if reason := _follow_link(path, links, files | folders):
+            yield path, reason, "tree-fault"
+
+
+def _follow_link(path: str, links: dict[str, str], there: set[str]) -> str:
+    """Return why a link cannot be followed; empty when it ends at a file or folder of the skill."""
+    at: list[str] = []
+    waiting = path.split("/")
+    for _ in range(_MAX_LINKS * 50):
+        if not waiting:
+            return "" if "/".join(at) in there else "a dangling link"
+        name = waiting.pop(0)
+        if name == "..":
+            if not at:
+                return "a link out of the skill"
+            at.pop()
+            continue
+        if name in ("", "."):
+            continue
+        target = links.get("/".join((*at, name)))
+        if target is None:
+            at.append(name)
+        elif target.startswith("/"):
+            return "a link out of the skill"
+        else:
+            waiting = [*target.split("/"), *waiting]
+    return "a link in a circle"
+
+
+def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str]) -> None:
+    """Take away what a copy must not keep, and close its folders; links to byte code would dangle."""
+    for entry in entries:
+        if entry.kind == "l" and not entry.is_bytecode and not os.path.exists(copy / entry.path):
+            os.unlink(copy / entry.path)
+    for folder in sorted(folders, key=lambda each: each.count("/"), reverse=True):
+        if os.path.isdir(copy / folder):
+            os.chmod(copy / folder, 0o555)  # noqa: S103 - a run's own user reads it
+
+
+def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
+    shown = _CONTROL.sub("?", path)
+    fix = "put the file itself there" if "link" in message else "remove it, or make it readable"
+    return Diagnostic(code, "error", f"{shown or '.'}: {message}", None, fix, str(folder / shown))
