@@ -166,10 +166,8 @@ def _start(
             ["git", "--no-optional-locks", "--literal-pathspecs", *arguments],  # noqa: S607 - git is found as by people
             cwd=folder,
             env={**environment, **numbered},
-            input=stdin,
+            input=stdin.encode("utf-8", "surrogateescape"),
             capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
             timeout=timeout_seconds,
             check=False,
         )
@@ -177,7 +175,9 @@ def _start(
         raise Unavailable("git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"git did not end within {timeout_seconds:.0f} s", hint="try again") from error
-    return GitOutput(done.returncode, done.stdout, done.stderr)
+    # Without the translation of line ends that text streams do: what a blob holds is got back byte for byte.
+    stdout, stderr = (stream.decode("utf-8", "surrogateescape") for stream in (done.stdout, done.stderr))
+    return GitOutput(done.returncode, stdout, stderr)
 
 
 def _follow(dot_git: Path) -> Path | None:

@@ -112,7 +112,8 @@ def test_a_skill_is_made_checked_taken_in_locked_and_a_changed_byte_is_found(
     assert (added["name"], added["diagnostics"]) == ("my-skill", [])
     assert cli("skills", "add", made.parent).returncode == 7
     assert cli("skills", "lock", "--verify").returncode == 0
-    (bough_home / "installed" / "my-skill" / "scripts" / "main.py").write_text("import os\n")
+    (installed,) = (bough_home / "installed").glob("*/my-skill")
+    (installed / "scripts" / "main.py").write_text("import os\n")
     changed = cli("skills", "lock", "--verify")
     assert changed.returncode == 1
     assert "main.py" in changed.stdout

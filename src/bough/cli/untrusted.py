@@ -16,8 +16,10 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     Raises:
         PermissionDenied: It would.
     """
+    from bough.skills.match.withheld import list_hidden
+
     registry = conversation.skills
-    hidden = [skill for skill in registry.withheld if skill.name not in registry]
+    hidden = list_hidden(registry)
     if not hidden or conversation.agent.model_name != "offline":
         return
     from bough.agents.models.planner.jobs import find_jobs

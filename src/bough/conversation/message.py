@@ -15,6 +15,7 @@ from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, T
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
+from bough.skills.match.withheld import match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
 
@@ -78,7 +79,7 @@ def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[Per
     """Return why a message that calls an untrusted skill by `/name` is not sent, with its record; None where it is."""
     if message.sender != "user":
         return None
-    for match in registry.match_withheld(message.plain):
+    for match in match_withheld(registry, message.plain):
         if match.kind == "slash":
             skill = next(each for each in registry.withheld if each.name == match.skill)
             refusal = registry.refusal_of(skill)

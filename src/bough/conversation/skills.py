@@ -11,6 +11,7 @@ from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
 from bough.skills.match.activation import activate_matches, too_many
 from bough.skills.match.inputs import missing_inputs, parse_pairs
+from bough.skills.match.withheld import match_withheld
 
 
 def standing_events(found: Standing) -> list[Event]:
@@ -37,7 +38,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     left_out = [(match.skill, reason) for match, reason in done.left_out]
     full = too_many(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
-    asked = {match.skill for match in registry.match_withheld(text)}
+    asked = {match.skill for match in match_withheld(registry, text)}
     left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in asked]
     texts = [
         activated(

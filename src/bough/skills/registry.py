@@ -6,13 +6,14 @@ Source: seed 004 (`SkillRegistry.discover`, `get`, `list_all`).
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
@@ -22,15 +23,12 @@ from bough.skills.find.rules import read_rules
 from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
 from bough.skills.read.fields import unsafe_name
-from bough.skills.read.parse import read_bounded, read_skill
+from bough.skills.read.parse import read_bounded, read_skill, skill_file
 from bough.skills.read.resources import nearest
 from bough.skills.trust.lock import NAME, LockedSkill, read_lock
 from bough.skills.trust.snapshot import SkillSnapshot, SnapshotStore, remove_tree
 from bough.skills.trust.tree import LEFT_OUT, list_differences
 from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, tree_of
-
-if TYPE_CHECKING:
-    from bough.skills.match.triggers import TriggerMatch
 
 
 class SkillRegistry:
@@ -41,6 +39,7 @@ class SkillRegistry:
     Attributes:
         diagnostics: What was noticed while discovering, refused and duplicate files included.
         withheld: Skills of a project that carry code and are not trusted yet.
+        disabled: Skills that a person switched off; nothing else here knows of them.
     """
 
     def __init__(self, *, index: Path | None = None) -> None:
@@ -51,6 +50,8 @@ class SkillRegistry:
         """
         self.diagnostics: list[Diagnostic] = []
         self.withheld: list[SkillMetadata] = []
+        self.disabled: list[SkillMetadata] = []
+        self._disabled_paths: frozenset[str] = frozenset()
         self._index = index
         self._known: dict[str, SkillMetadata] = {}
         self._made: dict[str, Skill] = {}
@@ -74,6 +75,7 @@ class SkillRegistry:
         registry = cls(index=home / "cache")
         registry._origin = _Origin(workspace, trust or TrustStore(home))
         registry._snapshots = SnapshotStore(home / "snapshots")
+        registry._disabled_paths = frozenset(read_disabled(home))
         for root in places(workspace, home=home, roots=roots):
             if root.scope == "installed":
                 registry._discover_installed(root)
@@ -121,7 +123,8 @@ class SkillRegistry:
             self._refuse(name)
         if self._is_withheld(found):
             self._refuse_untrusted(found)
-        return read_skill(found.path, source=found.source, scope=found.scope)
+        skill = read_skill(found.path, source=found.source, scope=found.scope)
+        return skill if found.file not in self._locked else replace(skill, name=name)
 
     @property
     def snapshots(self) -> SnapshotStore:
@@ -182,7 +185,9 @@ class SkillRegistry:
         return taken
 
     def grant_of(self, skill: Skill) -> SkillGrant | None:
-        """Return what a person agreed to for a skill of the project; None for skills of other scopes."""
+        """Return what a person agreed to for a skill of the project or an installed one; None for other scopes."""
+        if skill.scope == "installed" and (locked := self._locked.get(str(skill.path))) is not None:
+            return SkillGrant(locked.digest, locked.hosts, locked.domains)
         return None if self._origin is None or skill.scope != "project" else self._origin.grant_of(skill.summary())
 
     def metadata(self, name: str) -> SkillMetadata:
@@ -214,27 +219,6 @@ class SkillRegistry:
         if self._search is None:
             self._search = SkillSearch(self.list_all())
         return self._search.search(query, limit)
-
-    def match_withheld(self, text: str) -> list[TriggerMatch]:
-        """Return which skills a message would activate if they were trusted; none that another of the name hides."""
-        if not self.withheld:
-            return []
-        from bough.skills.match.triggers import TriggerIndex
-
-        hidden = [skill for skill in self.withheld if skill.name not in self._known]
-        return TriggerIndex(hidden).match(text)
-
-    def find_withheld(self, text: str) -> list[SkillMetadata]:
-        """Return the skills that a message asks for by name, trigger or words, and that are not trusted.
-
-        By words: one that fits the message better than every skill that may be used.
-        """
-        names = {match.skill for match in self.match_withheld(text)}
-        hidden = [skill for skill in self.withheld if skill.name not in self._known]
-        if not names and hidden:
-            best = SkillSearch([*self.list_all(), *hidden]).search(text, 1)
-            names = {skill.name for skill in best}
-        return [skill for skill in hidden if skill.name in names]
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
@@ -292,7 +276,7 @@ class SkillRegistry:
         if skill.scope == "installed":
             locked = self._locked.get(skill.file)
             return locked is None or locked.digest == digest
-        if self._origin is None:
+        if self._origin is None or skill.scope != "project":
             return True
         grant = self._origin.grant_of(skill)
         return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
@@ -309,11 +293,9 @@ class SkillRegistry:
                 self.diagnostics.append(note)
             return
         for each in locked:
-            if not each.disabled:
-                folder = Path(os.path.abspath(root.path / each.folder))
-                for name in ("SKILL.md", "skill.md"):
-                    self._locked[str(folder / name)] = each
-                self._discover(Root(folder, "installed", within=folder), indexed=False)
+            folder = Path(os.path.abspath(root.path / each.folder))
+            self._locked[str(skill_file(folder))] = each
+            self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
         index = self._index_of(root) if indexed else None
@@ -322,7 +304,12 @@ class SkillRegistry:
             index.save()
         self.diagnostics.extend(found.diagnostics)
         for skill in found.skills:
-            if skill.scope == "project" and self._is_withheld(skill):
+            locked = self._locked.get(skill.file)
+            if locked is not None and locked.used_name != skill.name:
+                skill = SkillMetadata(locked.used_name, *skill[1:])
+            if skill.file in self._disabled_paths or (locked is not None and locked.disabled):
+                self.disabled.append(skill)
+            elif skill.scope == "project" and self._is_withheld(skill):
                 self._withhold(skill)
             else:
                 self._enter(skill)
@@ -367,7 +354,19 @@ class _Origin:
             return None
 
 
+DISABLED = "disabled.json"
+"""In bough's own folder: the files of skills that a person switched off."""
+
 _MAX_CHANGES = 5
+
+
+def read_disabled(home: Path) -> list[str]:
+    """Return the files of the skills that a person switched off; nothing where none was, or the list is broken."""
+    try:
+        data: Any = json.loads((home / DISABLED).read_bytes())
+        return [str(each) for each in data["skills"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
 def _digest_now(skill: SkillMetadata) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import py_compile
-import shutil
 from pathlib import Path
 
 import pytest
@@ -113,7 +112,8 @@ async def test_own_files_are_where_a_script_starts_and_byte_code_is_not(project:
         "print([n for _, d, f in os.walk('/skill') for n in d + f if 'pyc' in n])\n"
         "open('made.txt', 'w').write('1')\n"
     )
-    async with LocalSandboxCodeExecutor() as executor:
+    executor = LocalSandboxCodeExecutor()
+    try:
         result = await run_script(read_skill(folder), executor, "run.py")
         assert result.stdout == "a reference a,b /skill\n[]\n", result.stderr
         assert [file.path for file in result.output_files] == ["made.txt"]
@@ -121,4 +121,5 @@ async def test_own_files_are_where_a_script_starts_and_byte_code_is_not(project:
         there = await run_script(read_skill(folder), executor, "run.py", workspace=tmp_path / "mine")
         assert "$SKILL_DIR" in str(there.details)
         assert list((tmp_path / "mine").iterdir()) == []
-    shutil.rmtree(tmp_path / "mine")
+    finally:
+        await executor.aclose()

@@ -83,11 +83,12 @@ def match(
     And which are nearest to it.
     """
     from bough.skills import TriggerIndex
+    from bough.skills.match.withheld import find_withheld
 
     registry = registry_of(workspace, options.settings_of(home, store, skill_roots=skills))
     matches = TriggerIndex(registry.list_all()).match(text)
     nearest = registry.search(text)
-    untrusted = registry.find_withheld(text)
+    untrusted = find_withheld(registry, text)
     lines = [line((skill.name, "id"), ("  not trusted: bough skills trust", "warn")) for skill in untrusted]
     return Report(
         command="skills match",

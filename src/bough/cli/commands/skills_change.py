@@ -1,8 +1,7 @@
-"""`bough skills new`, `bough skills add`, `bough skills lock`: skills come in, and stay what they were."""
+"""`bough skills new` and `bough skills lock`: skills are begun, and stay what they were."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +10,11 @@ import typer
 from bough.cli import options
 from bough.cli.commands.skills import diagnostic_lines, folder_of
 from bough.cli.render import Report
-from bough.cli.text import Line, line
+from bough.cli.text import line
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.skills import Diagnostic
-    from bough.skills.trust.install import Installed
 
 PROJECT_SKILLS = Path(".agents") / "skills"
 
@@ -56,40 +54,6 @@ def new(
     )
 
 
-def add(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A folder, an archive, GIT_URL@COMMIT, or a site's address.")
-    ],
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this skill; may be repeated.")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace one that is there already.")] = False,
-    root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Where to. Default: `installed` in bough's home.")
-    ] = None,
-    home: options.Home = None,
-    store: options.Store = None,
-    json: options.Json = False,
-) -> Report:
-    """Take in skills from elsewhere, and lock them.
-
-    Says what is suspicious in them. Nothing of them is run.
-    """
-    from bough.skills.trust.install import install
-    from bough.skills.trust.scan import Scanner
-
-    settings = options.settings_of(home, store)
-    installed = install(source, root or settings.home / "installed", names=only or (), replace=replace)
-    scanner = Scanner()
-    found = [(each, (*each.diagnostics, *scanner.scan_folder(each.folder))) for each in installed]
-    return Report(
-        command="skills add",
-        data={"skills": [_installed_json(each, notes) for each, notes in found]},
-        blocks=[shown for each, notes in found for shown in _installed(each, notes)],
-        next=(f"bough skills show {installed[0].name}",),
-    )
-
-
 def lock(
     root: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
@@ -110,15 +74,22 @@ def lock(
         raise InvalidInput(f"{folder} is not a folder of skills", hint="give one, or add a skill first")
     if verify:
         return _verified(folder, verify_lock(folder))
-    locked = lock_all(folder)
+    faults: list[Diagnostic] = []
+    locked = lock_all(folder, faults=faults)
     write_lock(folder / NAME, locked)
+    wrong = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
     return Report(
         command="skills lock",
         data={
             "file": str(folder / NAME),
             "skills": [{"folder": each.folder, "source": each.source, "digest": each.digest} for each in locked],
+            "diagnostics": [each.as_dict() for each in faults],
         },
-        blocks=[line((each.folder, "id"), (f"  {each.digest[:16]}", "dim"), f"  {each.source}") for each in locked],
+        blocks=[
+            *(line((each.folder, "id"), (f"  {each.digest[:16]}", "dim"), f"  {each.source}") for each in locked),
+            *wrong,
+        ],
+        exit_code=1 if faults else 0,
     )
 
 
@@ -130,19 +101,3 @@ def _verified(folder: Path, faults: list[Diagnostic]) -> Report:
         blocks=blocks or [line(("ok  ", "good"), f"{folder} is as it was locked")],
         exit_code=1 if faults else 0,
     )
-
-
-def _installed_json(each: Installed, notes: tuple[Diagnostic, ...]) -> dict[str, object]:
-    return {
-        "name": each.name,
-        "path": str(each.folder),
-        "source": each.lock.source,
-        "digest": each.lock.digest,
-        "diagnostics": [note.as_dict() for note in notes],
-    }
-
-
-def _installed(each: Installed, notes: tuple[Diagnostic, ...]) -> Iterator[Line]:
-    yield line((each.name, "id"), f"  {each.folder}")
-    for note in notes:
-        yield from diagnostic_lines(note, with_path=True)

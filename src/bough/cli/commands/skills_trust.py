@@ -16,7 +16,7 @@ from bough.cli.text import Line, line
 from bough.errors import InvalidInput, PermissionDenied
 
 if TYPE_CHECKING:
-    from bough.skills.trust.review import SkillReview
+    from bough.skills.install.review import SkillReview
 
 
 def trust(
@@ -45,7 +45,7 @@ def trust(
     from bough.agents.config.code import project_configs
     from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
-    from bough.skills.trust.review import check_hosts, keep_reviewed, review_project
+    from bough.skills.install.review import check_hosts, keep_reviewed, review_project
     from bough.skills.trust.snapshot import SnapshotStore
 
     settings = options.settings_of(home, store)

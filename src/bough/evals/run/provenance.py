@@ -89,12 +89,12 @@ def _skills(record: Mapping[str, object]) -> dict[str, str]:
 
 def _digest(skill: object) -> str:
     """Return the digest of a skill's files as the lock file has it; of its text for one without a folder."""
-    from bough.skills.trust.lock import lock_skill
+    from bough.skills.trust.tree import read_tree
 
     folder: Path | None = getattr(skill, "folder", None)
     if folder is None:
         return sha256(repr(skill).encode()).hexdigest()
-    return lock_skill(folder.parent, folder.name).digest
+    return read_tree(folder).digest
 
 
 def _versions() -> dict[str, str | None]:

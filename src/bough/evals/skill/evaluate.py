@@ -23,7 +23,7 @@ from bough.evals.skill.sides import SIDES, WITH_SKILL, SkillSides
 from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
-from bough.skills.trust.lock import lock_skill
+from bough.skills.trust.tree import read_tree
 from bough.types import JsonObject
 
 TRIGGER_STEPS = 3
@@ -107,8 +107,7 @@ async def evaluate_skill(
     if not cases.cases and not queries.cases:
         raise InvalidInput(f"{folder} brings no evals", hint="`bough skills new` shows what they look like")
     sides = SkillSides(folder, skills)
-    locked = lock_skill(folder.parent, folder.name)
-    record = {"skill": {"name": cases.name, "sha256": locked.digest}}
+    record = {"skill": {"name": cases.name, "sha256": read_tree(folder).digest}}
     common: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
     context: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
     ran: EvalRun | None = None

@@ -272,6 +272,8 @@ async def run_script(
                     execution_id=execution_id,
                 )
             )
+        home = snapshot.folder if snapshot is not None and workspace is not None else None
+        return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs, home)
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:
@@ -283,8 +285,6 @@ async def run_script(
     finally:
         if temporary is not None:
             await asyncio.to_thread(remove_tree, temporary)
-    home = snapshot.folder if snapshot is not None and workspace is not None else None
-    return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs, home)
 
 
 def _take_once(folder: Path, place: Path) -> SkillSnapshot:

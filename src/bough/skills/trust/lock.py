@@ -36,6 +36,8 @@ class LockedSkill:
         path: Its folder in the source.
         disabled: Whether it is installed and not used.
         alias: The name it is used under here; None: its own.
+        hosts: Names of its MCP servers that may run on this machine, outside of the sandbox.
+        domains: What its MCP servers may reach.
     """
 
     folder: str
@@ -48,6 +50,8 @@ class LockedSkill:
     path: str = ""
     disabled: bool = False
     alias: str | None = None
+    hosts: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
 
     @property
     def used_name(self) -> str:
@@ -168,6 +172,8 @@ def _entry(each: Any) -> LockedSkill:
         **texts,
         disabled=each.get("disabled") is True,
         alias=alias if isinstance(alias, str) and alias else None,
+        hosts=tuple(str(name) for name in each.get("hosts") or ()),
+        domains=tuple(str(name) for name in each.get("domains") or ()),
     )
 
 

@@ -18,10 +18,24 @@ import pytest
 
 from bough.errors import BoughError, Conflict, ConnectError, InvalidInput, LimitExceeded, NotFound
 from bough.skills import SkillRegistry, read_skill
+from bough.skills.install import install as install_module
+from bough.skills.install import listing as listing_module
+from bough.skills.install.install import Installation, InstallRequest
 from bough.skills.new import new_skill
-from bough.skills.trust import install as install_module
-from bough.skills.trust.install import install
 from bough.skills.trust.lock import read_lock, verify_lock
+
+
+def install(source: str, target: Path, **options: object) -> Installation:
+    return install_module.install(InstallRequest(source=source, **options), target)  # type: ignore[arg-type]
+
+
+def names_of(installation: Installation) -> list[str]:
+    return [each.name for each in installation.taken]
+
+
+def folder_of(target: Path, name: str) -> Path:
+    (found,) = target.glob(f"*/{name}")
+    return found
 
 
 def text(name: str, description: str = "Does a thing.") -> str:
@@ -57,25 +71,25 @@ def zip_of(entries: dict[str, str | bytes], modes: dict[str, int] | None = None)
 def test_from_a_folder_with_a_lock_and_its_source(library: Path, target: Path) -> None:
     done = install(str(library), target)
 
-    assert [each.name for each in done] == ["alpha", "beta"]
-    assert (target / "alpha" / "scripts" / "a.sh").read_text() == "echo hi\n"
-    assert os.access(target / "alpha" / "scripts" / "a.sh", os.X_OK)
+    assert names_of(done) == ["alpha", "beta"]
+    assert (folder_of(target, "alpha") / "scripts" / "a.sh").read_text() == "echo hi\n"
+    assert os.access(folder_of(target, "alpha") / "scripts" / "a.sh", os.X_OK)
     assert verify_lock(target) == []
     assert {each.source for each in read_lock(target / "skills.lock")} == {str(library)}
-    assert not list(target.glob(".staging-*"))
+    assert not (target / ".staging").exists()
     registry = SkillRegistry()
     assert [skill.name for skill in registry.discover([target])] == ["alpha", "beta"]
 
 
 def test_one_by_name_and_replacing_only_when_asked(library: Path, target: Path) -> None:
     install(str(library), target, names=["beta"])
-    assert sorted(path.name for path in target.iterdir()) == ["beta", "skills.lock"]
+    assert [path.name for path in target.glob("*/*")] == ["beta"]
     with pytest.raises(Conflict):
         install(str(library), target)
-    assert not (target / "alpha").exists()
+    assert not list(target.glob("*/alpha"))
     (library / "skills" / "beta" / "SKILL.md").write_text(text("beta", "Changed."))
     install(str(library), target, replace=True)
-    assert read_skill(target / "beta").description == "Changed."
+    assert read_skill(folder_of(target, "beta")).description == "Changed."
     assert verify_lock(target) == []
     with pytest.raises(NotFound, match="gamma"):
         install(str(library), target, names=["gamma"], replace=True)
@@ -87,9 +101,9 @@ def test_from_archives(tmp_path: Path, target: Path) -> None:
         info = tarfile.TarInfo("./tarred/SKILL.md")
         info.size = len(text("tarred"))
         archive.addfile(info, io.BytesIO(text("tarred").encode()))
-    assert [each.name for each in install(str(tmp_path / "a.zip"), target)] == ["zipped"]
-    assert [each.name for each in install(str(tmp_path / "a.tar.gz"), target)] == ["tarred"]
-    assert [each.folder for each in read_lock(target / "skills.lock")] == ["tarred", "zipped"]
+    assert names_of(install(str(tmp_path / "a.zip"), target)) == ["zipped"]
+    assert names_of(install(str(tmp_path / "a.tar.gz"), target)) == ["tarred"]
+    assert sorted(each.name for each in read_lock(target / "skills.lock")) == ["tarred", "zipped"]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +116,9 @@ def test_from_archives(tmp_path: Path, target: Path) -> None:
         zip_of({"x/SKILL.md": text("x"), "x/link": "/etc/passwd"}, {"x/link": 0o120777}),
         zip_of({"x/SKILL.md": text("Bad Name")}),
         zip_of({"x/SKILL.md": ""}),
+        zip_of({"t/SKILL.md": text("t"), "t/a": "1", "t/a/b": "2"}),
+        zip_of({"t/SKILL.md": text("t"), "t/a/b": "2", "t/a": "1"}),
+        zip_of({"t/SKILL.md": text("t"), "t/A.md": "1", "t/a.md": "2"}),
         b"no archive at all",
     ],
 )  # fmt: skip
@@ -113,21 +130,25 @@ def test_archives_that_are_refused_leave_nothing_behind(tmp_path: Path, target: 
     assert not (tmp_path / "out").exists()
 
 
-def test_links_of_an_archive_or_a_folder_are_refused(tmp_path: Path, library: Path, target: Path) -> None:
+def test_links_of_an_archive_are_refused_and_those_out_of_a_folder_are_named(
+    tmp_path: Path, library: Path, target: Path
+) -> None:
     with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
         link = tarfile.TarInfo("x/link")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
+    with pytest.raises(InvalidInput):
+        install(str(tmp_path / "a.tgz"), target)
     (library / "skills" / "alpha" / "link").symlink_to("/etc/passwd")
-    for source in (tmp_path / "a.tgz", library):
-        with pytest.raises(InvalidInput):
-            install(str(source), target)
+    done = install(str(library), target)
+    assert "link-out" in {note.code for note in done.taken[0].diagnostics}
+    assert not (done.taken[0].folder / "link").is_symlink()
 
 
 def test_an_archive_that_grows_beyond_bounds_is_refused(
     tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install_module, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(listing_module, "MAX_BYTES", 1 << 20)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/SKILL.md", text("x"))
@@ -153,8 +174,9 @@ def test_from_git_at_a_commit(library: Path, target: Path) -> None:
 
     install(f"file://{library}@{first}", target)
 
-    assert read_skill(target / "alpha").description == "Does a thing."
-    assert {each.source for each in read_lock(target / "skills.lock")} == {f"file://{library}@{first}"}
+    assert read_skill(folder_of(target, "alpha")).description == "Does a thing."
+    assert {each.source for each in read_lock(target / "skills.lock")} == {f"file://{library}"}
+    assert {each.commit for each in read_lock(target / "skills.lock")} == {first}
     with pytest.raises(ConnectError):
         install(f"file://{library}@{'0' * 40}", target, replace=True)
     with pytest.raises(InvalidInput):
@@ -201,8 +223,8 @@ def test_from_a_site_with_digests(site: tuple[str, Path], target: Path) -> None:
     skills = [entry("single", "skill-md", "single/SKILL.md", single), entry("packed", "archive", "packed.zip", archive)]
     (root / "index.json").write_text(json.dumps({"$schema": "x", "skills": skills}))
 
-    assert [each.name for each in install(address, target)] == ["packed", "single"]
-    assert (target / "packed" / "scripts" / "a.sh").read_text() == "x"
+    assert names_of(install(address, target)) == ["packed", "single"]
+    assert (folder_of(target, "packed") / "scripts" / "a.sh").read_text() == "x"
 
     (root / "packed.zip").write_bytes(archive + b"x")
     with pytest.raises(InvalidInput, match="digest"):

@@ -1,0 +1,140 @@
+"""What a person writes to say where a skill comes from, made into what can be fetched.
+
+Source: git's documentation of URLs; the web addresses of GitHub, GitLab, Gitea, Codeberg and Bitbucket.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from bough.errors import InvalidInput, NotFound
+
+INDEX: Final = "/.well-known/agent-skills/index.json"
+ARCHIVES: Final = (".zip", ".tar.gz", ".tgz", ".tar")
+
+_FORGES = re.compile(r"(?:[\w.-]*\.)?(?:github|gitlab|bitbucket|codeberg|gitea|sourcehut|sr)\.\w+")
+_SHORT = re.compile(r"([A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)(?:[@#](.+))?")
+_SCP = re.compile(r"([\w.-]+@[\w.-]+):(?!//)([^@#]+)(?:[@#](.+))?")
+_AT = re.compile(r"(\w[\w+.-]*://[^/]*/[^@#]*[^/@#])[@#](.+)")
+_WEB = (
+    re.compile(r"/(?P<repo>.+?)/-/(?P<kind>tree|blob)/(?P<rest>.+)"),  # GitLab, also with groups in groups
+    re.compile(r"/(?P<repo>[^/]+/[^/]+)/(?P<kind>tree|blob)/(?P<rest>.+)"),  # GitHub
+    re.compile(r"/(?P<repo>[^/]+/[^/]+)/src/(?P<kind>branch|tag|commit)/(?P<rest>.+)"),  # Gitea, Codeberg
+    re.compile(r"/(?P<repo>[^/]+/[^/]+)/(?P<kind>src)/(?P<rest>.+)"),  # Bitbucket
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """A git repository, and what of it.
+
+    Attributes:
+        ref: A branch, a tag, or 7 to 40 digits of a commit; empty for the default branch.
+        path: Only what is below this folder; empty for all.
+        rest: Of a web address: ref and path in one, told apart by the refs that the repository has.
+    """
+
+    url: str
+    ref: str = ""
+    path: str = ""
+    rest: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Who the repository belongs to, by its address; empty where that does not say."""
+        parts = [part for part in re.split(r"[/:]", self.url) if part]
+        return parts[-2] if len(parts) > 2 and "." not in parts[-2] else ""
+
+    @property
+    def name(self) -> str:
+        """The repository's own name."""
+        return re.split(r"[/:]", self.url.rstrip("/"))[-1].removesuffix(".git") or "repository"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A folder of this machine."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSource:
+    """A zip or tar file of this machine."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSource:
+    """A site with an index of skills, by the address of the index."""
+
+    url: str
+
+
+SkillSource: TypeAlias = GitSource | FolderSource | ArchiveSource | SiteSource
+
+
+def parse_source(text: str, *, ref: str = "") -> SkillSource:
+    """Return what `text` names.
+
+    Args:
+        ref: A branch, tag or commit that is given apart from the address.
+
+    Raises:
+        InvalidInput: It is no address that is fetched.
+        NotFound: It is a path, and nothing is there.
+    """
+    path = Path(text).expanduser()
+    if text and path.is_dir():
+        return FolderSource(path) if not ref else GitSource(path.resolve().as_uri(), ref)
+    if text and path.is_file():
+        return ArchiveSource(path)
+    bare = text.removeprefix("git+")
+    if match := _SCP.fullmatch(bare):
+        return GitSource(f"ssh://{match[1]}/{match[2]}", ref or match[3] or "")
+    if "://" in bare:
+        return _parse_url(bare, ref, is_git=bare != text)
+    if "::" in bare or bare.startswith("-"):
+        raise InvalidInput(f"{text[:80]!r} is not an address that is fetched", hint="https://…, ssh://… or file://…")
+    if match := _SHORT.fullmatch(bare):
+        return GitSource(f"https://github.com/{match[1]}", ref or match[2] or "")
+    raise NotFound(
+        f"{text[:200] or 'an empty text'} does not exist",
+        hint="give a folder, an archive, a git repository (url, url@ref, owner/name) or a site's address",
+    )
+
+
+def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
+    match = _AT.fullmatch(text)
+    url, wanted = (match[1], match[2]) if match else (text, "")
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http", "ssh", "file"):
+        raise InvalidInput(f"{text[:80]!r} is not an address that is fetched", hint="https://…, ssh://… or file://…")
+    if parts.scheme == "http":
+        return SiteSource(_index_of(text))
+    if parts.scheme == "https":
+        for form in _WEB:
+            if found := form.fullmatch(unquote(parts.path).rstrip("/")):
+                return _of_web(found, parts.netloc, ref or wanted)
+    segments = [part for part in parts.path.split("/") if part]
+    is_forge = bool(_FORGES.fullmatch(parts.hostname or "")) and len(segments) >= 2
+    if is_git or wanted or ref or is_forge or parts.scheme != "https" or parts.path.endswith(".git"):
+        return GitSource(url.rstrip("/"), ref or wanted)
+    return SiteSource(_index_of(text))
+
+
+def _of_web(found: re.Match[str], host: str, ref: str) -> GitSource:
+    rest = found["rest"].strip("/")
+    if found["kind"] == "blob":
+        rest = rest.rpartition("/")[0] or rest
+    url = f"https://{host}/{found['repo']}"
+    return GitSource(url, ref, path=rest.removeprefix(ref).strip("/")) if ref else GitSource(url, rest=rest)
+
+
+def _index_of(url: str) -> str:
+    return url if url.endswith(".json") else url.rstrip("/") + INDEX

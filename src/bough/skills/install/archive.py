@@ -1,0 +1,120 @@
+"""Skills in a zip or a tar file: regular files with safe names, within bounds; nothing is unpacked to disk here."""
+
+from __future__ import annotations
+
+import posixpath
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from io import BytesIO
+from typing import NoReturn
+
+from bough.errors import InvalidInput, LimitExceeded
+from bough.skills.install import listing
+from bough.skills.install.listing import SourceEntry, SourceListing
+
+
+def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
+    """Return what an archive holds.
+
+    Args:
+        name: Its file name, whose ending says what it is.
+
+    Raises:
+        InvalidInput: It is no archive, or holds a link, a name that leads out, or two names that are one file.
+        LimitExceeded: It holds too much.
+    """
+    entries: dict[str, SourceEntry] = {}
+    folders: dict[str, str] = {}
+    lower: dict[str, str] = {}
+    size = 0
+    for raw, content, mode in _members(data, name):
+        path = _safe(raw, name)
+        size += len(content)
+        if len(entries) >= listing.MAX_FILES or size > listing.MAX_BYTES:
+            refuse_size(name)
+        _check_collision(path, entries, folders, lower, name)
+        entries[path] = SourceEntry("file", bool(mode & 0o100), len(content), partial(bytes, content))
+    stem = posixpath.basename(name)
+    for ending in (".zip", ".tar.gz", ".tgz", ".tar"):
+        stem = stem.removesuffix(ending)
+    return SourceListing(entries, stem or "skill", origin)
+
+
+def refuse_size(what: str) -> NoReturn:
+    """Raise the error of what is too large.
+
+    Raises:
+        LimitExceeded: Always.
+    """
+    raise LimitExceeded(
+        f"{what} is larger than {listing.MAX_FILES} files or {listing.MAX_BYTES >> 20} MB",
+        hint="a skill holds know-how, not data",
+    )
+
+
+def _check_collision(
+    path: str, entries: dict[str, SourceEntry], folders: dict[str, str], lower: dict[str, str], where: str
+) -> None:
+    """Refuse a name that is there already, in other letters, or as a folder: which one counts would be chance."""
+    other = lower.get(path.lower()) or folders.get(path)
+    above = [path[:at] for at, char in enumerate(path) if char == "/"]
+    other = other or next((each for each in above if each in entries), None)
+    if other is not None:
+        raise InvalidInput(
+            f"{where} holds {other[:80]!r} and {path[:80]!r}, which cannot both be there", hint="remove one of them"
+        )
+    lower[path.lower()] = path
+    folders.update(dict.fromkeys(above, path))
+
+
+def _members(data: bytes, name: str) -> Iterator[tuple[str, bytes, int]]:
+    try:
+        if name.endswith(".zip"):
+            yield from _zip_members(data)
+        elif name.endswith((".tar.gz", ".tgz", ".tar")):
+            yield from _tar_members(data)
+        else:
+            raise InvalidInput(f"{name} is not an archive", hint="give a .zip, .tar.gz or .tgz")
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        raise InvalidInput(f"{name} cannot be unpacked: {error}", hint="make the archive again") from error
+
+
+def _zip_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        for entry in archive.infolist():
+            mode = entry.external_attr >> 16
+            if entry.is_dir():
+                continue
+            if mode & 0o170000 not in (0, 0o100000):
+                raise InvalidInput(f"{entry.filename[:80]!r} is not a regular file", hint="pack files only")
+            with archive.open(entry) as handle:
+                yield entry.filename, _bounded(handle.read(listing.MAX_BYTES + 1)), mode
+
+
+def _tar_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
+    with tarfile.open(fileobj=BytesIO(data), mode="r:*") as archive:
+        for entry in archive:
+            if entry.isdir():
+                continue
+            handle = archive.extractfile(entry) if entry.isreg() else None
+            if handle is None:
+                raise InvalidInput(f"{entry.name[:80]!r} is not a regular file", hint="pack files only")
+            yield entry.name, _bounded(handle.read(listing.MAX_BYTES + 1)), entry.mode
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > listing.MAX_BYTES:
+        refuse_size("a file of the archive")
+    return data
+
+
+def _safe(path: str, where: str) -> str:
+    clean = path.removeprefix("./")
+    parts = clean.split("/")
+    if not clean or clean.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(f"{where} holds the name {path[:80]!r}", hint="relative names without `..` only")
+    if any(char in path for char in "\\\0:"):
+        raise InvalidInput(f"{where} holds the name {path[:80]!r}", hint="relative names without `..` only")
+    return clean

@@ -1,0 +1,200 @@
+"""Changing what is installed: removing, switching off and on, bringing up to date."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bough.errors import BoughError, InvalidInput, NotFound, StoreError
+from bough.skills.install.install import (
+    InstallRequest,
+    RefusedSkill,
+    list_source,
+    remove_unlocked,
+    settle,
+    stage_skills,
+)
+from bough.skills.install.review import review_skill
+from bough.skills.install.staging import Staging, sweep
+from bough.skills.model import Diagnostic, SkillMetadata
+from bough.skills.read.parse import skill_file
+from bough.skills.read.resources import nearest
+from bough.skills.registry import DISABLED, SkillRegistry, read_disabled
+from bough.skills.trust.lock import NAME, LockedSkill, change_lock, read_lock
+from bough.skills.trust.scan import Scanner
+from bough.skills.trust.tree import list_differences
+
+
+@dataclass(frozen=True, slots=True)
+class SkillUpdate:
+    """What an update found for one skill.
+
+    Attributes:
+        changes: Files that are new, gone or changed; empty where it is as it was.
+        findings: What the scan finds now and did not find before.
+        refused: Why it was not updated; None where it was, or had not to be.
+    """
+
+    name: str
+    changes: tuple[str, ...] = ()
+    findings: tuple[Diagnostic, ...] = ()
+    refused: BoughError | None = None
+
+
+def list_installed(target: Path) -> list[LockedSkill]:
+    """Return what is installed below `target`, sorted by name; nothing where there is no lock file.
+
+    Raises:
+        InvalidInput: The lock file cannot be read.
+    """
+    found = read_lock(target / NAME) if (target / NAME).exists() else []
+    return sorted(found, key=lambda each: each.used_name)
+
+
+def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
+    """Return the entry of a skill by its name, its alias or `owner/name`.
+
+    Raises:
+        NotFound: There is none; the hint names the nearest.
+    """
+    known = list(entries)
+    for entry in known:
+        owner = entry.source.rstrip("/").split("/")[-2:-1]
+        if name in (entry.used_name, entry.name, *(f"{each}/{entry.name}" for each in owner)):
+            return entry
+    names = tuple(sorted(entry.used_name for entry in known))
+    raise NotFound(f"no installed skill named {name[:100]!r}", hint=nearest(name, names))
+
+
+def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
+    """Remove installed skills, and return what they were. From the moment the lock file is replaced, all are gone.
+
+    Raises:
+        NotFound: One is not installed; nothing was changed.
+    """
+    with change_lock(target) as entries:
+        gone = [find_installed(entries.values(), name) for name in names]
+        for entry in gone:
+            entries.pop(entry.folder, None)
+        kept = set(entries)
+    remove_unlocked(target, kept)
+    return gone
+
+
+def set_disabled(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
+    """Switch skills off or on, installed ones and those of the user and the project; return their names.
+
+    Raises:
+        NotFound: There is no such skill; nothing was changed.
+    """
+    target = home / "installed"
+    installed: list[LockedSkill] = []
+    others: list[SkillMetadata] = []
+    known = {skill.name: skill for skill in (*registry.disabled, *registry.list_all())}
+    for name in names:
+        skill = known.get(name)
+        if skill is not None and skill.scope not in ("installed", "builtin", "code"):
+            others.append(skill)
+            continue
+        try:
+            installed.append(find_installed(list_installed(target), name))
+        except NotFound as error:
+            hint = nearest(name, tuple(sorted(known)))
+            raise NotFound(f"no skill named {name[:100]!r} can be switched off or on", hint=hint) from error
+    if installed:
+        with change_lock(target) as entries:
+            for entry in installed:
+                entries[entry.folder] = replace(entry, disabled=disabled)
+    if others:
+        paths = {str(skill.path) for skill in others}
+        _change_disabled(home, lambda old: old | paths if disabled else old - paths)
+    return sorted([*(entry.used_name for entry in installed), *(skill.name for skill in others)])
+
+
+def _change_disabled(home: Path, change: Callable[[set[str]], set[str]]) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    file = home / DISABLED
+    with open(file.with_suffix(".lock"), "wb") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        paths = sorted(change(set(read_disabled(home))))
+        handle, name = tempfile.mkstemp(dir=home, prefix=f".{DISABLED}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
+                json.dump({"version": 1, "skills": paths}, out, indent=1)
+            os.replace(name, file)
+        except OSError as error:
+            os.unlink(name)
+            raise StoreError(f"{file} cannot be written: {error.strerror}", hint="free or unlock it") from error
+
+
+def update_skills(
+    target: Path,
+    names: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
+    accept_findings: bool = False,
+    staging: Path | None = None,
+) -> list[SkillUpdate]:
+    """Bring installed skills up to date with where they came from, by name; all where none is named. Blocks.
+
+    A skill that was taken at a commit stays. One that is refused, or whose source cannot be reached, stays as it is.
+
+    Raises:
+        NotFound: One is not installed.
+    """
+    entries = list_installed(target)
+    wanted = [find_installed(entries, name) for name in names] if names else entries
+    place = staging or target / ".staging"
+    sweep(place)
+    done: list[SkillUpdate] = []
+    for entry in wanted:
+        with Staging(place) as stage:
+            try:
+                done.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))
+            except BoughError as error:
+                done.append(SkillUpdate(entry.used_name, refused=error))
+    return done
+
+
+def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool, accept_findings: bool) -> SkillUpdate:
+    request = InstallRequest(
+        source=entry.source,
+        ref=entry.ref,
+        names=(entry.path or entry.name,),
+        replace=True,
+        accept_findings=accept_findings,
+        hosts=(),
+    )
+    listing = list_source(request, stage)
+    listing = replace(listing, ref=entry.ref)
+    staged, refused = stage_skills(listing, request, stage)
+    if not staged:
+        raise _first(refused, entry)
+    new = replace(staged[0], alias=entry.alias)
+    changes = tuple(list_differences(dict(entry.files), dict(new.files)))
+    if new.digest == entry.digest:
+        return SkillUpdate(entry.used_name)
+    old = {(note.code, note.message) for note in Scanner().scan_folder(target / entry.folder)}
+    findings = tuple(note for note in new.diagnostics if (note.code, note.message) not in old)
+    if not dry_run:
+        settle([new], target, listing, replace(request, hosts=_hosts_that_stay(entry, target, new.folder)))
+    return SkillUpdate(entry.used_name, changes or ("changed: run bits",), findings)
+
+
+def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
+    """Return the servers that may go on running on this machine: those whose command is what was agreed to."""
+    scanner = Scanner()
+    before = review_skill(skill_file(target / entry.folder), scanner).servers
+    after = review_skill(skill_file(folder), scanner).servers
+    return tuple(name for name in entry.hosts if name in before and before[name] == after.get(name))
+
+
+def _first(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
+    if refused:
+        return refused[0].error
+    return InvalidInput(f"{entry.source} no longer has the skill {entry.name!r}", hint="remove it, or add it anew")

@@ -1,0 +1,174 @@
+"""Skills of a git repository: listed and read as objects; nothing is checked out, so git makes no file and no link.
+
+Without a checkout there are no filters, no attributes and no hooks that could run or change what is read.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from bough import git
+from bough.errors import ConnectError, InvalidInput, NotFound, Unavailable
+from bough.skills.install.address import GitSource
+from bough.skills.install.listing import MAX_BYTES, MAX_FILES, SourceEntry, SourceListing
+
+_PROTOCOLS = ("https", "ssh", "file")
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_TREE_LINE = re.compile(r"(\d{6}) (\w+) ([0-9a-f]{40,64})\t(.+)", re.DOTALL)
+_LINK, _SUBMODULE = "120000", "160000"
+
+
+def list_repository(source: GitSource, place: Path) -> SourceListing:
+    """Return what a commit of a repository holds: of its files, those that belong to skills are read. Blocks.
+
+    Args:
+        place: A folder to fetch into, removed by whoever gave it.
+
+    Raises:
+        NotFound: It has no such branch, tag or commit.
+        ConnectError: It could not be fetched.
+    """
+    folder = Path(tempfile.mkdtemp(dir=place, prefix="git-"))
+    repository = git.Repository(folder / ".git", folder)
+    _git(repository, "init", "-q")
+    _git(repository, "remote", "add", "origin", source.url)
+    refs = _list_refs(repository)
+    source = _split_rest(source, refs)
+    commit = _fetch(repository, source, refs)
+    entries = _list_tree(repository, commit)
+    listing = SourceListing(entries, source.name, source.url, source.owner, commit, source.ref, source.path)
+    return replace(listing, entries=_read_blobs(repository, listing))
+
+
+def _list_refs(repository: git.Repository) -> dict[str, str]:
+    """Return every branch, tag and `HEAD` of the remote with its commit; an annotated tag by what it names."""
+    found: dict[str, str] = {}
+    for line in _git(repository, "ls-remote", "origin").splitlines():
+        digest, _, name = line.partition("\t")
+        if name.endswith("^{}"):
+            found[name[:-3]] = digest
+        else:
+            found.setdefault(name, digest)
+    if not found:
+        raise NotFound("the repository is empty", hint="check the address")
+    return found
+
+
+def _split_rest(source: GitSource, refs: dict[str, str]) -> GitSource:
+    """Tell ref and path of a web address apart: the longest ref that the repository has."""
+    if not source.rest:
+        return source
+    parts = source.rest.split("/")
+    for count in range(len(parts), 0, -1):
+        name = "/".join(parts[:count])
+        if f"refs/heads/{name}" in refs or f"refs/tags/{name}" in refs or _COMMIT.fullmatch(name):
+            return replace(source, ref=name, path="/".join(parts[count:]), rest="")
+    raise NotFound(f"{source.url} has no branch or tag {parts[0]!r}", hint="check the address")
+
+
+def _fetch(repository: git.Repository, source: GitSource, refs: dict[str, str]) -> str:
+    """Fetch one commit, and return its full name."""
+    ref = source.ref
+    named = refs.get(f"refs/heads/{ref}") or refs.get(f"refs/tags/{ref}") if ref else refs.get("HEAD")
+    if named is None and ref and not _COMMIT.fullmatch(ref):
+        raise NotFound(f"{source.url} has no branch, tag or commit {ref[:80]!r}", hint="check the name after @")
+    if named is None:
+        named = next((commit for commit in refs.values() if commit.startswith(ref)), None) if ref else None
+    wanted = named or (ref if len(ref) == 40 else "")
+    shallow = ("fetch", "-q", "--depth", "1", "--no-tags", "--filter=blob:none", "origin")
+    if wanted and not _try_git(repository, *shallow, wanted).code:
+        return _git(repository, "rev-parse", f"{wanted}^{{commit}}").strip()
+    _git(repository, "fetch", "-q", "--no-tags", "--filter=blob:none", "origin", "+refs/*:refs/bough/*")
+    found = _try_git(repository, "rev-parse", "--verify", "--quiet", f"{wanted or ref or 'HEAD'}^{{commit}}")
+    if found.code:
+        raise ConnectError(
+            f"{source.url} has no commit {ref[:40]}, or more than one that begins so", hint="give more of its digits"
+        )
+    return found.stdout.strip()
+
+
+def _list_tree(repository: git.Repository, commit: str) -> dict[str, SourceEntry]:
+    """Return the names of a commit; how a file is read is not known yet, so `target` holds its object."""
+    found: dict[str, SourceEntry] = {}
+    for line in _git(repository, "ls-tree", "-r", "-z", commit).split("\0"):
+        if match := _TREE_LINE.fullmatch(line):
+            mode, _, name, path = match.groups()
+            entry = SourceEntry("other" if mode == _SUBMODULE else "file", mode == "100755", target=name)
+            found[path] = replace(entry, kind="link") if mode == _LINK else entry
+    return found
+
+
+def _read_blobs(repository: git.Repository, listing: SourceListing) -> dict[str, SourceEntry]:
+    """Return the entries with their contents: of links, and of every file that a skill has or links to."""
+    links = {path: entry.target for path, entry in listing.entries.items() if entry.kind == "link"}
+    targets = _read_objects(repository, sorted(set(links.values())))
+    entries = dict(listing.entries)
+    for path, name in links.items():
+        text = targets[name].decode("utf-8", "surrogateescape")
+        entries[path] = replace(entries[path], target=text)
+    skills = listing.list_skills()
+    wanted = {path for skill in skills for path in listing.list_files(skill, skills)}
+    linked = replace(listing, entries=entries)
+    wanted |= {found for path in wanted if entries[path].kind == "link" and (found := linked.find_target(path))}
+    files = {path: entries[path].target for path in sorted(wanted) if entries[path].kind == "file"}
+    contents = _read_objects(repository, sorted(set(files.values())), is_bounded=True)
+    for path, name in files.items():
+        data = contents[name]
+        entries[path] = replace(entries[path], size=len(data), read=partial(bytes, data), target="")
+    return entries
+
+
+def _read_objects(repository: git.Repository, names: list[str], *, is_bounded: bool = False) -> dict[str, bytes]:
+    """Return the contents of blobs by name, fetching at once those that a filter left at the remote."""
+    if not names:
+        return {}
+    here = _list_objects(repository)
+    if missing := [name for name in names if name not in here]:
+        _git(repository, "fetch", "-q", "--no-tags", "--no-write-fetch-head", "--stdin", "origin",
+             stdin="".join(f"{name}\n" for name in missing))  # fmt: skip
+        here = _list_objects(repository)
+    asked = "".join(f"{name}\n" for name in names)
+    sizes = [here.get(name, 0) for name in names]
+    if is_bounded and (sum(sizes) > 4 * MAX_BYTES or len(sizes) > 20 * MAX_FILES):
+        raise InvalidInput(
+            "the skills of the repository are too large to be read at once", hint="--path DIR takes some"
+        )
+    return dict(_parse_batch(_git(repository, "cat-file", "--batch", stdin=asked).encode("utf-8", "surrogateescape")))
+
+
+def _list_objects(repository: git.Repository) -> dict[str, int]:
+    """Return every object that is here with its size; asking for one that is not would have git fetch it alone."""
+    listed = _git(repository, "cat-file", "--batch-check=%(objectname) %(objectsize)", "--batch-all-objects")
+    return {name: int(size) for name, _, size in (line.partition(" ") for line in listed.splitlines())}
+
+
+def _parse_batch(data: bytes) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    while at < len(data):
+        end = data.index(b"\n", at)
+        words = data[at:end].split()
+        if len(words) != 3:
+            raise ConnectError(f"the object {words[0].decode()} could not be fetched", hint="try again")
+        size = int(words[2])
+        yield words[0].decode(), data[end + 1 : end + 1 + size]
+        at = end + 1 + size + 1
+
+
+def _git(repository: git.Repository, *arguments: str, stdin: str = "") -> str:
+    ran = _try_git(repository, *arguments, stdin=stdin)
+    if ran.code:
+        reason = ran.stderr.strip().splitlines()[-1:] or [""]
+        raise ConnectError(f"git {arguments[0]} failed: {reason[0]}", hint="check the address and the name after @")
+    return ran.stdout
+
+
+def _try_git(repository: git.Repository, *arguments: str, stdin: str = "") -> git.GitOutput:
+    try:
+        return git.run(repository.work_tree, *arguments, repository=repository, protocols=_PROTOCOLS, stdin=stdin)
+    except Unavailable as error:
+        raise ConnectError(error.message, hint=f"{error.hint}, or give an archive") from error

@@ -1,0 +1,80 @@
+"""Skills of a site: its index, and each skill held against the digest that the index names.
+
+Source: Agent Skills Discovery RFC 0.2 (`.well-known/agent-skills/index.json` with digests).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, cast
+from urllib.parse import urljoin, urlsplit
+
+from bough.errors import ConnectError, InvalidInput
+from bough.skills.install.archive import list_archive, refuse_size
+from bough.skills.install.listing import SourceEntry, SourceListing
+from bough.skills.read.fields import is_good_name
+
+MAX_DOWNLOAD: Final = 50 << 20
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def list_site(index: str) -> SourceListing:
+    """Return every skill of a site's index, each below a folder of its name. Downloads all of them.
+
+    Raises:
+        InvalidInput: The index is none, or a skill does not have its digest.
+        ConnectError: It could not be fetched.
+    """
+    entries: dict[str, SourceEntry] = {}
+    for name, kind, url, digest in _read_index(index):
+        content = _download(urljoin(index, url))
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise InvalidInput(f"{url} does not have the digest of the index", hint="tell the site's owner")
+        if kind == "skill-md":
+            entries[f"{name}/SKILL.md"] = SourceEntry("file", False, len(content), partial(bytes, content))
+            continue
+        packed = list_archive(content, urlsplit(url).path, index)
+        entries |= {f"{name}/{path}": entry for path, entry in packed.entries.items()}
+    host = (urlsplit(index).hostname or "site").removeprefix("www.")
+    return SourceListing(entries, host, index, owner=host)
+
+
+def _read_index(index: str) -> list[tuple[str, str, str, str]]:
+    try:
+        data: Any = json.loads(_download(index))
+        return [_entry(each) for each in cast("list[Any]", data["skills"])]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"{index} is not an index of skills: {error!r}", hint="see the Agent Skills Discovery RFC"
+        ) from error
+
+
+def _entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    name, kind, url, digest = entry["name"], entry["type"], entry["url"], entry["digest"]
+    match = re.fullmatch(r"sha256:([0-9a-f]{64})", digest)
+    if not is_good_name(name) or kind not in ("skill-md", "archive") or match is None or not isinstance(url, str):
+        raise ValueError(f"bad entry {name!r}")
+    return name, kind, url, match[1]
+
+
+def _download(url: str) -> bytes:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+        raise InvalidInput(f"{url[:120]} is not fetched", hint="only https addresses are")
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - the scheme is checked above
+            landed = str(answer.url)
+            if urlsplit(landed).scheme != parts.scheme:
+                raise InvalidInput(f"{url} leads to {landed[:120]}", hint="only https addresses are fetched")
+            data = answer.read(MAX_DOWNLOAD + 1)
+    except (urllib.error.URLError, OSError) as error:
+        raise ConnectError(f"{url} could not be fetched: {error}", hint="check the address") from error
+    if len(data) > MAX_DOWNLOAD:
+        refuse_size(url)
+    return data
