@@ -11,7 +11,7 @@ import pytest
 from bough.errors import Conflict, ConnectError, InvalidInput, NotFound, PermissionDenied
 from bough.skills import SkillRegistry
 from bough.skills.install.address import ArchiveSource, FolderSource, GitSource, SiteSource, parse_source
-from bough.skills.install.change import list_installed, remove_skills, set_disabled, update_skills
+from bough.skills.install.change import list_installed, remove_skills, switch_skills, update_skills
 from bough.skills.install.install import Installation, InstallRequest, install
 from bough.skills.trust.lock import read_lock, verify_lock
 
@@ -170,7 +170,7 @@ def test_remove_and_switch_off(repository: Path, target: Path) -> None:
         return {skill.name for skill in SkillRegistry.open(home, home=home).list_all()} - {"write-a-skill"}
 
     def switch(*wanted: str, disabled: bool) -> None:
-        set_disabled(home, SkillRegistry.open(home, home=home), wanted, disabled=disabled)
+        switch_skills(home, SkillRegistry.open(home, home=home), wanted, disabled=disabled)
 
     assert names() == {"linked", "deep", "mine"}
     switch("linked", "mine", disabled=True)

@@ -76,7 +76,7 @@ def add(
         command="skills add",
         data={
             "skills": [_installed_json(each) for each in done.taken],
-            "refused": [_refused_json(each) for each in done.refused],
+            "refused": [_refusal_json(each) for each in done.refused],
         },
         blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
         next=(f"bough skills show {done.taken[0].name}",),
@@ -151,9 +151,9 @@ def enable(
 
 
 def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabled: bool) -> Report:
-    from bough.skills.install.change import set_disabled
+    from bough.skills.install.change import switch_skills
 
-    done = set_disabled(settings.home, registry_of(workspace, settings), names, disabled=disabled)
+    done = switch_skills(settings.home, registry_of(workspace, settings), names, disabled=disabled)
     state = "disabled" if disabled else "enabled"
     return Report(
         command=f"skills {state[:-1]}",
@@ -173,7 +173,7 @@ def _installed_json(each: InstalledSkill) -> dict[str, object]:
     }
 
 
-def _refused_json(each: RefusedSkill) -> dict[str, object]:
+def _refusal_json(each: RefusedSkill) -> dict[str, object]:
     return {
         "name": each.name,
         "path": each.path,

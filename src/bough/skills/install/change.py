@@ -20,7 +20,7 @@ from bough.skills.install.install import (
     stage_skills,
 )
 from bough.skills.install.review import review_skill
-from bough.skills.install.staging import Staging, sweep
+from bough.skills.install.staging import StagingFolder, sweep
 from bough.skills.model import Diagnostic, SkillMetadata
 from bough.skills.read.parse import skill_file
 from bough.skills.read.resources import nearest
@@ -86,7 +86,7 @@ def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
     return gone
 
 
-def set_disabled(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
+def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
     """Switch skills off or on, installed ones and those of the user and the project; return their names.
 
     Raises:
@@ -153,7 +153,7 @@ def update_skills(
     sweep(place)
     done: list[SkillUpdate] = []
     for entry in wanted:
-        with Staging(place) as stage:
+        with StagingFolder(place) as stage:
             try:
                 done.append(_update_one(entry, target, stage, dry_run=dry_run, accept_findings=accept_findings))
             except BoughError as error:

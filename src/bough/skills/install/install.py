@@ -21,7 +21,7 @@ from bough.skills.install.listing import MAX_BYTES, SourceListing, list_folder
 from bough.skills.install.repository import list_repository
 from bough.skills.install.review import review_skill
 from bough.skills.install.site import list_site
-from bough.skills.install.staging import Staging, sweep
+from bough.skills.install.staging import StagingFolder, sweep
 from bough.skills.model import Diagnostic
 from bough.skills.read.fields import is_good_name
 from bough.skills.read.parse import read_file, skill_file
@@ -137,7 +137,7 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
     place = staging or target / ".staging"
     target.mkdir(parents=True, exist_ok=True)
     sweep(place)
-    with Staging(place) as stage:
+    with StagingFolder(place) as stage:
         listing = list_source(request, stage)
         staged, refused = stage_skills(listing, request, stage)
         taken = settle(staged, target, listing, request) if staged else ()

@@ -91,7 +91,7 @@ class SourceListing:
             inside = path[len(skill) :].lstrip("/")
             real = self.find_target(path) if entry.kind == "link" else path
             if entry.kind == "other" or real is None:
-                notes.append(_left_out(entry, inside, path))
+                notes.append(_describe_left_out(entry, inside, path))
                 if "/" not in inside and is_skill_file(inside):
                     raise InvalidInput(f"{path} {notes[-1].message}", hint=notes[-1].fix)
                 continue
@@ -190,7 +190,7 @@ def _is_below(folder: str, above: str) -> bool:
     return not above or folder == above or folder.startswith(above + "/")
 
 
-def _left_out(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
+def _describe_left_out(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
     if entry.kind == "link":
         message = f"is a link to {entry.target[:120]!r}, which is not a file of the same source; it was left out"
         return Diagnostic("link-out", "warning", f"{inside}: {message}", None, "put the file itself there", path)

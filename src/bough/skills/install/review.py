@@ -10,7 +10,7 @@ from bough.errors import Conflict, InvalidInput
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.read.parse import read_file
 from bough.skills.read.resources import nearest
-from bough.skills.run.mcp import configured_servers
+from bough.skills.run.mcp import list_server_commands
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.snapshot import SnapshotStore
 from bough.skills.trust.tree import SkillEntry, SkillTree
@@ -70,13 +70,13 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
         key=key or file.name,
         tree=tree,
         runs=tuple(entry for entry in tree.entries if entry.path != file.name and is_code(file.parent, entry.path)),
-        servers={} if skill is None else configured_servers(skill),
-        domains=() if skill is None else declared_domains(skill.metadata),
+        servers={} if skill is None else list_server_commands(skill),
+        domains=() if skill is None else read_domains(skill.metadata),
         findings=(*tree.faults, *found),
     )
 
 
-def declared_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
+def read_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
     """Return what the servers of a skill ask to reach: `metadata: {domains: "api.example.org *.example.net:8443"}`."""
     text = metadata.get("domains", "") if isinstance(metadata, dict) else ""  # pyright: ignore
     return tuple(str(text).replace(",", " ").split())  # pyright: ignore[reportUnknownArgumentType]

@@ -14,7 +14,7 @@ from bough.skills.trust.snapshot import remove_tree
 _PREFIX = "new-"
 
 
-class Staging:
+class StagingFolder:
     """A folder of its own below `place`, as a context manager; gone afterwards, whatever happened.
 
     Args:

@@ -54,7 +54,7 @@ def mcp_servers(skill: Skill, env: Mapping[str, str]) -> tuple[McpServer, ...]:
     return tuple(_server(name, configured[name], known) for name in sorted(configured))
 
 
-def configured_servers(skill: Skill) -> dict[str, str]:
+def list_server_commands(skill: Skill) -> dict[str, str]:
     """Return the name of each server of a skill with its command or address as it is written, for people to read.
 
     What is wrong with the configuration is the value under the name `.mcp.json`.

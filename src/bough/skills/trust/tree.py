@@ -96,11 +96,6 @@ class SkillTree:
         """Path to the digest of a file, or to `-> target` of a link."""
         return {entry.path: entry.digest or f"-> {entry.target}" for entry in self.entries}
 
-    @property
-    def is_text_only(self) -> bool:
-        """Whether it is a single file of instructions, so that there is nothing to show in a sandbox."""
-        return not self.faults and len(self.entries) == 1 and "/" not in self.entries[0].path
-
 
 def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
     """Return what a skill's folder holds. O(bytes), bounded by files, bytes and seconds; blocks.
@@ -133,7 +128,7 @@ def read_file_tree(file: Path) -> SkillTree:
     except OSError as error:
         return SkillTree((), (_fault(file.name, f"the folder cannot be read: {error.strerror}", file.parent),))
     try:
-        walk.read_entry(folder, file.name, file.name)
+        walk.note_entry(folder, file.name, file.name)
     finally:
         os.close(folder)
     faults = [*walk.faults, *_link_faults(tuple(walk.entries), walk.folders)]
@@ -196,13 +191,13 @@ class _Walk:
             if not inside and name in LEFT_OUT:
                 continue
             path = f"{inside}/{name}" if inside else name
-            if self.read_entry(folder, name, path):
+            if self.note_entry(folder, name, path):
                 self.folders.add(path)
                 if self._copy_to is not None and name != "__pycache__" and "__pycache__" not in inside.split("/"):
                     (self._copy_to / path).mkdir()
                 yield path
 
-    def read_entry(self, folder: int, name: str, path: str) -> bool:
+    def note_entry(self, folder: int, name: str, path: str) -> bool:
         """Note what `name` is; return whether it is a folder."""
         if _CONTROL.search(path):
             self.faults.append((path, "the name has control characters", "tree-fault"))

@@ -58,11 +58,6 @@ class TrustStore:
         known = self._skills_of(project)
         return all(now and name in known and known[name].digest == now for name, now in code_skills(project).items())
 
-    def is_trusted_skill(self, project: Path, file: Path) -> bool:
-        """Whether the skill that `file` defines was trusted as it is now. O(bytes of its folder)."""
-        grant = self.grant_of(project, file)
-        return grant is not None and bool(grant.digest) and grant.digest == skill_digest(file)
-
     def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
         """Return what was agreed to for the skill that `file` defines; None when nothing was."""
         return self._skills_of(project).get(name_in_project(file, project))
