@@ -4,8 +4,9 @@ That floor has no wall around it. For the cold run there is a second one, which 
 `bwrap` with every namespace, without a filter, bounds, a first process, files or anything that is collected; and what
 that costs against the first floor, which nothing that starts bubblewrap can go below.
 
-Landlock, the wall that is left where bubblewrap is not installed, has two rows: a cold run, and sixteen at once, which
-is held against bubblewrap. Decision 0025 says where its time goes.
+Landlock, the wall that is left where bubblewrap is not installed, has four rows: a cold run against a
+bare interpreter and against `sandlock` that only runs one, what that costs itself, and sixteen at once, which is held
+against bubblewrap. Decision 0025 says where its time goes.
 
 Figures: a cold run, a run that repeats with an `execution_id`, a call into a stateful interpreter, 50 runs at once,
 100 MB of output (time, and how far the caller's memory grows), how late a timeout comes, and how long a script takes to
@@ -17,10 +18,13 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import select
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import sandlock
 
 from bough.execution import (
     CodeExecutionInput,
@@ -67,6 +71,21 @@ async def plain() -> None:
     await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
 
 
+def plain_sandlock(work: str, tmp: str) -> None:
+    """Run a bare interpreter by a sandlock that is loaded; the floor of the wall without namespaces."""
+    wall = sandlock.Sandbox(
+        chroot="/",
+        fs_mount={"/work": work, "/tmp": tmp},
+        fs_readable=["/usr", "/bin", "/lib", "/lib64", "/proc", "/dev/null", "/dev/urandom"],
+        fs_writable=["/work", "/tmp"],
+        cwd="/work",
+        clean_env=True,
+    )
+    result = wall.run([PYTHON, "-I", "-S", "-c", "print(1)"], timeout=10)
+    if not result.success:
+        raise RuntimeError(result)
+
+
 async def ok(executor: CodeExecutor, code: str, **request: object) -> CodeExecutionResult:
     """Run code that has to end well."""
     result = await executor.execute(CodeExecutionInput(code=code, **request))  # type: ignore[arg-type]
@@ -109,7 +128,20 @@ async def behind_landlock(bubblewrap: CodeExecutor) -> None:
     async def sixteen(runs: CodeExecutor) -> None:
         await asyncio.gather(*(ok(runs, "print(1)") for _ in range(16)))
 
-    await compare_async("execution: cold, Landlock", lambda: ok(executor, "print(1)"), bare, rounds=7)
+    executor.supervisor.start()  # as the second run does
+    if executor.supervisor.control is None:
+        raise RuntimeError("nothing forks supervisors")
+    await asyncio.to_thread(select.select, [executor.supervisor.control], [], [])
+    await compare_async("execution: cold, Landlock", lambda: ok(executor, "print(1)"), bare, rounds=ROUNDS)
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as tmp:
+
+        async def floor() -> None:
+            await asyncio.to_thread(plain_sandlock, work, tmp)
+
+        await compare_async(
+            "execution: cold, Landlock, to plain sandlock", lambda: ok(executor, "print(1)"), floor, rounds=ROUNDS
+        )
+        await compare_async("execution: plain sandlock", floor, bare, rounds=ROUNDS)
     await compare_async(
         "execution: sixteen at once, Landlock", lambda: sixteen(executor), lambda: sixteen(bubblewrap), rounds=5
     )

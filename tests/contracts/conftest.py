@@ -19,6 +19,8 @@ from bough.execution import (
     UnsafeLocalCodeExecutor,
 )
 from bough.execution.base import CodeExecutor
+from bough.execution.sandbox.landlock import serving_command
+from bough.execution.sandbox.preloaded import PreloadedSupervisor
 from bough.testing.docker_engine import IMAGE, engine, make_image
 
 
@@ -67,12 +69,28 @@ async def stateful() -> AsyncIterator[CodeExecutor]:
         yield executor
 
 
+@pytest.fixture(scope="session")
+def supervisor() -> Iterator[PreloadedSupervisor]:
+    """What forks the supervisors of all runs behind Landlock. It lives through all that they are tried with."""
+    supervisor = PreloadedSupervisor(serving_command())
+    supervisor.start()
+    yield supervisor
+    assert supervisor.process is not None
+    assert supervisor.process.poll() is None
+    supervisor.close()
+
+
 @pytest.fixture
-async def sandlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CodeExecutor]:
+async def sandlock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supervisor: PreloadedSupervisor
+) -> AsyncIterator[CodeExecutor]:
     """What is taken where there is no bubblewrap in PATH."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    async with closing(LocalSandboxCodeExecutor()) as executor:
-        yield executor
+    executor = LocalSandboxCodeExecutor()
+    own, executor.supervisor = executor.supervisor, supervisor
+    yield executor
+    executor.supervisor = own
+    await executor.aclose()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -69,6 +70,19 @@ class Running:
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {} if key is None else {"X-Session-API-Key": key}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=60, trust_env=False, **options)
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """The URL of a Postgres database of one's own."""
+    import psycopg
+
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute(f"create database {name}")  # type: ignore[arg-type]
+    yield f"{postgres.rsplit('/', 1)[0]}/{name}"
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute(f"drop database {name} with (force)")  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -57,8 +57,8 @@ def test_a_run_with_nothing_to_do_ends_with_a_state_too(serving: Any) -> None:
         with join(server, id) as socket:
             read(socket)
             client.post(f"/api/conversations/{id}/run")
-            assert state_after_run(socket)[1]["execution_status"] == "idle"
-            assert state_after_run(socket)[1]["execution_status"] == "idle", "a quick run's state is said once more"
+            assert state_after_run(socket)[1]["execution_status"] == "finished"
+            assert state_after_run(socket)[1]["execution_status"] == "finished", "a quick run's is said once more"
 
 
 def test_what_was_before_is_sent_on_request(serving: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,17 +14,50 @@ from bough.config import Settings
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
+    from bough.conversation import State
     from bough.conversation.rules import GivenRules
+    from bough.events.record import ConversationRecord
     from bough.guard import HookSet
+    from bough.tasks.agents import Credentials
     from bough.tasks.broker import TaskBroker
     from bough.tasks.stores.relational import RelationalTaskStore
 
 
 def make_broker(tasks: RelationalTaskStore, settings: Settings) -> TaskBroker:
-    """Return a broker whose tasks ask the user's own hooks, and those of projects that a person has trusted."""
+    """Return a broker whose tasks ask the user's own hooks, and those of projects that a person has trusted.
+
+    Conversations of an agent server get the secrets that it sealed for them.
+    """
+    from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.tasks.broker import TaskBroker
 
-    return TaskBroker(tasks, settings=settings, hooks=lambda workspace: find_trusted_hooks(settings.home, workspace))
+    async def find_credentials(record: ConversationRecord, state: State) -> Credentials:
+        sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
+        return await sealed.credentials(record, state)
+
+    return TaskBroker(
+        tasks,
+        settings=settings,
+        hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
+        credentials=find_credentials,
+    )
+
+
+@asynccontextmanager
+async def sending_pieces(broker: TaskBroker, url: str) -> AsyncGenerator[None]:
+    """Send the pieces of responses of this worker to agent servers that have readers; on Postgres only."""
+    if not url.startswith(("postgresql:", "postgres:")):
+        yield
+        return
+    from bough.server.live.deltas import DeltaRelay
+
+    relay = DeltaRelay(url)
+    broker.worker.on_update.append(relay.take_update)
+    await relay.open()
+    try:
+        yield
+    finally:
+        await relay.aclose()
 
 
 def find_trusted_hooks(home: Path, workspace: Path) -> HookSet:

@@ -21,6 +21,9 @@ from bough.guard import Limits
 
 _TITLE_LENGTH = 60
 
+CODE_KEYS = ("tools", "toolsets", "mcp_servers", "skills", "executor", "agent", "sub_agents", "output_type")
+"""What a log only names of an agent: to run it again somebody has to have the agent itself."""
+
 
 def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
     """Return what a `StateChanged` says of a new agent; nothing where there is none."""
@@ -109,7 +112,7 @@ def recorded_spec(state: State) -> AgentSpec:
     recorded = {key: value for key, value in state.agent.items() if value is not None}
     if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
-    for key in ("tools", "toolsets", "mcp_servers", "skills", "executor", "agent", "sub_agents", "output_type"):
+    for key in CODE_KEYS:
         if recorded.pop(key, None):
             raise InvalidInput(
                 f"the agent of this conversation has {key} of its own, which its record only names",

@@ -247,6 +247,15 @@ class AsyncConversation(Generic[T]):
             InvalidInput: The message is empty or too long.
             PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
         """
+        await self._journal.append(*await self.prepare_message(message, sender=sender))
+
+    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
+        """Return what sending a message appends, the message first; nothing is appended.
+
+        Raises:
+            InvalidInput: The message is empty or too long.
+            PermissionDenied: A hook refuses it, which is recorded.
+        """
         checked = message_event(message, sender=sender)
         if (refused := refuse_untrusted(checked, self.skills)) is not None:
             error, record = refused
@@ -256,7 +265,7 @@ class AsyncConversation(Generic[T]):
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        await self._journal.append(*self._in_force.recorded(), *self._events_of(checked), *said(verdict))
+        return [*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]
 
     async def run(
         self,

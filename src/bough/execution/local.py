@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from bough.cancellation import finished
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.process.child import ChildProcess
 from bough.execution.process.process import run_process
 from bough.execution.process.result import timed_out_at_once
 from bough.execution.process.run_directory import Shelf
 from bough.execution.request import Plan, plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
-from bough.execution.sandbox.landlock import LandlockRung
+from bough.execution.sandbox.landlock import LandlockRung, serving_command
+from bough.execution.sandbox.preloaded import PreloadedSupervisor
 from bough.execution.sandbox.rung import Rung, RungReport
 from bough.execution.warm.stateful import Sessions
 from bough.execution.warm.warm import WarmSandboxes
@@ -32,6 +34,9 @@ class LocalSandboxCodeExecutor:
         min_isolation: The weakest wall that is good enough.
         default_timeout_seconds: For requests that name none.
         stateful: Python code of one `execution_id` runs in one interpreter that stays; needs bubblewrap.
+
+    Attributes:
+        supervisor: Forks the supervisors of runs behind Landlock.
     """
 
     name = "local-sandbox"
@@ -53,6 +58,7 @@ class LocalSandboxCodeExecutor:
         self._home: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
         self._shelf = Shelf()
+        self.supervisor = PreloadedSupervisor(serving_command())
         self._closed = False
 
     @property
@@ -130,6 +136,7 @@ class LocalSandboxCodeExecutor:
             launch=rung.launch,
             isolation=rung.isolation,
             identity=rung.identity(checked),
+            child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
         )
 
     async def healthy(self) -> bool:
@@ -157,6 +164,7 @@ class LocalSandboxCodeExecutor:
         elif home is not None and home.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_kept(), home))
         # A loop that has ended cannot be waited in: removing the folder ends what it kept.
+        await asyncio.to_thread(self.supervisor.close)
         await asyncio.to_thread(self._shelf.close)
 
     async def _close_kept(self) -> None:

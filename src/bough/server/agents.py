@@ -10,10 +10,13 @@ from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation import State
+from bough.conversation.agent import recorded_spec
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import Caller
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
+from bough.tasks.agents import find_same
 
 DEFAULT = "default"
 _ACCESS = ("none", "read", "write", "run")
@@ -45,6 +48,14 @@ class AgentCatalogue:
         near = get_close_matches(name, self.names(), 1)
         hint = f"did you mean `{near[0]}`?" if near else f"known agents: {', '.join(self.names())}"
         raise InvalidInput("no agent has that name", hint=hint)
+
+    def recorded(self, state: State) -> AgentSpec:
+        """Return the agent of a conversation: the registered one that its log recorded, else what the record describes.
+
+        Raises:
+            InvalidInput: It has code of its own, which the record only names, and is not registered here.
+        """
+        return find_same(state.agent, self._registered, self._settings) or recorded_spec(state)
 
     def agent_for(self, caller: Caller, given: str | AgentForm | None) -> AgentSpec:
         """Return the agent that a body names or describes, its workspace tools within what the tenant may have.

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
-from uuid import UUID
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
@@ -15,19 +14,20 @@ from starlette.middleware import Middleware
 import bough
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation import AsyncConversation
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.guard.hook_file import load_hooks
 from bough.server import openapi, problems
 from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bounds.limits import Limits
+from bough.server.bounds.running import admission_of
 from bough.server.commands import Commands
-from bough.server.conversations import reopen
 from bough.server.executors import SharedExecutor
 from bough.server.live.broadcast import Broadcasts
+from bough.server.live.deltas import DeltaRelay
 from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
@@ -38,6 +38,8 @@ from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
 from bough.server.workspaces import Workspaces
+from bough.tasks.broker import TaskBroker
+from bough.tasks.stores.named import tasks_in
 from bough.types import SystemClock
 
 Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
@@ -86,6 +88,22 @@ def create_app(
     return app
 
 
+@asynccontextmanager
+async def relay_between(services: Services, url: str) -> AsyncGenerator[None]:
+    """Bring pieces of text to readers on other servers, and those of other processes to the readers here."""
+    broadcasts = services.broadcasts
+    relay = DeltaRelay(
+        url, take=broadcasts.publish, read_here=broadcasts.read_here, on_drop=services.metrics.deltas_dropped.inc
+    )
+    broadcasts.on_watch = relay.announce
+    services.runs.broker.worker.on_update.append(relay.take_update)
+    await relay.open()
+    try:
+        yield
+    finally:
+        await relay.aclose()
+
+
 def _by_name(agents: Agents) -> dict[str, AgentSpec]:
     if isinstance(agents, Mapping):
         return {str(name): spec for name, spec in cast("Mapping[str, AgentSpec]", agents).items()}
@@ -113,6 +131,9 @@ class _Plan:
             if self.given_store is None:
                 closing.push_async_callback(store.aclose)
             app.state.services = services = self._services(store)
+            if self.given_store is None and self.settings.store.startswith(("postgresql:", "postgres:")):
+                await closing.enter_async_context(relay_between(services, self.settings.store))
+            await services.runs.open()
             # Ended in this order: runs still publish to readers, commands and runs still use the executor.
             closing.push_async_callback(services.executor.aclose)
             closing.push_async_callback(services.commands.aclose)
@@ -125,26 +146,30 @@ class _Plan:
         settings, server, metrics = self.settings, self.server, self.metrics
         broadcasts = Broadcasts(store, metrics)
         executor = SharedExecutor(settings.executor)
-
-        async def open_for_run(cid: UUID) -> AsyncConversation:
-            state = await services.states.state_of(await store.get(cid))
-            return await reopen(services, store, cid, state)
-
-        services = Services(
+        sealed = SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ))
+        broker = TaskBroker(
+            tasks_in(store),
+            settings=settings,
+            concurrency=server.concurrency,
+            admit=admission_of(server, metrics),
+            hooks=lambda _: load_hooks(settings.home / "hooks.json"),
+            credentials=sealed.credentials,
+        )
+        broker.register_agents(self.agents)
+        return Services(
             settings=settings,
             server=server,
             store=store,
             metrics=metrics,
             keys=Keys(KeyTable(store), metrics),
-            sealed=SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ)),
+            sealed=sealed,
             limits=Limits(server, metrics),
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes),
             agents=AgentCatalogue(settings, server, self.agents),
-            runs=Runs(store, open_for_run, server, metrics, broadcasts),
+            runs=Runs(broker, metrics, broadcasts, takes_tasks=server.runs == "here"),
             workspaces=Workspaces(settings, server),
             executor=executor,
             commands=Commands(executor, SystemClock()),
             event_form=OpenHandsEvents(),
         )
-        return services

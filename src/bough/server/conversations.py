@@ -11,7 +11,6 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, State
-from bough.conversation.agent import recorded_spec
 from bough.conversation.rules import GivenRules, rules_of
 from bough.errors import Conflict, NotFound
 from bough.events.model import UserMessage
@@ -19,6 +18,7 @@ from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
+from bough.server.bounds.etag import stale
 from bough.server.forms.info import ConversationInfo, info_of
 from bough.server.services import Services
 from bough.types import JsonObject
@@ -71,24 +71,53 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     services = access.services
     check_values(new.secrets)
     rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
+    store = access.store.keeping(new.about)
     conversation = await AsyncConversation.create(
         new.agent,
         workspace=new.workspace,
-        store=access.store.keeping(new.about),
+        store=store,
         id=new.id,
         title=new.title,
         tags=new.tags,
         settings=services.settings,
+        broker=services.runs.broker.delegation_for(store),
         **rules,
     )
     async with conversation:
         if new.secrets:
             await services.sealed.put(await access.store.get(new.id), conversation.state.policies, new.secrets)
         if new.message is not None:
-            await conversation.send_message(stamped(access, new.message))
-    if new.run:
-        services.runs.start(new.id, access.caller.owner, access.caller.tenant)
+            await say(access, conversation, new.message, run=new.run)
+        elif new.run:
+            await services.runs.start(access.caller, new.id)
     return await access.store.get(new.id)
+
+
+async def say(
+    access: Access,
+    conversation: AsyncConversation,
+    message: UserMessage,
+    *,
+    run: bool,
+    expected_head: int | None = None,
+) -> None:
+    """Send a message; `run` has it answered. All of it is one transaction: refused for one reason, nothing is kept.
+
+    Raises:
+        Stale: The head is not the expected one.
+        LimitExceeded: The tenant has as many runs as it may have.
+        PermissionDenied: A hook refuses it.
+    """
+    events = await conversation.prepare_message(stamped(access, message))
+    try:
+        await access.services.runs.say(
+            conversation.id, events, by=access.caller.name, run=run, expected_head=expected_head
+        )
+    except Conflict:
+        head = (await access.store.get(conversation.id)).head
+        if expected_head is not None and head != expected_head:
+            raise stale(head) from None
+        raise
 
 
 def stamped(access: Access, message: UserMessage) -> UserMessage:
@@ -124,8 +153,10 @@ async def reopen(services: Services, store: EventStore, id: UUID, state: State) 
     if values:
         rules["secrets"] = secrets_of(values)
     key = values.get(MODEL_KEY)
-    agent = None if key is None else recorded_spec(state).model_copy(update={"api_key": key})
-    return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, **rules)
+    agent = services.agents.recorded(state)
+    agent = agent if key is None else agent.model_copy(update={"api_key": key})
+    broker = services.runs.broker.delegation_for(store)
+    return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, broker=broker, **rules)
 
 
 async def info(access: Access, id: UUID) -> ConversationInfo:
@@ -140,4 +171,4 @@ async def info(access: Access, id: UUID) -> ConversationInfo:
 async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
     """Return the document of a conversation whose row was read."""
     state = await access.services.states.state_of(record)
-    return info_of(record, state, run=access.services.runs.latest(record.id))
+    return info_of(record, state, run=await access.services.runs.latest(record.id))

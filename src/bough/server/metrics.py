@@ -6,6 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from bough.events.model import Usage
+
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
 
 
@@ -35,6 +37,12 @@ class Metrics:
         """Count one request that has ended."""
         self._requests.labels(route, method, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
+
+    def count_usage(self, usage: Usage) -> None:
+        """Count what one request to a model used."""
+        self.tokens.labels("input").inc(usage.input_tokens)
+        self.tokens.labels("output").inc(usage.output_tokens)
+        self.cost_usd.inc(usage.cost_usd or 0.0)
 
     def render(self) -> bytes:
         """Return the figures as Prometheus text."""

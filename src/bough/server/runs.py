@@ -1,133 +1,183 @@
-"""Runs that are asked for over the wire: started, joined, paused, interrupted, approved."""
+"""Runs that are asked for over the wire. Each is a task: this server's broker runs it, or a worker elsewhere."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any
 from uuid import UUID
 
-from bough.conversation import AsyncConversation, Delta
-from bough.errors import BoughError, Conflict, LimitExceeded
-from bough.events.model import PauseRequested
-from bough.events.store import EventStore
+from bough.conversation import Delta
+from bough.conversation.log.listeners import Update
+from bough.errors import NotFound
+from bough.events.beside import Tables
+from bough.events.model import Event, ModelResponded, UserMessage
+from bough.server.auth.caller import Caller
 from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
-from bough.server.settings import ServerSettings
-from bough.types import new_id
-
-_LOG = logging.getLogger("bough.server.runs")
-
-
-@dataclass(kw_only=True)
-class _Live:
-    """A run in this process."""
-
-    info: RunInfo
-    owner: str | None
-    task: asyncio.Task[None] | None = None
-    conversation: AsyncConversation | None = None
+from bough.tasks import Task, TaskBroker, TaskState
+from bough.tasks.state import TERMINAL_STATES
+from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, read_task
+from bough.tasks.worker import ActiveRun
 
 
 class Runs:
-    """The runs of this process, one a conversation.
+    """What routes ask of the broker.
 
     Args:
-        reopen: Gives the conversation in use.
-        broadcasts: Told the pieces of a response as they come, and when a run has ended.
+        broker: Not entered; entered and left by this.
+        broadcasts: Told the pieces of the responses of runs in this process.
+        takes_tasks: Whether runs go on in this process; else workers run them.
     """
 
-    def __init__(
-        self,
-        store: EventStore,
-        reopen: Callable[[UUID], Awaitable[AsyncConversation]],
-        server: ServerSettings,
-        metrics: Metrics,
-        broadcasts: Broadcasts,
-    ) -> None:
-        self._store = store
-        self._reopen = reopen
-        self._server = server
+    def __init__(self, broker: TaskBroker, metrics: Metrics, broadcasts: Broadcasts, *, takes_tasks: bool) -> None:
+        self.broker = broker
         self._metrics = metrics
         self._broadcasts = broadcasts
-        self._live: dict[UUID, _Live] = {}
-        self._latest: dict[UUID, RunInfo] = {}
-        self._slots = asyncio.Semaphore(server.concurrency)
+        self._takes_tasks = takes_tasks
+        self._draining: asyncio.Task[None] | None = None
+        self._drain_begun = asyncio.Event()
+        metrics.runs.labels("running").set_function(lambda: len(broker.worker.active))
+        broker.worker.on_update.append(self._take_update)
+        broker.worker.on_end.append(self._take_end)
 
-    def latest(self, cid: UUID) -> RunInfo | None:
-        """Return the latest run of a conversation that this process knows of."""
-        live = self._live.get(cid)
-        return live.info if live else self._latest.get(cid)
+    async def open(self) -> None:
+        """Begin to run tasks, where that is done in this process."""
+        await self.broker.store.open()
+        if self._takes_tasks:
+            await self.broker.__aenter__()
 
-    def is_live(self, cid: UUID) -> bool:
-        """Whether a run of the conversation is pending or running here."""
-        return cid in self._live
+    def drain(self, seconds: float) -> None:
+        """Take no more tasks; those that run here are handed over at the end of their step, or after `seconds`."""
+        if self._draining is None:
+            self._drain_begun.set()
+            self._draining = asyncio.create_task(self.broker.drain(seconds), name="drain of runs")
 
-    def start(self, cid: UUID, owner: str | None, tenant: str) -> UUID:
-        """Start a run, and return its id.
+    def hand_over_now(self) -> None:
+        """Hand over what still runs, its tools killed."""
+        self.broker.worker.stop_all("hand_back")
+
+    async def aclose(self, seconds: float) -> None:
+        """Drain, and return when no task runs here any more."""
+        self.drain(seconds)
+        assert self._draining is not None  # noqa: S101 - made by the line before
+        await self._draining
+
+    # What is asked.
+
+    async def latest(self, cid: UUID) -> RunInfo | None:
+        """Return the latest run of a conversation; None before the first. One row, what it asks beside it."""
+        return await self.broker.store.look(lambda tables: _read_latest(tables, cid))
+
+    async def live_among(self, cids: Collection[UUID]) -> frozenset[UUID]:
+        """Return those of some conversations that have a run which is pending or goes on. One statement."""
+        ids = json.dumps([cid.hex for cid in cids])
+        rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", ids=ids))
+        return frozenset(UUID(bytes=row[0]) for row in rows)
+
+    async def is_live(self, cid: UUID) -> bool:
+        """Whether a run of the conversation is pending or goes on, in whichever process."""
+        return bool(await self.live_among([cid]))
+
+    async def start(self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None) -> UUID:
+        """Start a run, and return its task's id; of one that waits for a person, the task that waits.
+
+        Args:
+            approve: Calls that wait and may run now.
+            key: The same one, the same task.
 
         Raises:
             Conflict: It is running.
             LimitExceeded: The tenant has as many runs as it may have.
         """
-        if cid in self._live:
-            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
-        bound = self._server.limits_of(tenant).runs
-        if sum(live.owner == owner for live in self._live.values()) >= bound:
-            self._metrics.limited.labels("runs").inc()
-            raise LimitExceeded(f"{bound} runs are going on", hint="wait for one to end", details={"limit": "runs"})
-        live = _Live(info=RunInfo(task=new_id(), state="pending"), owner=owner)
-        self._live[cid] = live
-        live.task = asyncio.create_task(self._run(cid, live), name=f"server run {cid}")
-        return live.info.task
+        metadata: dict[str, Any] = {} if key is None else {"idempotency_key": key}
+        task = await self.broker.run(cid, by=caller.name, approve=approve, **metadata)
+        assert task is not None  # noqa: S101 - a run that is started has a task
+        return UUID(task)
 
-    async def wait(self, cid: UUID, seconds: float) -> None:
-        """Return when the run of a conversation has ended, or after `seconds`."""
-        live = self._live.get(cid)
-        if live is not None and live.task is not None:
-            await asyncio.wait({live.task}, timeout=seconds)
+    async def say(
+        self, cid: UUID, events: Sequence[Event], *, by: str, run: bool, expected_head: int | None = None
+    ) -> None:
+        """Append a message and what it brings in; `run` has it answered, by the run that goes on or by a new one.
+
+        Args:
+            events: The message first.
+
+        Raises:
+            Conflict: The head is another one.
+            LimitExceeded: The tenant has as many runs as it may have; nothing is kept.
+        """
+        message, *activated = events
+        assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
+        await self.broker.run(
+            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head
+        )
+
+    async def find_asking(self, cid: UUID) -> Task | None:
+        """Return the task of a conversation that waits for a person; None where none does."""
+
+        def look(tables: Tables) -> Task | None:
+            row = find_live_row(tables, tables.number(cid))
+            return None if row is None or row.current is not TaskState.INPUT_REQUIRED else read_task(tables, row)
+
+        return await self.broker.store.look(look)
+
+    async def wait(self, task: UUID, seconds: float) -> Task:
+        """Return a task when it has ended or asks, when this server drains, or after `seconds`."""
+        waiting = asyncio.create_task(self.broker.wait_until(str(task), _is_over, seconds))
+        draining = asyncio.create_task(self._drain_begun.wait())
+        try:
+            await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() else await self.broker.poll(str(task))
+        finally:
+            for each in (waiting, draining):
+                each.cancel()
+            await asyncio.gather(waiting, draining, return_exceptions=True)
 
     async def pause(self, cid: UUID, *, by: str, reason: str) -> None:
-        """Ask a run to stop at its next step; nothing happens where none runs."""
-        if cid in self._live:
-            await self._store.append(cid, [PauseRequested(by=by, reason=reason)])
+        """Ask a run to stop at its next step; nothing happens where none goes on."""
+        await self.broker.pause(cid, by=by, reason=reason)
 
-    async def interrupt(self, cid: UUID) -> None:
-        """Stop a run now, its tools killed; nothing happens where none runs."""
-        live = self._live.get(cid)
-        if live is None or live.task is None:
-            return
-        if live.conversation is None:
-            live.task.cancel()
-        else:
-            await live.conversation.interrupt()
+    async def interrupt(self, cid: UUID, *, by: str, reason: str, wait_seconds: float = 0) -> None:
+        """Stop a run now, in whichever process, its tools killed; nothing happens where none goes on."""
+        run = await self.latest(cid)
+        await self.broker.interrupt(cid, by=by, reason=reason)
+        if run is not None and wait_seconds:
+            with suppress(NotFound):
+                await self.wait(run.task, wait_seconds)
 
-    async def aclose(self, seconds: float) -> None:
-        """Let runs end within `seconds`, then stop them: they are paused, and go on when they are run again."""
-        tasks = [live.task for live in self._live.values() if live.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
-        for cid in list(self._live):
-            await self.interrupt(cid)
-        await asyncio.gather(*tasks, return_exceptions=True)
+    # What is heard of runs in this process.
 
-    async def _run(self, cid: UUID, live: _Live) -> None:
-        state, started = "failed", asyncio.get_running_loop().time()
-        try:
-            async with self._slots:
-                live.info = live.info.model_copy(update={"state": "running"})
-                conversation = await self._reopen(cid)
-                async with conversation:
-                    live.conversation = conversation
-                    async for update in conversation.run_stream():
-                        if isinstance(update, Delta):
-                            self._broadcasts.publish(cid, update.kind, update.text)
-                    state = "completed"
-        except BoughError as error:
-            _LOG.info("run of %s failed: %s", cid, error.code)
-        finally:
-            self._latest[cid] = live.info.model_copy(update={"state": state})
-            del self._live[cid]
-            self._broadcasts.publish_run_end(cid, started)  # behind the removal: who reads now finds no live run
+    def _take_update(self, cid: UUID, update: Update) -> None:
+        if isinstance(update, Delta):
+            self._broadcasts.publish(cid, update.kind, update.text)
+        elif isinstance(event := update.event, ModelResponded):
+            self._metrics.steps.inc()
+            self._metrics.count_usage(event.usage)
+
+    def _take_end(self, active: ActiveRun) -> None:
+        self._metrics.run_seconds.observe(time.monotonic() - active.begun)
+
+
+def _is_over(task: Task) -> bool:
+    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+
+
+def _read_latest(tables: Tables, cid: UUID) -> RunInfo | None:
+    row = find_latest_row(tables, tables.number(cid))
+    return None if row is None else _describe(tables, row)
+
+
+def _describe(tables: Tables, row: TaskRow) -> RunInfo:
+    asks = row.current is TaskState.INPUT_REQUIRED
+    return RunInfo(
+        task=UUID(bytes=row.id),
+        state=row.current.value,
+        attempts=row.attempts,
+        queue=row.queue,
+        request=read_task(tables, row).request if asks else None,
+    )

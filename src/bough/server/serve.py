@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -63,10 +64,21 @@ def listen(host: str, port: int) -> socket.socket:
 class Server(uvicorn.Server):
     """A uvicorn server that tells when it answers, and that lets streams go before it waits for connections."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], drain: Callable[[], None], hurry: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._ready = ready
         self._drain = drain
+        self._hurry = hurry
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal, hand over at the second; the process ends with 0 either way."""
+        if self.should_exit:
+            self._hurry()
+            for task in self.server_state.tasks:
+                task.cancel()
+        self.should_exit = True
 
     def stop(self) -> None:
         """End as after a signal; callable from any thread."""
@@ -108,7 +120,7 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
         "server_header": False,
         "lifespan": "on",
     }
-    server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app))
+    server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app), lambda: _hand_over(app))
     app.state.stop = server.stop
     await server.serve(sockets=[listening])
     if not server.started:
@@ -121,6 +133,13 @@ def _drain(app: FastAPI) -> None:
     if services is not None:
         services.draining = True
         services.broadcasts.drain()
+        services.runs.drain(services.server.shutdown_seconds)
+
+
+def _hand_over(app: FastAPI) -> None:
+    services = getattr(app.state, "services", None)
+    if services is not None:
+        services.runs.hand_over_now()
 
 
 def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:

@@ -41,6 +41,7 @@ class ServerSettings(BaseModel):
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
+        runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
         limits: Of each tenant that `tenants` does not name.
     """
@@ -51,6 +52,7 @@ class ServerSettings(BaseModel):
     origins: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     root: Path | None = None
+    runs: Literal["here", "workers"] = "here"
     concurrency: int = Field(default=10, ge=1)
     cache_bytes: int = Field(default=256 * MEBIBYTE, ge=0)
     body_bytes: int = Field(default=10 * MEBIBYTE, ge=1024)

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pydantic_ai.models import Model
 
-from bough.agents.spec import AgentSpec
+from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import recorded_spec
+from bough.conversation.agent import CODE_KEYS, recorded_spec, settled_spec
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import State
 from bough.conversation.open import reopened
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules
 from bough.errors import InvalidInput, NotFound
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.guard import HookSet
+from bough.guard import HookSet, Secrets
 from bough.tasks.model import Task
 
 FindHooks: TypeAlias = Callable[[Path], HookSet]
 """Finds the hooks that hold in a workspace."""
+
+
+class Credentials(NamedTuple):
+    """What a conversation's log only names, for the run of its task.
+
+    Attributes:
+        model_key: The key of its model; None takes the operator's own.
+    """
+
+    secrets: Secrets | None = None
+    model_key: str | None = None
+
+
+FindCredentials: TypeAlias = Callable[[ConversationRecord, State], Awaitable[Credentials]]
+"""Finds the secrets of a conversation that a task runs. Raises `Unavailable` where one cannot be opened."""
 
 PRIVATE = "~"
 """Begins the queue of an agent that only the program which made it can run."""
@@ -37,12 +54,14 @@ async def open_conversation(
     model: str | Model | None,
     settings: Settings,
     hooks: FindHooks | None,
+    credentials: FindCredentials | None,
 ) -> Parts:
     """Return the conversation of a claimed task, with the agent that it is to be run by.
 
     Args:
         agents: Registered specs by name.
         model: For an agent without one of its own.
+        credentials: Finds what the log only names; None: there is nothing of that kind.
 
     Raises:
         NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
@@ -60,6 +79,10 @@ async def open_conversation(
     rules = Rules.given(settings, **cast("GivenRules", rules_of(spec)))
     if hooks is not None:
         rules = replace(rules, hooks=hooks(journal.state.workspace))
+    if credentials is not None:
+        found = await credentials(await log.get(cid), journal.state)
+        rules = replace(rules, secrets=found.secrets or rules.secrets)
+        spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
     return await reopened(cid, log, spec, None, settings, rules)
 
 
@@ -75,13 +98,22 @@ def find_agent(
     if name is not None and name in known:
         return known[name]
     if recorded:
-        return None
+        return find_same(recorded, known, settings)
     if name is None:
         return make_agent(task.metadata)
     configured = find_configured(name, settings)
     if configured is not None:
         return configured
     raise unknown_agent(name, known)
+
+
+def find_same(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:
+    """Return the registered spec that a log recorded, whose Python tools it only names; None where none is the same."""
+    registered = known.get(str(recorded.get("name")))
+    if registered is None:
+        return None
+    settled = settled_spec(registered, settings)
+    return settled if settled.snapshot() == recorded else None
 
 
 def find_configured(name: str, settings: Settings) -> AgentSpec | None:
@@ -126,6 +158,18 @@ def is_all_data(spec: AgentSpec) -> bool:
     """Whether a log that records the spec is enough to build it again, in any process."""
     has_code = isinstance(spec.model, Model) or spec.tools or spec.agent is not None or spec.executor is not None
     return not (has_code or spec.skills is not None or spec.sub_agents)
+
+
+def queue_of_recorded(recorded: Mapping[str, Any]) -> str | None:
+    """Return the queue of an agent whose record names code: programs that registered it serve it; None for data."""
+    has_model = str(recorded.get("model")).startswith(MODEL_OBJECT)
+    is_data = not has_model and not any(recorded.get(key) for key in CODE_KEYS)
+    return None if is_data else f"{PRIVATE}{recorded.get('name')}"
+
+
+def list_names(specs: Iterable[AgentSpec]) -> set[str]:
+    """Return the names of agents and of all that stand below them."""
+    return {name for spec in specs for name in (spec.name, *list_names(spec.sub_agents))}
 
 
 def workspace_of(metadata: Mapping[str, Any]) -> Path:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from bough.conversation.log.journal import Journal
@@ -14,24 +14,40 @@ from bough.conversation.run.decision import CallDecision, decide
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
+from bough.tasks.agents import queue_of_recorded
 from bough.tasks.faults import asks_nothing, unknown_task
 from bough.tasks.model import Task
+from bough.tasks.outcome import describe_request
 from bough.tasks.state import TaskState
+from bough.tasks.store import DEFAULT_QUEUE
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import Move, TaskRow, find_live_row, move, read_task
-from bough.tasks.stores.submission import Enqueue, give_job, live_conflict, require_row
-from bough.tasks.submitting import SubmissionRequest
+from bough.tasks.stores.rows import Enqueue, Move, TaskRow, find_live_row, give_job, move, read_task
+from bough.tasks.stores.submission import live_conflict, require_row
+from bough.tasks.submitting import SubmissionRequest, read_queue
 from bough.types import Json, JsonObject
 
-SubmitRun: TypeAlias = Callable[[SubmissionRequest, tuple[Event, ...], Event | None, int], Awaitable[str]]
+
+class RunEvents(NamedTuple):
+    """What the submission of a run appends to its conversation; names of `Submission`'s fields."""
+
+    opening: tuple[Event, ...]
+    message: UserMessage | None
+    activated: tuple[Event, ...]
+    expected_head: int
+    queue: str
+
+
+SubmitRun: TypeAlias = Callable[[SubmissionRequest, RunEvents], Awaitable[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """What a person says to a conversation: see `TaskBroker.run`."""
 
-    message: str | None = None
+    message: str | UserMessage | None = None
     message_id: UUID | None = None
+    activated: tuple[Event, ...] = ()
+    by: str = "user"
     approve: tuple[str, ...] = ()
     start: bool = True
     join: bool = False
@@ -43,8 +59,7 @@ class Replies:
     """Takes answers and messages for tasks of one store.
 
     Args:
-        submit: Submits a run of a conversation: what to submit, what is appended before its message, the message, the
-            head that was folded. Returns the task's id.
+        submit: Submits a run of a conversation: what to submit, and what is appended. Returns the task's id.
         enqueue: Has a task delivered that becomes pending again.
         wake: Told of a task that may run now.
     """
@@ -61,7 +76,9 @@ class Replies:
         self._enqueue = enqueue
         self._wake = wake
 
-    async def answer(self, task_id: str, answer: Json, *, run: bool, expected_head: int | None) -> Task:
+    async def answer(
+        self, task_id: str, answer: Json, *, run: bool, by: str = "user", expected_head: int | None
+    ) -> Task:
         """Answer what a task asks. See `TaskBroker.provide_input`."""
         while True:
             task = await self._store.get(task_id)
@@ -69,11 +86,14 @@ class Replies:
                 raise unknown_task(task_id)
             if task.state is not TaskState.INPUT_REQUIRED or task.conversation is None:
                 raise asks_nothing(task)
-            request = task.request or {}
-            if request.get("kind") == "task":
-                return await self.answer(str(request["task_id"]), answer, run=run, expected_head=expected_head)
             state = await self._fold(task.conversation, expected_head)
-            decision = read_decision(state, request, answer)
+            request = describe_request(state)  # what waits still: some may be answered already
+            if request.get("kind") == "task":
+                below = await self._find_asking(state)
+                if below is None:
+                    raise asks_nothing(task)
+                return await self.answer(below, answer, run=run, by=by, expected_head=None)
+            decision = replace(read_decision(state, request, answer), by=by)
             events, left = decide(state, decision)
             answering = Answering(
                 UUID(task.id), events, left, state.head, run=run, approved=bool(decision.approve), enqueue=self._enqueue
@@ -86,6 +106,14 @@ class Replies:
                 continue  # somebody appended meanwhile: look again at what still waits
             self._wake(task_id)
             return result
+
+    async def _find_asking(self, state: State) -> str | None:
+        """Return the task of a sub-agent that a conversation waits for and that asks; None where none does."""
+        for call in state.waiting.values():
+            task = await self._store.get(str(call.get("task", "")))
+            if task is not None and task.state is TaskState.INPUT_REQUIRED:
+                return task.id
+        return None
 
     async def say(self, conversation: UUID, said: Reply) -> str | None:
         """Say something to a conversation, and run it. See `TaskBroker.run`."""
@@ -112,17 +140,24 @@ class Replies:
 
     async def _submit_run(self, conversation: UUID, said: Reply, state: State) -> str:
         """Submit a run of a conversation that has no live task."""
-        opening, _ = _events(said, state)
-        message = opening.pop() if opening and isinstance(opening[-1], UserMessage) else None
-        asked = SubmissionRequest(input=said.message, metadata={**said.metadata, "conversation": conversation})
-        return await self._submit(asked, tuple(opening), message, state.head)
+        opening, _ = _decide(said, state)
+        message = _message(said)
+        queue = queue_of_recorded(state.agent) or read_queue(said.metadata) or DEFAULT_QUEUE
+        asked = SubmissionRequest(
+            input=None if message is None else message.plain, metadata={**said.metadata, "conversation": conversation}
+        )
+        events = RunEvents(tuple(opening), message, said.activated, state.head, queue)
+        return await self._submit(asked, events)
 
     def _record(self, tables: Tables, conversation: UUID, said: Reply, state: State) -> str | None:
         """Record what was said to a conversation whose task is live, or that is not to be run."""
-        events, left = _events(said, state)
+        message = _message(said)
+        events, left = _decide(said, state)
+        events += [] if message is None else [message, *said.activated]
         row = find_live_row(tables, tables.number(conversation))
         if row is None or row.current is not TaskState.INPUT_REQUIRED or left:
-            tables.append(conversation, events, expected_head=state.head)
+            if events:
+                tables.append(conversation, events, expected_head=state.head)
             return None if row is None else row.task_id
         approved = bool(said.approve) and said.message is None
         settle_answered(tables, row, events, state.head, self._enqueue, run=said.start, approved=approved)
@@ -211,16 +246,16 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
     )
 
 
-def _events(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
-    """Return what is appended for what was said, the message last, and the calls that go on waiting."""
-    message = None if said.message is None else _message(said)
+def _decide(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
+    """Return what is appended before the message that was said, and the calls that go on waiting."""
+    message = _message(said)
     rejected = tuple(id for id in state.waiting if id not in said.approve) if message is not None else ()
     reason = message.plain if message is not None else ""
-    decision = CallDecision(approve=said.approve, reject=rejected, reason=reason)
-    events, left = decide(state, decision)
-    return [*events, *([] if message is None else [message])], left
+    return decide(state, CallDecision(approve=said.approve, reject=rejected, reason=reason, by=said.by))
 
 
-def _message(said: Reply) -> UserMessage:
-    message = checked(said.message or "", sender="user")
+def _message(said: Reply) -> UserMessage | None:
+    if said.message is None:
+        return None
+    message = checked(said.message, sender="user")
     return message if said.message_id is None else message.model_copy(update={"id": said.message_id})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -16,10 +16,11 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
 from bough.events.beside import Tables
-from bough.events.model import Event, UserMessage
+from bough.events.model import Event, PauseRequested, UserMessage
 from bough.events.owner import owner as make_owner
-from bough.tasks.agents import FindHooks
-from bough.tasks.answering import Replies, Reply
+from bough.events.store import EventStore
+from bough.tasks.agents import FindCredentials, FindHooks
+from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, cancel_task, pause_conversation
 from bough.tasks.delegation import BrokerDelegation
 from bough.tasks.dispatch.choose import choose_dispatcher
@@ -35,7 +36,7 @@ from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.tasks.stores.submission import Admission, Submission, Submitted, submit
 from bough.tasks.stream import stream_events
 from bough.tasks.submitting import SubmissionRequest, Submitter, request_retry
-from bough.tasks.worker import Worker, require_relational
+from bough.tasks.worker import ActiveRun, Worker, require_relational
 from bough.types import Json
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class TaskBroker:
         concurrency: int = 16,
         admit: Admission | None = None,
         hooks: FindHooks | None = None,
+        credentials: FindCredentials | None = None,
     ) -> None:
         del poll_interval
         self.settings = settings or Settings.load()
@@ -99,6 +101,7 @@ class TaskBroker:
             enqueue=self.dispatcher.enqueue,
             withdraw=self.dispatcher.withdraw,
             hooks=hooks,
+            credentials=credentials,
         )
         self.delegation = BrokerDelegation(self, self._agents)
         self.worker.delegation = self.delegation
@@ -119,6 +122,22 @@ class TaskBroker:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more tasks, and hand those that run here over to others: they are pending again, or have ended.
+
+        Args:
+            seconds: How long a run has to reach the end of its step; then its tools are killed.
+        """
+        self._stopping.set()
+        for active in list(self.worker.active.values()):
+            active.hand_back()
+        if runs := self._runs():
+            await asyncio.wait(runs, timeout=seconds)
+        self.worker.stop_all("hand_back")
+        if runs := self._runs():
+            await asyncio.wait(runs)
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -147,6 +166,10 @@ class TaskBroker:
             concurrency=self._concurrency,
             stopping=self._stopping,
         )
+
+    def delegation_for(self, view: EventStore) -> BrokerDelegation:
+        """Return the delegation of conversations that are used through a view of this broker's log."""
+        return BrokerDelegation(self, self._agents, view)
 
     def register_agents(self, specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
         """Make agents known by name, for submissions here and for tasks that run here; sub-agents too.
@@ -274,9 +297,11 @@ class TaskBroker:
     async def run(
         self,
         conversation: UUID,
-        message: str | None = None,
+        message: str | UserMessage | None = None,
         *,
         message_id: UUID | None = None,
+        activated: Sequence[Event] = (),
+        by: str = "user",
         approve: Collection[str] = (),
         start: bool = True,
         join: bool = False,
@@ -287,7 +312,9 @@ class TaskBroker:
 
         Args:
             message: Said first; None goes on without one. Calls that wait are rejected by it.
-            message_id: Id of its event.
+            message_id: Id of its event, for a message that is a text.
+            activated: What the message brings in, appended behind it.
+            by: Who decides on calls that wait.
             approve: Calls that wait and may run now.
             start: False records message and approvals and runs nothing; the answer is then the live task, or None.
             join: A message for a task that is pending or running goes to that one.
@@ -301,13 +328,13 @@ class TaskBroker:
         return await self._replies.say(
             conversation,
             Reply(
-                message=message, message_id=message_id, approve=tuple(approve), start=start, join=join,
-                expected_head=expected_head, metadata=metadata,
+                message=message, message_id=message_id, activated=tuple(activated), by=by, approve=tuple(approve),
+                start=start, join=join, expected_head=expected_head, metadata=metadata,
             ),
         )  # fmt: skip
 
     async def provide_input(
-        self, task_id: str, answer: Json, *, run: bool = True, expected_head: int | None = None
+        self, task_id: str, answer: Json, *, run: bool = True, by: str = "user", expected_head: int | None = None
     ) -> Task:
         """Reply what a task asks, and return it; any worker goes on with it once nothing waits any more.
 
@@ -315,13 +342,14 @@ class TaskBroker:
             answer: Of a question any JSON, one of its choices where it has any. Of an approval `True`, `False`, or
                 `{"approve": [ids], "reject": [ids], "reason": "", "arguments": {id: {…}}}`.
             run: False records the answer, and runs nothing.
+            by: Who answers.
 
         Raises:
             NotFound: There is no such task.
             Conflict: It asks nothing, or somebody has answered already.
             InvalidInput: The answer is none of the choices, or names calls that do not wait.
         """
-        return await self._replies.answer(task_id, answer, run=run, expected_head=expected_head)
+        return await self._replies.answer(task_id, answer, run=run, by=by, expected_head=expected_head)
 
     async def retry(self, task_id: str, **metadata: Any) -> str:
         """Go on with the conversation of a task that has ended, in a new task; return its id. Nothing is paid twice.
@@ -333,17 +361,17 @@ class TaskBroker:
         asked = request_retry(await self.poll(task_id), metadata)
         return (await self._submit(asked)).row.task_id
 
-    async def interrupt(self, conversation: UUID) -> None:
+    async def interrupt(self, conversation: UUID, *, by: str = "user", reason: str = "") -> None:
         """Stop the run of a conversation now, in whichever process; its task is CANCELLED, and it can be resumed.
 
         Raises:
             NotFound: There is no such conversation.
         """
-        await self._pause(conversation, now=True)
+        await self._pause(conversation, PauseRequested(by=by, reason=reason or "interrupted", now=True))
 
-    async def pause(self, conversation: UUID) -> None:
+    async def pause(self, conversation: UUID, *, by: str = "user", reason: str = "") -> None:
         """Ask the run of a conversation to stop at its next step. Raises: see `interrupt`."""
-        await self._pause(conversation, now=False)
+        await self._pause(conversation, PauseRequested(by=by, reason=reason or "paused"))
 
     # Inside.
 
@@ -353,15 +381,11 @@ class TaskBroker:
         wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
         return await self.write(wanted)
 
-    async def submit_run(
-        self, asked: SubmissionRequest, opening: tuple[Event, ...], message: Event | None, expected_head: int
-    ) -> str:
-        """Submit a run of a conversation with what is appended before its message; return the task's id."""
+    async def submit_run(self, asked: SubmissionRequest, said: RunEvents) -> str:
+        """Submit a run of a conversation with what is appended before and behind its message; return the task's id."""
         self.require_open()
         wanted = await self._submitter.prepare(asked, worker=self.worker.owner)
-        given = message if isinstance(message, UserMessage) else None
-        wanted = replace(wanted, opening=opening, message=given, expected_head=expected_head)
-        return (await self.write(wanted)).row.task_id
+        return (await self.write(replace(wanted, **said._asdict()))).row.task_id
 
     async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
         """Submit a task of a conversation, claimed for this process with `claim`. See `Delegation.start`."""
@@ -398,16 +422,18 @@ class TaskBroker:
             active.stop("fenced")
         self._watch.look()
         self._activity(stopped.task)
+        if stopped.woken is not None:
+            self.wake(stopped.woken)
         for child in stopped.children:
             await self._cancel(child, "parent ended")
         return stopped.task
 
-    async def _pause(self, conversation: UUID, *, now: bool) -> None:
+    async def _pause(self, conversation: UUID, said: PauseRequested) -> None:
         owner, withdraw = self.worker.owner, self.dispatcher.withdraw
         await self.store.open()
 
         def pause(tables: Tables) -> UUID | None:
-            return pause_conversation(tables, conversation, now=now, owner=owner, withdraw=withdraw)
+            return pause_conversation(tables, conversation, said, owner=owner, withdraw=withdraw)
 
         stopped = await self.store.change(pause)
         if stopped is not None:
@@ -426,10 +452,11 @@ class TaskBroker:
             self.dispatcher.wake()
         self._watch.look()
 
-    def _run_ended(self, task_id: str) -> None:
-        del task_id
+    def _run_ended(self, active: ActiveRun) -> None:
         self.activity.set()
         self._watch.look()
+        if active.ending.woken is not None:
+            self.wake(active.ending.woken)
 
     def _activity(self, task: Task) -> None:
         if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:

@@ -9,7 +9,7 @@ from bough.events.beside import Tables
 from bough.events.model import PauseRequested
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.endings import Withdraw, cancels_children, list_open_children, stop_task
+from bough.tasks.stores.endings import Withdraw, cancels_children, find_woken_parent, list_open_children, stop_task
 from bough.tasks.stores.rows import Move, TaskRow, find_live_row, read_task
 from bough.tasks.stores.submission import require_row
 
@@ -19,12 +19,14 @@ class Stopped(NamedTuple):
 
     Attributes:
         changed: Whether this call stopped it; False for one that had ended before.
+        woken: The parent's task, where it waited for this one and may run now.
     """
 
     row: TaskRow
     task: Task
     children: list[UUID]
     changed: bool
+    woken: str | None = None
 
 
 def cancel_task(
@@ -43,10 +45,12 @@ def cancel_task(
     if changed:
         row = stop_task(tables, row, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
     children = list_open_children(tables, row) if cancels_children(row) else []
-    return Stopped(row, read_task(tables, row), children, changed)
+    return Stopped(row, read_task(tables, row), children, changed, find_woken_parent(tables, row))
 
 
-def pause_conversation(tables: Tables, cid: UUID, *, now: bool, owner: str, withdraw: Withdraw | None) -> UUID | None:
+def pause_conversation(
+    tables: Tables, cid: UUID, said: PauseRequested, *, owner: str, withdraw: Withdraw | None
+) -> UUID | None:
     """Ask the run of a conversation to stop; return the task that was cancelled by this, where it was not running.
 
     A run hears of it by its log, in whatever process, and writes its own last words.
@@ -55,10 +59,9 @@ def pause_conversation(tables: Tables, cid: UUID, *, now: bool, owner: str, with
         NotFound: There is no such conversation.
     """
     live = find_live_row(tables, tables.number(cid))
-    reason = "interrupted" if now else "paused"
     if live is not None and live.current is not TaskState.RUNNING:
-        stop_task(tables, live, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
+        stop_task(tables, live, TaskState.CANCELLED, Move(reason=said.reason), owner, withdraw)
         return UUID(bytes=live.id)
     if live is not None or tables.get(cid).status == "running":
-        tables.append(cid, [PauseRequested(reason=reason, now=now)])
+        tables.append(cid, [said])
     return None

@@ -50,16 +50,18 @@ class BrokerDelegation:
     Args:
         broker: Submits, waits and cancels.
         agents: Specs by name.
+        log: A view of the broker's log, for conversations that are used through it; None: the log itself.
     """
 
-    def __init__(self, broker: TaskRunning, agents: Mapping[str, AgentSpec]) -> None:
+    def __init__(self, broker: TaskRunning, agents: Mapping[str, AgentSpec], log: EventStore | None = None) -> None:
         self._broker = broker
         self._agents = agents
+        self._log = log
 
     @property
     def log(self) -> EventStore:
         """Where the conversations are that it runs."""
-        return self._broker.store.log
+        return self._log or self._broker.store.log
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
         """Start a task and return when it is committed. See `Delegation.start`."""

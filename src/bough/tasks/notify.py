@@ -155,16 +155,17 @@ class TransitionWatch:
 
     async def _follow(self) -> None:
         """Look after every commit of any process, until nobody waits any more."""
-        listener = asyncio.create_task(self._listen(), name="commits of tasks")
-        try:
-            while self._watched:
-                self._looks.clear()
-                with suppress(BoughError):  # the store may be back at the next commit
-                    await self._look_once()
-                await self._looks.wait()
-        finally:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+        while self._watched:  # again: somebody may have begun to wait while the listener was being ended
+            listener = asyncio.create_task(self._listen(), name="commits of tasks")
+            try:
+                while self._watched:
+                    self._looks.clear()
+                    with suppress(BoughError):  # the store may be back at the next commit
+                        await self._look_once()
+                    await self._looks.wait()
+            finally:
+                listener.cancel()
+                await asyncio.gather(listener, return_exceptions=True)
 
     async def _listen(self) -> None:
         log = await self._store.open()

@@ -14,9 +14,9 @@ from bough.events.model import TaskChanged, Usage
 from bough.events.record import Lease
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.endings import end_claim
-from bough.tasks.stores.rows import Move, TaskRow
-from bough.tasks.stores.submission import Enqueue, give_job, require_row
+from bough.tasks.stores.endings import end_claim, find_woken_parent
+from bough.tasks.stores.rows import Enqueue, Move, TaskRow, give_job
+from bough.tasks.stores.submission import require_row
 from bough.types import JsonObject
 
 RETRY_SECONDS = (1, 4, 16)
@@ -34,6 +34,7 @@ class RunEnding:
         is_handed_back: Set before the run is stopped so that another worker goes on.
         why_stopped: The reason of a cancellation.
         enqueue: Gives a task that is pending again to an engine.
+        woken: The parent's task, where it waited for this one and may run now.
     """
 
     id: UUID
@@ -42,6 +43,7 @@ class RunEnding:
     is_handed_back: bool = False
     why_stopped: str = "interrupted"
     enqueue: Enqueue | None = None
+    woken: str | None = None
 
     def change(self, tables: Tables, state: State, error: BoughError | None) -> None:
         """Make the transition that follows from how the run ended. A claim that was lost is refused by its lease."""
@@ -51,7 +53,8 @@ class RunEnding:
         not_before = None if wait is None else tables.now() + wait * _SECOND
         counts = error is not None or to not in (TaskState.PENDING, TaskState.INPUT_REQUIRED)
         said = said._replace(usage=subtract_usage(total_usage(state), self.spent_before))
-        moved = end_claim(tables, row, self.lease, to, said, not_before=not_before, counts=counts)
+        moved = end_claim(tables, row, self.lease, to, said, not_before=not_before, counts=counts, enqueue=self.enqueue)
+        self.woken = find_woken_parent(tables, moved)
         if to is TaskState.PENDING:
             give_job(tables, moved, self.enqueue)
 

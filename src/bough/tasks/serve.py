@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable
 
 from bough.agents.spec import AgentSpec
-from bough.tasks.agents import PRIVATE
+from bough.tasks.agents import PRIVATE, list_names
 from bough.tasks.broker import TaskBroker
 
 
@@ -23,12 +23,12 @@ async def serve(
 
     Args:
         broker: Not entered; it is left afterwards.
-        agents: Known by name, and served in their private queues too.
+        agents: Known by name, and served in their private queues too; their sub-agents likewise.
         once: End when nothing waits any more.
     """
     specs = list(agents)
     broker.register_agents(specs)
-    served = [*queues, *(PRIVATE + spec.name for spec in specs)]
+    served = [*queues, *(PRIVATE + name for name in sorted(list_names(specs)))]
     stopping = asyncio.Event()
 
     def stop() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
 from bough.config import Settings
 from bough.conversation.log.ending import Ending
+from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
 from bough.conversation.rules import RulesInForce
 from bough.conversation.run.run import Runner
@@ -22,14 +25,13 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, TaskChanged
 from bough.events.owner import owner as make_owner
-from bough.tasks.agents import FindHooks, open_conversation
+from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
 from bough.tasks.outcome import RunEnding, describe_error, measure_before
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
-from bough.tasks.stores.endings import Withdraw, end_claim, find_current
+from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import TASKS, Move
-from bough.tasks.stores.submission import Enqueue, give_job
+from bough.tasks.stores.rows import TASKS, Enqueue, Move, give_job
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -50,6 +52,7 @@ class ActiveRun:
     runner: Runner | None = None
     work: asyncio.Task[None] | None = None
     stopped: StopReason | None = None
+    begun: float = field(default_factory=time.monotonic)
 
     def stop(self, reason: StopReason, why: str = "") -> None:
         """End the run now; before it has begun, as soon as it does."""
@@ -58,6 +61,16 @@ class ActiveRun:
         self.ending.why_stopped = why or self.ending.why_stopped
         if self.runner is not None:
             self.runner.stop(reason)
+
+    def hand_back(self) -> None:
+        """End the run at the end of its step, so that another worker goes on; before it has begun, at once."""
+        if self.runner is None:
+            self.stop("hand_back")
+        else:
+            self.runner.hand_back(self._note_handed_back)
+
+    def _note_handed_back(self) -> None:
+        self.ending.is_handed_back = True
 
 
 class Worker:
@@ -71,6 +84,11 @@ class Worker:
         enqueue: Has a task delivered that becomes pending again; None where no engine delivers them.
         withdraw: Takes the delivery of a task back that has ended.
         hooks: Finds the hooks of a task by its workspace; None: there are none.
+        credentials: Finds secrets and the model's key of a conversation that its log only names; None: there are none.
+
+    Attributes:
+        on_end: Called when a task's run here is over.
+        on_update: Called with the conversation for its durable events and the pieces of text of its responses.
     """
 
     def __init__(
@@ -84,6 +102,7 @@ class Worker:
         enqueue: Enqueue | None = None,
         withdraw: Withdraw | None = None,
         hooks: FindHooks | None = None,
+        credentials: FindCredentials | None = None,
         ttl_seconds: float = LEASE_SECONDS,
     ) -> None:
         self.store = require_relational(store)
@@ -95,9 +114,11 @@ class Worker:
         self.enqueue = enqueue
         self.withdraw = withdraw
         self._hooks = hooks
+        self._credentials = credentials
         self._ttl = ttl_seconds
         self.active: dict[str, ActiveRun] = {}
-        self.on_end: list[Callable[[str], None]] = []
+        self.on_end: list[Callable[[ActiveRun], None]] = []
+        self.on_update: list[Callable[[UUID, Update], None]] = []
 
     async def execute(self, task_id: str) -> None:
         """Claim a task and run it to its end. One that is not there, or not claimable, is a warning and nothing else.
@@ -156,7 +177,7 @@ class Worker:
             self.active.pop(claim.task.id, None)
             self._report(active)
             for listener in self.on_end:
-                listener(claim.task.id)
+                listener(active)
 
     async def _run(self, active: ActiveRun) -> None:
         """Open the conversation and run it. How it ended is in the log and the row, whatever it was."""
@@ -173,12 +194,14 @@ class Worker:
 
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
-            self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks
-        )
+            self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
+            credentials=self._credentials,
+        )  # fmt: skip
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:
         journal, task = opened.journal, active.claim.task
         active.ending.spent_before = await measure_before(journal, task)
+        journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
         active.runner = runner = Runner(
             journal,
             opened.blueprint,
@@ -228,7 +251,8 @@ class Worker:
         def fail(tables: Tables) -> None:
             row = find_current(tables, ending.id, ending.lease)
             if row is not None:
-                end_claim(tables, row, ending.lease, to, said)
+                moved = end_claim(tables, row, ending.lease, to, said, enqueue=self.enqueue)
+                ending.woken = find_woken_parent(tables, moved)
 
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(fail)

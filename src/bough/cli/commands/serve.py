@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -27,6 +27,10 @@ Agents = Annotated[
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", min=1, help="Runs at once in this process.")
 ]
+Runs = Annotated[
+    Literal["here", "workers"] | None,
+    typer.Option("--runs", help="Where runs go on: in this process, or in `bough worker`s."),
+]
 Unsafe = Annotated[
     bool, typer.Option("--unsafe-no-auth", help="Listen on any address although there is no key: open to everybody.")
 ]
@@ -36,6 +40,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     agents: Agents = None,
+    runs: Runs = None,
     concurrency: Concurrency = None,
     unsafe_no_auth: Unsafe = False,
     home: options.Home = None,
@@ -53,7 +58,7 @@ def serve(
         from bough.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
-    served = ServerSettings.load(settings, concurrency=concurrency)
+    served = ServerSettings.load(settings, runs=runs, concurrency=concurrency)
     specs = agents_of(agents or ())
     has_keys = asyncio.run(_has_keys(settings))
     require_safe_bind(host, has_keys=has_keys, unsafe=unsafe_no_auth)

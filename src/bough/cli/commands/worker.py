@@ -40,7 +40,7 @@ def worker(
     renderer = renderer_for(json=json)
 
     async def main() -> int:
-        from bough.cli.detach import make_broker
+        from bough.cli.detach import make_broker, sending_pieces
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
@@ -51,7 +51,8 @@ def worker(
             broker = make_broker(tasks, settings)
             shown = hide_password(settings.store)
             renderer.note(line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}"))
-            await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
+            async with sending_pieces(broker, settings.store):
+                await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0

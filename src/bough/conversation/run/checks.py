@@ -13,6 +13,7 @@ from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.step import REMINDER, Stop
+from bough.conversation.run.stop import StopNote
 from bough.conversation.run.stuck import StuckDetector
 from bough.errors import BoughError
 from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
@@ -39,6 +40,7 @@ class Supervisor:
         rules: Callable[[], Rules],
         condenser: Condenser,
         clock: Clock,
+        note: StopNote,
     ) -> None:
         self._journal = journal
         self._recorder = recorder
@@ -46,6 +48,7 @@ class Supervisor:
         recorder.review_again = self.review_again
         self._condenser = condenser
         self._clock = clock
+        self._note = note
         self._started = clock.monotonic()
         self._steps = 0
         self._sent_back = 0
@@ -65,6 +68,8 @@ class Supervisor:
             return "paused"
         if state.waiting:
             return "waiting_for_confirmation"
+        if self._note.hands_back():
+            return "paused"
         if stop := await self._over_limit(self._steps):
             return stop
         if stop := await self._circles():

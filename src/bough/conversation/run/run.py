@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,7 @@ from bough.conversation.run.run_logging import logged_run
 from bough.conversation.run.step import Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
+from bough.conversation.run.waits import release_ended
 from bough.errors import BoughError, Conflict
 from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
@@ -113,6 +114,10 @@ class Runner:
         if self._task is not None and not self._task.done():
             self._note.reason = self._note.reason or reason
             self._task.cancel()
+
+    def hand_back(self, told: Callable[[], None]) -> None:
+        """End the run at the end of its step, so that another worker goes on; `told` is called when it does so."""
+        self._note.on_hand_back = told
 
     @asynccontextmanager
     async def _held_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
@@ -194,7 +199,9 @@ class Runner:
             note=self._note,
         )
         condenser = _with_model(rules.condenser, model)
-        supervisor = Supervisor(journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock())
+        supervisor = Supervisor(
+            journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock(), note=self._note
+        )
         spec = self._blueprint.spec
         retries = Retries(
             journal,
@@ -293,11 +300,13 @@ class Runner:
             if state.status != status:
                 self._journal.stage(StateChanged(changes={"status": status}))
             await self._journal.settled()
-            return True
+            return not await self._release_waits()
         if status == "finished":
             return True  # the ending was made when that was written down
         while True:
             await self._journal.settled()
+            if await self._release_waits():
+                return False
             head = state.head
             events = [StateChanged(changes={"status": status})] if state.status != status else []
             try:
@@ -311,6 +320,18 @@ class Runner:
                     return False  # somebody decided meanwhile
             else:
                 return True
+
+    async def _release_waits(self) -> bool:
+        """Let calls go on whose task ended before the log said that they wait; say whether none waits any more.
+
+        A task that ends later finds them in the log, and lets them go on itself.
+        """
+        state = self._journal.state
+        if (changes := release_ended(state)) is None:
+            return False
+        released = StateChanged(changes=changes, reason="its task ended")
+        await self._journal.append_while(lambda: release_ended(state) == changes, released)
+        return not state.waiting
 
     async def _last_words(self, *events: Event, error: BoughError | None = None) -> None:
         """Append how the run ended, whether or not what it staged before could be written."""

@@ -1,16 +1,22 @@
 """The supervisor of a run behind Landlock: confines the program by `sandlock`, waits, leaves nothing behind.
 
-It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, or with `probe PYTHON FOLDER` to
-find out whether confinement works here. It stays outside of the wall it builds.
+It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, with `probe PYTHON FOLDER CODE` to
+find out whether confinement works here, or with `serve CONTROL_FD` to fork a supervisor for each run: most of what one
+costs is the import of sandlock. It stays outside of the wall it builds.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# ruff: noqa: SIM105 - as in the other first processes
 
+import array
+import gc
 import marshal
 import os
 import resource  # imported while its folder can still be entered
+import select
 import shutil
 import signal
+import socket
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -76,15 +82,18 @@ def show_beside(wall):
     return placed
 
 
-def probe(sandlock, python, folder):
-    """Run an interpreter that does nothing; end with its exit code."""
-    readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", *([folder] if folder else [])]
+def probe(sandlock, python, folder, code):
+    """Run `code` on `init.py` in an interpreter; write what it writes, and end with its exit code."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
     wall = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
-    result = wall.run([python, "-I", "-S", "-c", "pass"], timeout=10)
+    result = wall.run([python, "-I", "-S", "-c", code, here + "/init.py"], timeout=10)
     if not result.success:
         sys.stderr.buffer.write(result.stderr)
         print(result.error or "a confined python did not end with 0", file=sys.stderr)
         sys.exit(1)
+    sys.stdout.buffer.write(result.stdout)
+    sys.stdout.buffer.flush()
 
 
 def give_up_rights(conf):
@@ -130,11 +139,16 @@ def remove_shared_memory():
 
 
 def hand_over(conf):
-    """Leave configuration and input where the program's side can read them; no descriptor but 0, 1 and 2 gets there."""
+    """Leave configuration, input and the code of `init.py` where the program's side can read them.
+
+    No descriptor but 0, 1 and 2 gets there.
+    """
     with open_for_run(conf, "stdin") as target:
         shutil.copyfileobj(sys.stdin.buffer, target)
     with open_for_run(conf, "configuration") as target:
         marshal.dump(conf["program"], target, 4)
+    with open_for_run(conf, "code") as target:
+        target.write(conf["code"])
 
 
 def open_for_run(conf, name):
@@ -146,12 +160,98 @@ def open_for_run(conf, name):
     return open(fd, "wb")
 
 
+def serve(sandlock, control):
+    """Fork a supervisor for every message until the host is gone.
+
+    A message `g` brings configuration, input, output, errors, status socket, and a socket of the run alone. On that one
+    the supervisor sends its pid and a descriptor of itself, and starts when the host has answered; this process sends
+    `x WAIT_STATUS USER_MICROSECONDS SYSTEM_MICROSECONDS PEAK_KIB` when it has ended.
+    """
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run behind the walls
+    wakeup_fd = init.wake_on_child()
+    control.send(b"r")
+    watched = select.poll()
+    watched.register(control, select.POLLIN)
+    watched.register(wakeup_fd, select.POLLIN)
+    gc.freeze()  # as in `init.run`
+    runs = {}
+    while True:
+        ready = [fd for fd, _ in watched.poll()]
+        if wakeup_fd in ready:
+            os.read(wakeup_fd, 4096)
+            report_ended(runs)
+        if control.fileno() not in ready:
+            continue
+        fds = receive(control)
+        if fds is None:
+            os._exit(0)  # supervisors that still run see the end of the host themselves
+        own = socket.socket(fileno=fds.pop())
+        pid = os.fork()
+        if not pid:
+            for other in (control, *runs.values()):
+                other.close()  # or the host could not see that this process is gone
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return begin(sandlock, fds, own)
+        runs[pid] = own
+        for fd in fds:
+            os.close(fd)
+
+
+def receive(control):
+    """Return the six descriptors of the next run; None when the host is gone."""
+    data, ancillary, _, _ = control.recvmsg(16, socket.CMSG_SPACE(6 * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content)
+    return list(fds) if data and len(fds) == 6 else None
+
+
+def report_ended(runs):
+    """Tell the host of every supervisor that has ended."""
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        with runs.pop(pid) as own:
+            times = (int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6))
+            try:
+                own.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
+            except OSError:  # the host has gone on without it
+                pass
+
+
+def begin(sandlock, fds, own):
+    """Become the supervisor of one run, as one that was started for it, once the host knows this process."""
+    os.setsid()
+    itself = os.pidfd_open(os.getpid())
+    with own:
+        socket.send_fds(own, [b"p %d" % os.getpid()], [itself])
+        if not own.recv(1):  # the host does not want this run any more, and may have started it elsewhere
+            os._exit(0)
+    os.close(itself)
+    conf_fd, stdin, stdout, stderr, status_fd = fds
+    for number, fd in enumerate((stdin, stdout, stderr)):
+        os.dup2(fd, number)
+        os.close(fd)
+    conf = init.read_configuration(str(conf_fd))
+    start(sandlock, conf, status_fd)
+
+
 def main():
     """Do what the arguments say."""
     package_folder, what = sys.argv[1:3]
     sandlock = import_sandlock(package_folder)
     if what == "probe":
-        probe(sandlock, *sys.argv[3:5])
+        probe(sandlock, *sys.argv[3:6])
+    elif what == "serve":
+        serve(sandlock, socket.socket(fileno=int(sys.argv[3])))
     else:
         start(sandlock, init.read_configuration(sys.argv[3]), int(sys.argv[4]))
 

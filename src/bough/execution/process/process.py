@@ -27,18 +27,20 @@ async def run_process(
     launch: Callable[[Plan, Workspace], Launch],
     isolation: Isolation,
     identity: Identity,
+    child: Callable[[Launch], ChildProcess] = ChildProcess,
 ) -> CodeExecutionResult:
     """Run `plan` by the command that `launch` makes of it; leaves no process and no file, however it ends.
 
     Args:
         identity: As whom.
+        child: Makes what starts the command.
     """
     workspace = await prepare(plan, shelf, identity)
     group = LateGroup(lambda: shelf.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
         launched = replace(launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
-        ended, (collected, memory_ran_out) = await ChildProcess(launched).run(
+        ended, (collected, memory_ran_out) = await child(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),
             harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace, group)),

@@ -21,7 +21,7 @@ from bough.execution.process.identity import Identity, free_uid, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
-from bough.execution.sandbox.rung import INSIDE, RungReport
+from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
@@ -42,18 +42,6 @@ _SESSION_FDS = 16
 
 _HIDDEN_ID = 65532
 
-_FIRST = "import marshal\nexec(marshal.loads(open({}, 'rb').read()))"
-"""How the first process starts: by a descriptor, because a file would be one mount more, and be looked for."""
-
-_PREPARE = """
-import marshal, site, sys
-compiled = marshal.dumps(compile(sys.stdin.buffer.read(), 'init.py', 'exec'))
-count = len(sys.path)
-site.addsitepackages(site.removeduppaths())
-sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
-"""
-"""Compiles what is read, and finds out where packages are: both take time that is saved in every run."""
-
 
 @dataclass
 class BubblewrapRung:
@@ -66,8 +54,7 @@ class BubblewrapRung:
     _options: tuple[str, ...] = ()
     _filter: bytes = b""
     _network_filter: bytes = b""
-    _init: bytes = b""
-    _site: tuple[str, ...] = ()
+    _prepared: Preparation = field(default_factory=Preparation)
     _shown: tuple[str, ...] = ()
 
     async def probe(self) -> RungReport:
@@ -101,7 +88,7 @@ class BubblewrapRung:
         """Prepare `inside/init.py` behind the wall; return what went wrong, or nothing."""
         identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = readable(self._filter, "bough-filter")
-        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", _PREPARE]
+        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", PREPARE]
         try:
             with open(f"{INSIDE}/init.py", "rb") as source:
                 done = subprocess.run(  # noqa: S603
@@ -113,9 +100,7 @@ class BubblewrapRung:
             os.close(filter_fd)
         if done.returncode:
             return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
-        size, _, rest = done.stdout.partition(b" ")
-        self._init = rest[: int(size)]
-        self._site = tuple(os.fsdecode(path) for path in rest[int(size) :].split(b"\0") if path)
+        self._prepared = Preparation.parse(done.stdout)
         return ""
 
     def identity(self, plan: Plan) -> Identity:
@@ -131,13 +116,13 @@ class BubblewrapRung:
         program = program.replace(PROGRAM_PID.to_bytes(4, sys.byteorder), (2).to_bytes(4, sys.byteorder))
         filter_fd = readable(program, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
-        init_fd = readable(self._init, "bough-init")
+        init_fd = readable(self._prepared.init, "bough-init")
         argv = [
             *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._places(plan, workspace),
             *("--perms", "0444", "--file", str(users_fd), "/etc/passwd"),
             *("--remount-ro", "/", "--chdir", "/"),
-            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", "-c", _FIRST.format(init_fd)),
+            *("--", self._interpreter.path, "-I", "-S", "-X", "utf8", "-c", FIRST.format(init_fd)),
             *("start", CONF, STATUS),
         ]
         return Launch(
@@ -145,7 +130,7 @@ class BubblewrapRung:
             configuration={
                 **configuration(plan, identity),
                 "proxy_port": PORT if online else 0,
-                "site": self._site,
+                "site": self._prepared.site,
             },
             stdin=plan.request.stdin,
             limits=plan.request.limits,

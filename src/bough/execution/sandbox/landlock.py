@@ -21,7 +21,7 @@ from bough.execution.process.interpreter import Interpreter, find_interpreter, o
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
-from bough.execution.sandbox.rung import INSIDE, RungReport
+from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
@@ -41,9 +41,10 @@ class LandlockRung:
     isolation: Isolation = Isolation.LANDLOCK
     _interpreter: Interpreter = field(default_factory=find_interpreter)
     _filter: bytes = b""
+    _prepared: Preparation = field(default_factory=Preparation)
 
     async def probe(self) -> RungReport:
-        """Run `true` behind Landlock."""
+        """Prepare `inside/init.py` behind Landlock."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
@@ -56,7 +57,7 @@ class LandlockRung:
         failure = ""
         for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
             self._interpreter = interpreter
-            failure = self._try_true()
+            failure = self._try()
             if not failure:
                 return RungReport(name=self.name, isolation=self.isolation, works=True)
         return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
@@ -64,13 +65,15 @@ class LandlockRung:
     def _lacks(self, missing: str, install: str) -> RungReport:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
-    def _try_true(self) -> str:
-        argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or ""]
+    def _try(self) -> str:
+        """Prepare `inside/init.py` behind the wall; return what went wrong, or nothing."""
+        argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             done = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if done.returncode == 0:
+            self._prepared = Preparation.parse(done.stdout)
             return ""
         return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
 
@@ -87,11 +90,13 @@ class LandlockRung:
             _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
-            "program": {**_program(plan), "filter": self._filter},
+            "program": {**_program(plan), "filter": self._filter, "site": self._prepared.site},
+            "code": self._prepared.init,
             "init": [
                 self._interpreter.path,
                 *_FLAGS,
-                f"{_INSIDE_FOLDER}/init.py",
+                "-c",
+                FIRST.format(f"{_LETTERBOX}/code"),
                 "start",
                 f"{_LETTERBOX}/configuration",
                 "0",
@@ -169,3 +174,8 @@ def _package_folder() -> str | None:
 def _supervisor() -> list[str]:
     """Return the start of the supervisor's command line; it runs on the host's own Python."""
     return [sys.executable, "-I", "-S", f"{INSIDE}/confine.py", str(_package_folder())]
+
+
+def serving_command() -> list[str]:
+    """Return the command line of the process that forks supervisors, but for its control socket."""
+    return [*_supervisor(), "serve"]

@@ -16,14 +16,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bough.errors import InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
 from bough.events.beside import Beside, Tables
 from bough.events.record import moment
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, ROLES, SCOPES, Caller, Role
-from bough.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from bough.server.metrics import Metrics
 
 SERVER = Beside("server", "bough.server.sql")
 """The server's tables beside the log."""

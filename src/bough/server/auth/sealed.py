@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from bough.conversation import State
 from bough.errors import InvalidInput, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import StateChanged
@@ -22,6 +23,7 @@ from bough.events.store import EventStore
 from bough.guard import Secrets
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
+from bough.tasks.agents import Credentials
 from bough.types import JsonObject
 
 VARIABLE = "BOUGH_SECRET_KEY"
@@ -103,7 +105,11 @@ class SealedSecrets:
     def box(self) -> SecretBox:
         """What seals and opens."""
         if self._box is None:
-            self._box = self._make_box()
+            try:
+                self._box = self._make_box()
+            except ModuleNotFoundError as error:  # a worker without the server's packages
+                message = f"sealed secrets need the package {error.name}"
+                raise Unavailable(message, hint="pip install 'bough[server]'") from error
         return self._box
 
     async def put(self, record: ConversationRecord, policies: JsonObject, values: Mapping[str, str]) -> None:
@@ -141,6 +147,15 @@ class SealedSecrets:
             return {}
         found = await self._store.together(SERVER, lambda tables: _rows(tables, held))
         return {name: self.box.open(f"{owner or LOCAL}|{held[name]}|{name}", *row) for name, row in found.items()}
+
+    async def credentials(self, record: ConversationRecord, state: State) -> Credentials:
+        """Return what was sealed for a conversation, for the run of its task.
+
+        Raises:
+            Unavailable: A value cannot be opened.
+        """
+        values = await self.values(record.owner, state.policies)
+        return Credentials(secrets_of(values), values.get(MODEL_KEY)) if values else Credentials()
 
     async def lacks_keys(self) -> bool:
         """Whether this store has sealed secrets and none of the keys that are here opens any of them."""

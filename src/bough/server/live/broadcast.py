@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
 from bough.errors import BoughError
+from bough.events.model import Event, TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.server.metrics import Metrics
@@ -51,7 +52,7 @@ class RunEnded:
     """A run of the conversation has ended since this was last said; several may be said as one.
 
     Attributes:
-        started: When the latest of them began, by the loop's clock.
+        started: When the latest of them was submitted, as far as is known here, by the loop's clock.
     """
 
     started: float
@@ -87,6 +88,8 @@ class Broadcast:
         self._said = 0
         self._runs = 0
         self._run_started = 0.0
+        self._submitted: dict[str, float] = {}
+        self._joined = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
         self._end: EndReason | None = None
         self._metrics = metrics
@@ -178,11 +181,21 @@ class Broadcast:
 
     def _keep(self, stored: StoredEvent) -> None:
         self._frames.append(stored)
+        self._take_transition(stored.event)
         self._bytes += len(stored.raw)
         while len(self._frames) > FRAMES or (self._bytes > FRAME_BYTES and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().raw)
             self._first += 1
         self._wake()
+
+    def _take_transition(self, event: Event) -> None:
+        """Note when a run was submitted, and say when it has ended or asks, in whichever process it was."""
+        if not isinstance(event, TaskChanged):
+            return
+        if event.state == "pending":
+            self._submitted[event.task_id] = asyncio.get_running_loop().time()
+        elif event.state != "running":
+            self.publish_run_end(self._submitted.pop(event.task_id, self._joined))
 
     def _wake(self) -> None:
         self._changed.set()
@@ -190,7 +203,11 @@ class Broadcast:
 
 
 class Broadcasts:
-    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader."""
+    """The broadcasts of a server, one a watched conversation; each ends a while after its last reader.
+
+    Attributes:
+        on_watch: Called when a conversation gets its first reader.
+    """
 
     def __init__(self, store: EventStore, metrics: Metrics, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._store = store
@@ -198,6 +215,7 @@ class Broadcasts:
         self._idle_seconds = idle_seconds
         self._live: dict[UUID, Broadcast] = {}
         self._draining = False
+        self.on_watch: Callable[[UUID], None] | None = None
 
     @asynccontextmanager
     async def join(self, cid: UUID, *, kind: str = "sse") -> AsyncGenerator[Broadcast]:
@@ -212,6 +230,8 @@ class Broadcasts:
             broadcast = self._live.get(cid)  # another reader may have come while the head was read
             if broadcast is None or broadcast.has_ended:
                 broadcast = self._live[cid] = Broadcast(self._store, cid, head, self._metrics)
+        if self.on_watch is not None and broadcast.readers == 0:
+            self.on_watch(cid)
         if self._draining:
             broadcast.end("drain")
         broadcast.readers += 1
@@ -224,9 +244,9 @@ class Broadcasts:
             if broadcast.readers == 0:
                 asyncio.get_running_loop().call_later(self._idle_seconds, self._leave, cid, broadcast)
 
-    def watched(self, cid: UUID) -> bool:
-        """Whether anybody reads the conversation here."""
-        return cid in self._live
+    def read_here(self) -> Collection[UUID]:
+        """Return the conversations that have readers here, or had some a short while ago."""
+        return self._live.keys()
 
     def readers_of(self, cid: UUID) -> int:
         """Return how many read the conversation here."""
@@ -238,10 +258,10 @@ class Broadcasts:
         if broadcast := self._live.get(cid):
             broadcast.publish(kind, text)
 
-    def publish_run_end(self, cid: UUID, started: float) -> None:
-        """Tell the readers of a conversation that a run of it has ended."""
+    def publish_run_end(self, cid: UUID) -> None:
+        """Tell the readers of a conversation that a run of it was asked for and goes on waiting."""
         if broadcast := self._live.get(cid):
-            broadcast.publish_run_end(started)
+            broadcast.publish_run_end(asyncio.get_running_loop().time())
 
     def drain(self) -> None:
         """Let all readers go: the server is about to stop."""

@@ -50,7 +50,8 @@ async def create_conversation(
 async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Page[JsonObject]:
     """List conversations."""
     page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
-    items = [await _listed(access, record, full=query.full) for record in page.items]
+    live = await access.services.runs.live_among([record.id for record in page.items])
+    items = [await _listed(access, record, full=query.full, running=record.id in live) for record in page.items]
     return Page(items=items, next_page_id=page.next_cursor)
 
 
@@ -99,7 +100,7 @@ async def delete_conversation(
         access.caller.require("admin")
     record = await access.store.get(id)
     require_match(record, if_match)
-    if access.services.runs.is_live(id) or record.status == "running":
+    if await access.services.runs.is_live(id) or record.status == "running":
         raise Conflict("the conversation is running", hint="interrupt it first")
     await access.store.delete(id, mode)
     access.services.states.forget(id)
@@ -155,10 +156,10 @@ def _answer_made(response: Response, record: ConversationRecord, *, is_new: bool
 answer_made = _answer_made
 
 
-async def _listed(access: Access, record: ConversationRecord, *, full: bool) -> JsonObject:
+async def _listed(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
     if full:
         return (await info_of_record(access, record)).model_dump(mode="json")
-    summary: ConversationSummary = summary_of(record, running=access.services.runs.is_live(record.id))
+    summary: ConversationSummary = summary_of(record, running=running)
     return summary.model_dump(mode="json")
 
 

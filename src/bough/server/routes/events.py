@@ -11,9 +11,10 @@ from sse_starlette import EventSourceResponse
 from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
-from bough.server.bounds.etag import IfMatch, require_match
+from bough.server.bounds.etag import IfMatch, expected_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations import opened, stamped
+from bough.server.conversations import opened, say
+from bough.server.deciding import decide
 from bough.server.forms.base import Page, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
@@ -105,23 +106,15 @@ async def send_message(
     if await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
     async with opened(access, id) as conversation:
-        await conversation.send_message(stamped(access, message))
-        head = conversation.state.head
-    if body.run and not access.services.runs.is_live(id):
-        access.services.runs.start(id, access.caller.owner, access.caller.tenant)
-    return MessageSent(event_id=wanted, head=head)
+        await say(access, conversation, message, run=body.run, expected_head=expected_head(if_match))
+    return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
 
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
 async def respond_to_confirmation(id: ConversationId, body: ConfirmationAnswer, access: Approver) -> Success:
     """Approve or reject all calls that wait; approving goes on with the run."""
-    async with opened(access, id) as conversation:
-        if body.accept:
-            await conversation.approve(by=access.caller.name)
-        else:
-            await conversation.reject(body.reason, by=access.caller.name)
-    if body.accept:
-        access.services.runs.start(id, access.caller.owner, access.caller.tenant)
+    await access.store.get(id)
+    await decide(access, id, accept=body.accept, reason=body.reason, run=body.accept)
     return Success()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from fastapi import Request
 from pydantic import Field
 
 from bough.errors import Conflict, NotSupported
 from bough.events.model import StateChanged
+from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations import opened
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
@@ -15,9 +20,12 @@ from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody
 from bough.server.openhands.rules import analyzer_of, policy_of
 from bough.server.openhands.starting import secret_values
 from bough.server.routing import ConversationId, router
+from bough.tasks import Task, TaskState
 from bough.types import JsonObject
 
 routes = router("Runs")
+
+INTERRUPT_WAIT_SECONDS = 5.0
 
 
 class RunBody(LenientForm):
@@ -40,28 +48,58 @@ class ModelBody(Form):
 
 @routes.post("/api/conversations/{id}/run")
 async def run_conversation(
-    id: ConversationId, access: Writer, body: RunBody | None = None, if_match: IfMatch = None
+    id: ConversationId,
+    access: Writer,
+    request: Request,
+    body: RunBody | None = None,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> JsonObject:
     """Run it; a conversation in OpenHands' form that waits is approved by this, as its client does it."""
     record = await access.store.get(id)
     require_match(record, if_match)
-    if record.status == "waiting_for_confirmation":
-        if body is None and record.config.get("form") == "openhands":
-            await _approve_all(access, id)
-        else:
-            return {"success": True, "task": None}
-    task = access.services.runs.start(id, access.caller.owner, access.caller.tenant)
+    runs = access.services.runs
+    key = id_from_key(access.caller, request, idempotency_key)
+    approve = await _calls_to_approve(access, record) if body is None else ()
+    task = await runs.start(access.caller, id, approve=approve, key=None if key is None else str(key))
+    if await runs.find_asking(id) is not None:
+        access.services.broadcasts.publish_run_end(id)  # nothing was started: readers hear where it stands again
     if body is None or body.wait is None:
         return {"success": True, "task": str(task)}
-    await access.services.runs.wait(id, body.wait)
-    state = await access.services.states.state_of(await access.store.get(id))
-    return {"task": str(task), "status": state.status, "output": state.output, "head": state.head}
+    return await _describe_end(access, id, await runs.wait(task, body.wait))
 
 
-async def _approve_all(access: Access, id: ConversationId) -> None:
+async def _calls_to_approve(access: Access, record: ConversationRecord) -> Collection[str]:
+    """Return what a request without a body approves: all that waits, in a conversation of OpenHands' form.
+
+    Raises:
+        PermissionDenied: The key lacks the scope `approve`.
+    """
+    if record.status != "waiting_for_confirmation" or record.config.get("form") != "openhands":
+        return ()
     access.caller.require("write", "approve")
-    async with opened(access, id) as conversation:
-        await conversation.approve(by=access.caller.name)
+    state = await access.services.states.state_of(record)
+    return [id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval"]
+
+
+async def _describe_end(access: Access, id: ConversationId, task: Task) -> JsonObject:
+    state = await access.services.states.state_of(await access.store.get(id))
+    is_live = task.state in (TaskState.PENDING, TaskState.RUNNING)
+    return {
+        "task": task.id,
+        "status": "running" if is_live else state.status,
+        "output": state.output,
+        "reason": _reason_of(task),
+        "head": state.head,
+        "steps": task.usage.requests,
+    }
+
+
+def _reason_of(task: Task) -> str | None:
+    """Return why a task ended as it did; None where it simply ended."""
+    return task.error or next(
+        (event.payload.get("reason") for event in reversed(task.events) if "state" in event.payload), None
+    )
 
 
 @routes.post("/api/conversations/{id}/pause")
@@ -73,10 +111,15 @@ async def pause_conversation(id: ConversationId, access: Writer, body: StopBody 
 
 
 @routes.post("/api/conversations/{id}/interrupt")
-async def interrupt_conversation(id: ConversationId, access: Writer, body: StopBody | None = None) -> Success:
-    """Stop its run now, tools and scripts killed; nothing happens where none runs."""
+async def interrupt_conversation(
+    id: ConversationId, access: Writer, body: StopBody | None = None, wait: bool = False
+) -> Success:
+    """Stop its run now, tools and scripts killed; nothing happens where none runs. `wait` answers when it has ended."""
     await access.store.get(id)
-    await access.services.runs.interrupt(id)
+    reason = body.reason if body else ""
+    await access.services.runs.interrupt(
+        id, by=access.caller.name, reason=reason, wait_seconds=INTERRUPT_WAIT_SECONDS if wait else 0
+    )
     return Success()
 
 

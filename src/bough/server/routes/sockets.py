@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from bough.errors import BoughError, LimitExceeded, NotFound, Unauthenticated
 from bough.events.record import StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
-from bough.server.conversations import info, opened, stamped
+from bough.server.conversations import info, opened, say
 from bough.server.forms.base import Form, as_utc, stamp
 from bough.server.forms.events import NewMessage
 from bough.server.live.broadcast import Broadcast, Ended, Heard, Piece, RunEnded
@@ -176,7 +176,7 @@ class _Socket:
         await self._send_state()
         if took < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
-            if not self._access.services.runs.is_live(self._cid):
+            if not await self._access.services.runs.is_live(self._cid):
                 await self._send_state()
 
     async def _send_state(self) -> None:
@@ -215,9 +215,7 @@ class _Socket:
         access.caller.require("write", "conversations")
         access.services.limits.count_request(access.caller)
         async with opened(access, self._cid) as conversation:
-            await conversation.send_message(stamped(access, message))
-        if not access.services.runs.is_live(self._cid):
-            access.services.runs.start(self._cid, access.caller.owner, access.caller.tenant)
+            await say(access, conversation, message, run=True)
 
     async def _watch_key(self) -> None:
         """End the socket within a second after its key was revoked."""

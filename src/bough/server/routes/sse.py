@@ -59,13 +59,13 @@ async def sse_frames(
     form = services.form_of(ours=query.form == "ours")
     with services.limits.stream(access.caller):
         async with services.broadcasts.join(record.id) as broadcast:
-            yield _state(access, record, record.head)
+            yield await _state(access, record, record.head)
             calls: dict[str, str] = {}
             async for heard in broadcast.read(after):
                 for frame in _frames(heard, form, calls, deltas=query.deltas):
                     yield frame
                 if isinstance(heard, StoredEvent) and _changes_status(heard):
-                    yield _state(access, await access.store.get(record.id), heard.seq + 1)
+                    yield await _state(access, await access.store.get(record.id), heard.seq + 1)
                 if isinstance(heard, CaughtUp) and query.until == "caught_up":
                     return
 
@@ -88,8 +88,8 @@ def _frames(heard: Heard, form: EventForm, calls: dict[str, str], *, deltas: boo
             pass
 
 
-def _state(access: Access, record: ConversationRecord, head: int) -> ServerSentEvent:
-    run = access.services.runs.latest(record.id)
+async def _state(access: Access, record: ConversationRecord, head: int) -> ServerSentEvent:
+    run = await access.services.runs.latest(record.id)
     said: dict[str, Any] = {"execution_status": record.status, "head": head}
     return _frame("state", said | {"run": None if run is None else run.model_dump(mode="json")})
 

@@ -13,8 +13,7 @@ from bough.errors import BoughError
 from bough.events.beside import Tables
 from bough.tasks.state import TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import FORMAT, find_row, read_task
-from bough.tasks.stores.submission import Enqueue
+from bough.tasks.stores.rows import FORMAT, Enqueue, find_row, read_task
 
 JOB_SWEEP_SECONDS = 5.0
 """How often every worker process looks."""

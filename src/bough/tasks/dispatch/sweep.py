@@ -15,8 +15,7 @@ from bough.events.owner import is_gone
 from bough.tasks.state import TaskState
 from bough.tasks.store import LEASE_SECONDS
 from bough.tasks.stores.endings import stop_task
-from bough.tasks.stores.rows import FORMAT, Move, find_row, move
-from bough.tasks.stores.submission import give_job
+from bough.tasks.stores.rows import FORMAT, Move, find_row, give_job, move
 
 if TYPE_CHECKING:
     from bough.tasks.worker import Worker

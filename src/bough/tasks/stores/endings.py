@@ -10,7 +10,7 @@ from bough.events.model import StateChanged
 from bough.events.record import Lease
 from bough.tasks.state import TaskState
 from bough.tasks.stores.claims import seize_lease
-from bough.tasks.stores.rows import Move, TaskRow, find_row, move
+from bough.tasks.stores.rows import Enqueue, Move, TaskRow, find_live_row, find_row, move
 
 Withdraw = Callable[[Tables, int], None]
 """Takes a job back from an engine, inside the transaction."""
@@ -26,19 +26,32 @@ def end_claim(
     not_before: int | None = None,
     counts: bool = True,
     job: int | None = None,
+    enqueue: Enqueue | None = None,
 ) -> TaskRow:
     """Make the transition that ends a claim, and end its lease.
 
     Args:
         counts: Whether the claim stays counted as an attempt; one that was handed back, or asked, is none.
+        enqueue: Delivers a parent that waited for this task.
 
     Raises:
         Conflict: The claim was lost.
     """
     attempts = row.attempts if counts else max(row.attempts - 1, 0)
-    moved = move(tables, row, to, said, generation=lease.generation, attempts=attempts, not_before=not_before, job=job)
+    moved = move(
+        tables, row, to, said, generation=lease.generation, attempts=attempts, not_before=not_before, job=job,
+        enqueue=enqueue,
+    )  # fmt: skip
     tables.release(lease)
     return moved
+
+
+def find_woken_parent(tables: Tables, row: TaskRow) -> str | None:
+    """Return the task of the parent of one that has ended, where it may run now; None where it may not."""
+    if row.parent is None or not row.is_terminal:
+        return None
+    parent = find_live_row(tables, row.parent)
+    return parent.task_id if parent is not None and parent.current is TaskState.PENDING else None
 
 
 def stop_task(

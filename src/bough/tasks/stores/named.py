@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bough.events.store import EventStore
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.sqlite import TaskStoreSqlite
 
@@ -17,6 +18,15 @@ def open_task_store(url: str) -> RelationalTaskStore:
 
         return TaskStorePostgres(url)
     return TaskStoreSqlite(url)
+
+
+def tasks_in(log: EventStore) -> RelationalTaskStore:
+    """Return the tasks of an event store that is open; it stays the caller's to close."""
+    if log.url.startswith(("postgres:", "postgresql:")):
+        from bough.tasks.stores.postgres import TaskStorePostgres
+
+        return TaskStorePostgres(log)
+    return TaskStoreSqlite(log)
 
 
 def has_store(url: str) -> bool:

@@ -6,16 +6,17 @@ arguments. A change locks the conversations it touches before it writes their ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import InvalidTransition, StoreError
 from bough.events.beside import Beside, Tables
-from bough.events.model import Event, TaskChanged, TaskEnded, Usage, UserMessage
+from bough.events.model import Event, StateChanged, TaskChanged, TaskEnded, Usage, UserMessage
 from bough.events.record import StoredEvent, moment
 from bough.tasks.model import Task
 from bough.tasks.state import TERMINAL_STATES, TaskState, require_transition
+from bough.types import JsonObject
 
 TASKS = Beside("task", "bough.tasks.sql")
 """The tables of tasks beside the log."""
@@ -25,6 +26,13 @@ FORMAT = 1
 
 MAX_RESULT_BYTES = 1 << 20
 """How much of a result or an error the events of a task carry; the whole is in the log of its conversation."""
+
+
+Enqueue: TypeAlias = Callable[[Tables, Task], int | None]
+"""Hands a task to an engine inside the transaction; returns the engine's job, None where there is no engine."""
+
+_WAITING = "waiting_for_confirmation"
+"""Status of a conversation of which a call waits."""
 
 
 class TaskRow(NamedTuple):
@@ -127,6 +135,12 @@ def find_live_row(tables: Tables, cid: int) -> TaskRow | None:
     return None if row is None else TaskRow(*row)
 
 
+def find_latest_row(tables: Tables, cid: int) -> TaskRow | None:
+    """Return the row of the latest task of a conversation, whether it has ended or not."""
+    row = tables.one("task.row_latest", cid=cid)
+    return None if row is None else TaskRow(*row)
+
+
 def read_task(tables: Tables, row: TaskRow) -> Task:
     """Return the task of a row, without its events: its first and latest transition, and its message. Three rows.
 
@@ -184,15 +198,18 @@ def move(
     attempts: int | None = None,
     not_before: int | None = None,
     job: int | None = None,
+    enqueue: Enqueue | None = None,
 ) -> TaskRow:
     """Make a transition: its one STATE_CHANGE, and the row by compare-and-set; return the row as it is then.
 
-    Where a task that a conversation started ends, that conversation's log is told in the same transaction.
+    Where a task that a conversation started ends, that conversation's log is told in the same transaction, and the
+    call that waits for the task goes on.
 
     Args:
         events: Appended to the task's conversation before the transition.
         generation: Of the claim under which it is made.
         job: Of the engine, for a task that becomes pending again.
+        enqueue: Delivers a parent that waited for this task; None where no engine delivers.
 
     Raises:
         InvalidTransition: The table of states does not have it, or the row has moved on meanwhile.
@@ -211,7 +228,7 @@ def move(
         **{name: value for name, value in fields.items() if value is not None},
     )
     if to in TERMINAL_STATES and row.parent_id is not None:
-        _tell_parent(tables, row, changed)
+        _tell_parent(tables, row, changed, enqueue)
     head = tables.append(row.conversation_id, [*events, changed], generation=generation, expected_head=expected_head)
     moved = tables.run(
         "task.move", k=row.k, was=row.state, version=row.version, state=to.number, attempts=attempt,
@@ -228,6 +245,15 @@ def move(
     )
 
 
+def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:
+    """Have a task that is pending delivered, where an engine does that, and return its row as it is then."""
+    job = None if enqueue is None else enqueue(tables, read_task(tables, row))
+    if job is None:
+        return row
+    tables.run("task.set_job", k=row.k, job=job)
+    return row._replace(job=job)
+
+
 def cut_text(text: str | None) -> tuple[str | None, int | None]:
     """Return a text with at most 1 MiB of it, head and tail, and its size in bytes where that was more."""
     if text is None or len(text) * 4 <= MAX_RESULT_BYTES:
@@ -240,9 +266,12 @@ def cut_text(text: str | None) -> tuple[str | None, int | None]:
     return f"{head}\n[… {len(data) - 2 * half} bytes left out …]\n{tail}", len(data)
 
 
-def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged) -> None:
-    """Append to the parent's log how the task ended. A deleted parent hears nothing."""
-    if row.parent_id is None or not tables.run("task.is_living", cid=row.parent):
+def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: Enqueue | None) -> None:
+    """Append to the parent's log how the task ended, and let the call go on that waits for it.
+
+    The call runs again and finds the task that it had started. A deleted parent hears nothing.
+    """
+    if row.parent is None or row.parent_id is None or not tables.run("task.is_living", cid=row.parent):
         return
     ended = TaskEnded(
         task_id=row.task_id,
@@ -254,7 +283,35 @@ def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged) -> None:
         code=changed.code,
         usage=changed.usage,
     )
-    tables.append(UUID(bytes=row.parent_id), [ended])
+    parent = UUID(bytes=row.parent_id)
+    waiting = read_waiting(tables, parent, row.parent)
+    left = {id: call for id, call in waiting.items() if call.get("task") != row.task_id}
+    if len(left) == len(waiting):
+        tables.append(parent, [ended])
+        return
+    changes: JsonObject = {"status": _WAITING if left else "idle", "waiting": left}
+    events = [ended, StateChanged(changes=changes, reason="its task ended")]
+    live = find_live_row(tables, row.parent)
+    if left or live is None or live.current is not TaskState.INPUT_REQUIRED:
+        tables.append(parent, events)
+        return
+    woken = move(tables, live, TaskState.PENDING, Move(reason="its task ended"), events=events)
+    give_job(tables, woken, enqueue)
+
+
+def read_waiting(tables: Tables, conversation: UUID, cid: int) -> dict[str, JsonObject]:
+    """Return the calls of a conversation that wait for somebody, by id, as its latest `StateChanged` has them.
+
+    One row of a conversation of which nothing waits; else the few events behind the one that says what does.
+    """
+    if tables.get(conversation).status != _WAITING:
+        return {}
+    rows = tables.run("task.state_changes", cid=cid)
+    for stored in StoredEvent.of_rows(rows):  # pyright: ignore[reportArgumentType]
+        event = stored.event
+        if isinstance(event, StateChanged) and not event.changes.keys().isdisjoint(("waiting", "status")):
+            return dict(event.changes.get("waiting", {}))
+    return {}
 
 
 def read_message(tables: Tables, row: TaskRow, first: StoredEvent) -> UserMessage | None:

@@ -11,14 +11,19 @@ from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Tables
 from bough.events.model import Event, TaskChanged, TaskLinked, UserMessage
 from bough.events.record import ConversationRecord, Lease
-from bough.tasks.model import Task
 from bough.tasks.state import TaskState
 from bough.tasks.stores.claims import Claimed, claim_by_id
-from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, find_row_of_key, read_task
+from bough.tasks.stores.rows import (
+    FORMAT,
+    Enqueue,
+    TaskRow,
+    find_live_row,
+    find_row,
+    find_row_of_key,
+    give_job,
+    read_task,
+)
 from bough.types import JsonObject
-
-Enqueue = Callable[[Tables, Task], int | None]
-"""Hands a task to an engine inside the transaction; returns the engine's job, None where there is no engine."""
 
 
 class Admission(NamedTuple):
@@ -122,15 +127,6 @@ def submit(tables: Tables, wanted: Submission, enqueue: Enqueue | None = None) -
     if is_delivered:
         row = give_job(tables, row, enqueue)
     return Submitted(row, True, _claim(tables, row, wanted))
-
-
-def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:
-    """Have a task that is pending delivered, where an engine does that, and return its row as it is then."""
-    job = None if enqueue is None else enqueue(tables, read_task(tables, row))
-    if job is None:
-        return row
-    tables.run("task.set_job", k=row.k, job=job)
-    return row._replace(job=job)
 
 
 def _claim(tables: Tables, row: TaskRow, wanted: Submission) -> Claimed | None:

@@ -53,3 +53,12 @@ insert into server_sealed_key (key_id, created) values (%(key_id)s, %(now)s) on 
 
 -- name: sealing_keys
 select key_id from server_sealed_key order by created;
+
+-- name: lock_tenant
+-- Held until the transaction ends; a lock on the tenant's row would miss `local`, which has none.
+select pg_advisory_xact_lock(hashtextextended('bough tenant ' || %(id)s::text, 0));
+
+-- name: count_runs
+-- Tasks of an owner's conversations that are pending or running.
+select count(*) from task t join conversation c on c.cid = t.cid
+where t.state < 2 and c.owner is not distinct from %(owner)s;

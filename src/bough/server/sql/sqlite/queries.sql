@@ -53,3 +53,11 @@ insert into server_sealed_key (key_id, created) values (:key_id, :now) on confli
 
 -- name: sealing_keys
 select key_id from server_sealed_key order by created;
+
+-- name: lock_tenant
+-- There is one writer anyway.
+select 1 from server_tenant where id = :id;
+
+-- name: count_runs
+-- Tasks of an owner's conversations that are pending or running.
+select count(*) from task t join conversation c on c.cid = t.cid where t.state < 2 and c.owner is :owner;

@@ -21,6 +21,18 @@ select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.versio
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where t.cid = %(cid)s and t.state < 3;
 
+-- name: row_latest
+-- The latest task of a conversation.
+select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, uuid_send(p.id), t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.cid = %(cid)s order by t.k desc limit 1;
+
+-- name: live_among
+-- Those of some conversations that have a task which is pending or running.
+select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
+where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
+
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
@@ -158,6 +170,11 @@ order by seq desc limit %(limit)s;
 -- Own transitions of a conversation from a place on.
 select seq, uuid_send(id), kind, ts, data from event
 where cid = %(cid)s and seq >= %(first)s and kind = 'TaskChanged' order by seq;
+
+-- name: state_changes
+-- The latest changes of a conversation's own state, the newest first.
+select seq, uuid_send(id), kind, ts, data from event
+where cid = %(cid)s and kind = 'StateChanged' order by seq desc limit 8;
 
 -- name: spent
 -- What a conversation and those that it started, and these started, used in all, and how many there are below it.

@@ -21,6 +21,18 @@ select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_a
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where t.cid = :cid and t.state < 3;
 
+-- name: row_latest
+-- The latest task of a conversation.
+select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
+       t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
+from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
+where t.cid = :cid order by t.k desc limit 1;
+
+-- name: live_among
+-- Those of some conversations that have a task which is pending or running.
+select c.id from task t join conversation c on c.cid = t.cid
+where t.state < 2 and lower(hex(c.id)) in (select value from json_each(:ids));
+
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
@@ -158,6 +170,11 @@ order by k desc limit :limit;
 -- Own transitions of a conversation from a place on.
 select k & 4294967295, id, kind, ts, data from event
 where k >= :cid << 32 | :first and k < (:cid + 1) << 32 and kind = 'TaskChanged' order by k;
+
+-- name: state_changes
+-- The latest changes of a conversation's own state, the newest first.
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 and k < (:cid + 1) << 32 and kind = 'StateChanged' order by k desc limit 8;
 
 -- name: spent
 -- What a conversation and those that it started, and these started, used in all, and how many there are below it.

@@ -1,0 +1,210 @@
+"""A process that has sandlock loaded and forks the supervisors of runs: the import is most of what one costs.
+
+It is an economy only. While it does not stand, and wherever it fails, a run gets a supervisor started for it.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
+
+_ANSWER_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkedSupervisor:
+    """A supervisor that was forked: its pid, a descriptor of the process, and the socket on which its end is told."""
+
+    pid: int
+    pidfd: int
+    connection: socket.socket
+
+
+class PreloadedSupervisor:
+    """The process that forks supervisors, started at the second run. Used from any thread and event loop.
+
+    Args:
+        command: Its command line, to which the number of the control socket is added.
+
+    Attributes:
+        process: The process while it is there, whether or not it has loaded already.
+        control: The socket by which it is asked, and on which it says that it has loaded.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._lock = threading.Lock()
+        self._is_wanted = False
+        self._stands = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.control: socket.socket | None = None
+
+    def child(self, launch: Launch) -> ChildProcess:
+        """Return what runs `launch`, by a fork where this process stands. Starts it where it was wanted before."""
+        with self._lock:
+            wanted, self._is_wanted = self._is_wanted, True
+        if wanted:
+            with suppress(OSError):
+                self.start()
+        return ForkedChild(launch, self)
+
+    def start(self) -> None:
+        """Start it, where it is not there.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        with self._lock:
+            if self.process is None:
+                self._start()
+
+    def fork(self, fds: Sequence[int]) -> ForkedSupervisor:
+        """Fork a supervisor that takes over configuration, input, output, errors and status socket. Blocks for 1 ms.
+
+        Raises:
+            BlockingIOError: This process does not stand yet.
+            OSError: It did not answer. Nothing was started, nor will be.
+        """
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._send([*fds, theirs.fileno()])
+            mine.settimeout(_ANSWER_SECONDS)
+            pid, pidfd = _receive_process(mine)
+            mine.send(b"g")  # without this one it ends; so a run that is started elsewhere is not started twice
+        except OSError as error:
+            mine.close()
+            if not isinstance(error, BlockingIOError):
+                self.close()
+            raise
+        mine.setblocking(False)
+        return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=mine)
+
+    def close(self) -> None:
+        """End it; supervisors that it forked go on. The next runs may start it again. Blocks for milliseconds."""
+        with self._lock:
+            process, self.process = self.process, None
+            control, self.control = self.control, None
+            self._stands = False
+        if control is not None:
+            control.close()
+        if process is not None:
+            try:
+                process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self) -> None:
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self.process = subprocess.Popen(  # noqa: S603 - bough's own command
+                    [*self._command, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    env={},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError:
+                control.close()
+                raise
+        self.control = control
+
+    def _send(self, fds: Sequence[int]) -> None:
+        with self._lock:
+            if self.control is None:
+                raise BlockingIOError("the supervisor is not there")
+            if not self._stands:
+                self.control.recv(1, socket.MSG_DONTWAIT)  # BlockingIOError while it loads
+                self._stands = True
+            self.control.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def _receive_process(connection: socket.socket) -> tuple[int, int]:
+    """Return the pid of the supervisor that was forked, and a descriptor of it."""
+    data, received, _, _ = socket.recv_fds(connection, 64, 1)
+    if len(received) != 1 or not data.startswith(b"p "):
+        raise OSError("no supervisor was forked")
+    return int(data[2:]), received[0]
+
+
+class ForkedChild(ChildProcess):
+    """A run whose supervisor is forked where that is possible, and started where it is not."""
+
+    def __init__(self, launch: Launch, server: PreloadedSupervisor) -> None:
+        super().__init__(launch)
+        self._server = server
+        self._forked: ForkedSupervisor | None = None
+        self._has_ended = self._was_told = False
+
+    @property
+    def pid(self) -> int:
+        """The supervisor."""
+        return super().pid if self._forked is None else self._forked.pid
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, stdin, stdout, stderr, status = fds
+        null = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
+        try:
+            self._forked = self._server.fork([conf, null, stdout, stderr, status])
+        except OSError:
+            super()._spawn(fds)
+            return
+        finally:
+            if stdin is None:
+                os.close(null)
+        self._loop.add_reader(self._forked.pidfd, self._note_end)
+        self._loop.add_reader(self._forked.connection, self._read_usage)
+
+    def _note_end(self) -> None:
+        assert self._forked is not None  # noqa: S101 - it is what is read
+        self._loop.remove_reader(self._forked.pidfd)
+        self._has_ended = True
+        self._finish_where_ended()
+
+    def _read_usage(self) -> None:
+        """Take the usage of the supervisor, or learn that nobody will tell it."""
+        assert self._forked is not None  # noqa: S101 - it is what is read
+        try:
+            data = self._forked.connection.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data.startswith(b"x "):
+            _, _, user, system, peak_kib = data.split()
+            times = (int(user) / 1e6, int(system) / 1e6)
+            self._usage = resource.struct_rusage((*times, int(peak_kib), *[0] * 13))
+        self._loop.remove_reader(self._forked.connection)
+        self._forked.connection.close()
+        self._was_told = True
+        self._finish_where_ended()
+
+    def _finish_where_ended(self) -> None:
+        """Note the end once the process is gone and its usage is known; either may come first."""
+        if self._has_ended and self._was_told and self._forked is not None:
+            os.close(self._forked.pidfd)
+            self._exited.set_result(None)
+            self._loop.call_later(GRACE_SECONDS, self._hang_up)
+
+    def _kill(self) -> None:
+        if self._forked is None:
+            super()._kill()
+        elif not self._exited.done():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._forked.pidfd, signal.SIGKILL)

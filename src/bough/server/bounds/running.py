@@ -1,0 +1,26 @@
+"""How many runs a tenant may have at once: counted in the transaction that adds one, so two servers never both add."""
+
+from __future__ import annotations
+
+from bough.errors import LimitExceeded
+from bough.events.beside import Tables
+from bough.server.auth.caller import LOCAL
+from bough.server.auth.keys import SERVER
+from bough.server.metrics import Metrics
+from bough.server.settings import ServerSettings
+from bough.tasks.stores.submission import Admission
+
+
+def admission_of(settings: ServerSettings, metrics: Metrics) -> Admission:
+    """Return what is asked before each run: whether its tenant has as many pending and running ones as it may have."""
+
+    def check(tables: Tables, owner: str | None) -> None:
+        tenant = owner or LOCAL
+        bound = settings.limits_of(tenant).runs
+        tables.run("server.lock_tenant", id=tenant)  # before the count: submissions of one tenant go one by one
+        row = tables.one("server.count_runs", owner=owner)
+        if row is not None and row[0] >= bound:
+            metrics.limited.labels("runs").inc()
+            raise LimitExceeded(f"{bound} runs are going on", hint="wait for one to end", details={"limit": "runs"})
+
+    return Admission((SERVER,), check)
