@@ -11,6 +11,7 @@ import pytest
 from bough.errors import SandboxUnavailable
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
 from bough.execution.process.interpreter import own_interpreter
+from bough.execution.request import plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 
 pytestmark = pytest.mark.anyio
@@ -85,8 +86,12 @@ async def test_a_warm_sandbox_hands_nothing_on() -> None:
 async def test_a_repeat_is_warm_without_being_asked_for() -> None:
     executor = LocalSandboxCodeExecutor()
     request = CodeExecutionInput(code="import os; print(os.getpid())", execution_id="a")
-    await executor.execute(request)
-    assert await executor.warm_up(request)
+    for expected in (False, True):
+        await executor.execute(request)
+        warm = executor._warm
+        assert warm is not None
+        await warm.settle()
+        assert warm.has(plan(request, default_timeout_seconds=1)) is expected  # one run alone is no reason
     first = int((await executor.execute(request)).stdout)
     assert int((await executor.execute(request)).stdout) > first
     await executor.aclose()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import io
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -50,15 +52,31 @@ async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run a shell command in the workspace, in the sandbox, without a network."""
-    if ctx.deps.executor is None or ctx.deps.workspace is None:
+    return await _execute(ctx, timeout_seconds, code=command, language="bash")
+
+
+async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> JsonObject:
+    """Run Python code in the workspace, in the sandbox; prints the value of a last expression.
+
+    Variables and imports live on until the next call; `state_lost` in an answer says that those of earlier calls are
+    gone. Where the sandbox here keeps no interpreter, each call begins anew: set up all that it needs.
+    """
+    shown = await asyncio.to_thread(show_last_value, code)
+    return await _execute(ctx, timeout_seconds, code=shown, language="python", stateful=True)
+
+
+async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> JsonObject:
+    """Run code in the workspace and return what the model is told of it."""
+    deps = ctx.deps
+    if deps.executor is None or deps.workspace is None:
         raise Unavailable("no command can be run here", hint="the conversation has no executor or no workspace")
-    ran = await ctx.deps.executor.execute(
+    ran = await deps.executor.execute(
         CodeExecutionInput(
-            code=command,
-            language="bash",
-            workspace=str(ctx.deps.workspace),
-            mounts=tuple(guarded_mounts(ctx.deps.workspace)),
-            timeout_seconds=ctx.deps.timeout_seconds if timeout_seconds is None else timeout_seconds,
+            workspace=str(deps.workspace),
+            mounts=tuple(guarded_mounts(deps.workspace)),
+            timeout_seconds=deps.timeout_seconds if timeout_seconds is None else timeout_seconds,
+            execution_id=None if deps.conversation is None else str(deps.conversation),
+            **what,
         )
     )
     result: JsonObject = {
@@ -68,12 +86,33 @@ async def run_command(ctx: Run, command: str, timeout_seconds: float | None = No
     }
     if ran.killed_by:
         result["killed_by"] = ran.killed_by
+    if ran.state_lost:
+        result["state_lost"] = "variables of earlier calls are gone" + (f": {ran.killed_by}" if ran.killed_by else "")
     return result
+
+
+def show_last_value(code: str) -> str:
+    """Return code that prints the value of its last expression, as a notebook does; every line keeps its number."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code  # the interpreter that runs it says what is wrong, or knows better
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
+        return code
+    lines = [line.encode() for line in io.StringIO(code, newline="")]
+    lines[last.end_lineno - 1] = _insert(lines[last.end_lineno - 1], last.end_col_offset, b"))")
+    lines[last.lineno - 1] = _insert(lines[last.lineno - 1], last.col_offset, b"__import__('sys').displayhook((")
+    return b"".join(lines).decode()
+
+
+def _insert(line: bytes, at: int, text: bytes) -> bytes:
+    return line[:at] + text + line[at:]
 
 
 READ = (read_file, list_files, search_files)
 WRITE = (write_file, edit_file)
-RUN = (run_command,)
+RUN = (run_command, python)
 _BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
     "none": (),
     "read": READ,

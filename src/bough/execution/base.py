@@ -85,6 +85,9 @@ class CodeExecutionInput:
         working_dir: Relative to `/work`.
         timeout_seconds: None means the executor's default; 0 is legal and means at once.
         output_globs: Which new or changed files come back (patterns relative to `/work`); None means all.
+        execution_id: Whose run it is; the next one of the same may find a sandbox that is warm.
+        stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`, where one can be; its
+            result says when earlier variables are gone. None: as the executor does by itself.
     """
 
     code: str | None = None
@@ -103,6 +106,7 @@ class CodeExecutionInput:
     output_globs: tuple[str, ...] | None = None
     limits: ExecutionLimits = ExecutionLimits()
     network: Network = Network()
+    stateful: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

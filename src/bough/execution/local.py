@@ -91,7 +91,7 @@ class LocalSandboxCodeExecutor:
             return await self._run_online(checked, rung)
         execution_id = checked.request.execution_id
         at_home = self._home is asyncio.get_running_loop()
-        if execution_id is not None and self._sessions is not None:
+        if execution_id is not None and self._sessions is not None and self._is_stateful(checked):
             if not at_home:
                 raise Unavailable(
                     "the executor keeps its interpreters in another event loop",
@@ -103,8 +103,13 @@ class LocalSandboxCodeExecutor:
         result = await self._warm.run(checked)
         if result is None:
             result = await self._run_cold(checked, rung)
-            self._warm.expect(checked)
+            self._warm.note_cold_run(checked)
         return result
+
+    def _is_stateful(self, checked: Plan) -> bool:
+        """Whether a run is for the interpreter that stays."""
+        wanted = checked.request.stateful
+        return self.stateful if wanted is None else wanted
 
     async def warm_up(self, request: CodeExecutionInput) -> bool:
         """Start a warm sandbox for runs like `request`, which needs an `execution_id`, and wait until it stands.
@@ -125,7 +130,7 @@ class LocalSandboxCodeExecutor:
             raise SandboxUnavailable(
                 "Network by domains needs bubblewrap.", hint="apt-get install bubblewrap, or ask for no network."
             )
-        if self._sessions is not None and checked.request.execution_id is not None:
+        if self._is_stateful(checked) and checked.request.execution_id is not None:
             raise InvalidInput("A stateful run has no network.", hint="Run it without an execution_id.")
         return await self._run_cold(checked, rung)
 
@@ -187,9 +192,8 @@ class LocalSandboxCodeExecutor:
         if self._home is not None and not self._home.is_closed():
             return
         self._home = asyncio.get_running_loop()
-        if self.stateful:
-            self._sessions = Sessions(rung, self._shelf, isolation=rung.isolation)
-        else:
+        self._sessions = Sessions(rung, self._shelf, isolation=rung.isolation)
+        if not self.stateful:
             self._warm = WarmSandboxes(rung, self._shelf, isolation=rung.isolation)
 
     async def _choose(self) -> Rung:

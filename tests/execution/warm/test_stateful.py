@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from bough.errors import SandboxUnavailable
-from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
+from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor, Mount
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("bubblewrap")]
 
@@ -45,6 +46,19 @@ async def test_ids_share_nothing(executor: LocalSandboxCodeExecutor) -> None:
     await run(executor, "x = 'of a'; open('f', 'w').write('of a'); open('/tmp/f', 'w').write('of a')", "a")
     code = "import os; print('x' in globals(), os.listdir('.'), os.listdir('/tmp'), len(os.listdir('/dev/shm')))"
     assert (await run(executor, code, "b")).stdout == b"False [] ['home'] 0\n"
+
+
+async def test_a_request_asks_for_the_interpreter_that_stays(tmp_path: Path) -> None:
+    executor = LocalSandboxCodeExecutor()
+    await run(executor, "x = 1", stateful=True)
+    assert (await run(executor, "print('x' in globals())")).stdout == b"False\n"
+    result = await run(executor, "print(x)", stateful=True)
+    assert (result.stdout, result.state_lost) == (b"1\n", False)
+    shown = (Mount(source=str(tmp_path), target="/shown"),)
+    for lost in (True, False):
+        result = await run(executor, "print('x' in globals())", stateful=True, mounts=shown)
+        assert (result.stdout, result.state_lost) == (b"False\n", lost)
+    await executor.aclose()
 
 
 async def test_runs_without_an_id_have_no_state(executor: LocalSandboxCodeExecutor) -> None:

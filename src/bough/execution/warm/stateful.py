@@ -226,6 +226,7 @@ class Sessions:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
         self._lost: set[Key] = set()
+        self._current: dict[str, Key] = {}
         self._starting = 0
         self._freed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
@@ -244,6 +245,8 @@ class Sessions:
 
     async def _run(self, plan: Plan) -> CodeExecutionResult:
         key = key_of(plan)
+        if plan.request.stateful:
+            await self._move(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
             session = self._kept.get(key)
             if session is not None and not session.alive:
@@ -261,12 +264,24 @@ class Sessions:
                     await finished(self._lose(key))
             return replace(result, state_lost=lost or key in self._lost)
 
+    async def _move(self, execution_id: str, key: Key) -> None:
+        """Let an id have one interpreter: where its mounts, workspace or limits changed, the earlier one is lost."""
+        before = self._current.get(execution_id, key)
+        self._current[execution_id] = key
+        if before == key:
+            return
+        async with self._locks.setdefault(before, asyncio.Lock()):
+            await finished(self._lose(before))
+        self._lost.discard(before)
+        self._lost.add(key)
+
     async def close(self) -> None:
         """End them all; twice is fine."""
         for key in list(self._kept):
             self._drop(key)
         await asyncio.gather(*self._closing)
         self._lost.clear()
+        self._current.clear()
 
     async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
         """Start a session once there is room for it; what runs, starts or ends is never sent away for it."""

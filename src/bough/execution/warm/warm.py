@@ -20,6 +20,7 @@ from bough.execution.warm.zygote import Key, WarmChild, WarmRung, Zygote, key_of
 
 MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 60.0
+_MAX_REMEMBERED: Final = 1000
 
 _log = logging.getLogger("bough.execution")
 
@@ -45,6 +46,7 @@ class WarmSandboxes:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._starting: dict[Key, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._ran_cold: OrderedDict[Key, None] = OrderedDict()
 
     async def run(self, plan: Plan) -> CodeExecutionResult | None:
         """Run `plan` in the zygote that waits for it; None: none does, or it is busy, and nothing was run."""
@@ -84,6 +86,16 @@ class WarmSandboxes:
         """Whether a zygote waits for plans like `plan`."""
         zygote = self._kept.get(key_of(plan))
         return zygote is not None and zygote.alive
+
+    def note_cold_run(self, plan: Plan) -> None:
+        """Expect more runs like `plan` from the second one on; one alone would pay for a sandbox that nobody uses."""
+        key = key_of(plan)
+        if key in self._ran_cold:
+            self.expect(plan)
+            return
+        self._ran_cold[key] = None
+        if len(self._ran_cold) > _MAX_REMEMBERED:
+            self._ran_cold.popitem(last=False)
 
     def expect(self, plan: Plan) -> None:
         """Start a zygote for more runs like `plan`, in the background, unless there is one."""
