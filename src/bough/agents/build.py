@@ -37,7 +37,7 @@ def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence
         return registered(spec.skills)
     if spec.discover_skills:
         return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
-    registry = SkillRegistry()
+    registry = SkillRegistry(home=home)
     registry.discover(list(spec.skill_roots))
     return registry
 
@@ -77,7 +77,7 @@ class Blueprint:
             pool: Runs the spec's MCP servers, and is closed by whoever gave it; None makes one of its own.
         """
         used = pool or McpPool()
-        servers = SkillServers(registry, active=_active, report=_report)
+        servers = SkillServers(registry, active=_active, report=_report, trees=_trees)
         toolset = None
         if registry.list_all():
             toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
@@ -192,6 +192,10 @@ def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
 
 def _active(deps: ToolContext | None) -> Mapping[str, str]:
     return {} if deps is None else deps.active_skills()
+
+
+def _trees(deps: ToolContext | None) -> Mapping[str, str]:
+    return {} if deps is None else deps.skill_trees()
 
 
 async def _report(deps: ToolContext | None, error: BoughError) -> None:

@@ -6,20 +6,39 @@ Source: seed 002 (`mcp_tools`: load, spawn, register, inject).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
-from bough.errors import BoughError, ConnectError
+from bough.errors import BoughError, ConnectError, PermissionDenied
+from bough.execution.base import Mount
+from bough.execution.serve import serve_command
 from bough.skills import Skill, SkillRegistry
 from bough.skills.run.mcp import McpServer, mcp_servers
+from bough.skills.run.scripts import guarded_mounts
+from bough.skills.trust.snapshot import SkillSnapshot
+from bough.skills.trust.trust import SkillGrant
 
 if TYPE_CHECKING:
     from pydantic_ai.mcp import MCPToolset
+
+SKILL: Final = "/skill"
+"""Where a skill lies behind the wall."""
+
+_CONNECTION_CLOSED: Final = -32000
+"""What `mcp` makes of a connection that ended during a call."""
 
 START_SECONDS = 30.0
 """How long a server may take until it speaks."""
@@ -30,31 +49,69 @@ CALL_SECONDS = 300.0
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "SYSTEMROOT")
 """What a server sees of the environment besides what its configuration gives it: never a key."""
 
+MAX_RESULT_BYTES = 256 << 10
+"""How much of a result's text is passed on, half of it from each end."""
+
+MAX_BLOB_BYTES = 4 << 20
+MAX_TOOLS = 128
+MAX_DESCRIPTION = 1024
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
 Named = Callable[[Any], Mapping[str, str]]
 Report = Callable[[Any, BoughError], Awaitable[None]]
+
+
+@dataclass
+class _Running:
+    """A server of a skill: how it is started, and what of it runs."""
+
+    skill: Skill
+    server: McpServer
+    make: Callable[[], MCPToolset[Any]]
+    toolset: MCPToolset[Any] | None = None
+    deaths: int = 0
+
+    @property
+    def tools(self) -> AbstractToolset[Any] | None:
+        """Its tools under the skill's name; None while it does not run."""
+        return None if self.toolset is None else PrefixedToolset(self.toolset, self.skill.name.replace("-", "_"))
+
+
+def _no_trees(_: Any) -> Mapping[str, str]:
+    return {}
 
 
 class SkillServers(AbstractToolset[Any]):
     """The tools of all servers of all active skills.
 
-    A server that cannot be started is reported once and left out; the skill works without it.
+    A program runs behind the sandbox's wall, and sees the copy of its skill that was activated; on this machine itself
+    only where a person agreed to that by its name. A server that cannot be started is reported once and left out; one
+    that dies is started once more.
 
     Args:
         registry: Only skills in it are asked, so an untrusted project's servers are never started.
         active: Returns the names of the active skills, given a tool's deps.
         report: Is told of a server that cannot be started, given the deps.
         env: Where `${VARIABLES}` of configurations come from; None takes the process's own.
+        trees: Returns, by name, the digest of the copy that an active skill uses, given a tool's deps.
     """
 
     def __init__(
-        self, registry: SkillRegistry, *, active: Named, report: Report, env: Mapping[str, str] | None = None
+        self,
+        registry: SkillRegistry,
+        *,
+        active: Named,
+        report: Report,
+        env: Mapping[str, str] | None = None,
+        trees: Named = _no_trees,
     ) -> None:
         self._registry = registry
         self._active = active
         self._report = report
         self._env = os.environ if env is None else env
-        self._started: dict[str, list[AbstractToolset[Any]]] = {}
-        self._open: list[MCPToolset[Any]] = []
+        self._trees = trees
+        self._started: dict[str, list[_Running]] = {}
+        self._owners: dict[str, _Running] = {}
 
     @property
     def id(self) -> str:
@@ -66,58 +123,230 @@ class SkillServers(AbstractToolset[Any]):
         tools: dict[str, ToolsetTool[Any]] = {}
         for name in sorted(self._active(ctx.deps)):
             if name in self._registry:
-                for toolset in await self._of(name, ctx.deps):
-                    tools |= await toolset.get_tools(ctx)
+                for running in await self._of(name, ctx.deps):
+                    tools |= await self._tools_of(running, ctx)
         return tools
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool of the server it came from."""
-        return await tool.toolset.call_tool(name, tool_args, ctx, tool)
+        """Call a tool of the server it came from; what it returns is bounded.
+
+        A server that died is started again, and the call repeated where its tool says that this does no harm.
+        """
+        running = self._owners[name]
+        try:
+            return bound_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
+        except Exception as error:
+            if not is_closed(error):
+                raise
+            await self._start_again(running, ctx.deps)
+            again = (await self._tools_of(running, ctx)).get(name)
+            if again is None or not _may_repeat(tool):
+                raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call: {error}") from error
+        return bound_result(await again.toolset.call_tool(name, tool_args, ctx, again))
 
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
-        opened, self._open, self._started = self._open, [], {}
-        for toolset in reversed(opened):
-            await toolset.__aexit__(None, None, None)
+        started, self._started = self._started, {}
+        for running in reversed([each for several in started.values() for each in several]):
+            await _stop(running)
 
-    async def _of(self, name: str, deps: Any) -> list[AbstractToolset[Any]]:
+    async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        if (tools := running.tools) is None:
+            return {}
+        try:
+            found = await tools.get_tools(ctx)
+        except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+            await self._start_again(running, ctx.deps, error)
+            if (tools := running.tools) is None:
+                return {}
+            found = await tools.get_tools(ctx)
+        if len(found) > MAX_TOOLS:
+            found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
+        self._owners |= dict.fromkeys(found, running)
+        return {name: _shorten_description(tool) for name, tool in found.items()}
+
+    async def _of(self, name: str, deps: Any) -> list[_Running]:
         if name not in self._started:
-            skill = self._registry.get(name)
             self._started[name] = []
             try:
-                servers = mcp_servers(skill, self._env)
+                tree = self._trees(deps).get(name, "")
+                skill, snapshot = await asyncio.to_thread(self._registry.get_active, name, tree)
+                plans = await asyncio.to_thread(self._plan, skill, snapshot, deps)
             except BoughError as error:
                 await self._report(deps, error)
                 return []
-            for server in servers:
-                await self._start(skill, server, deps)
+            for running in plans:
+                self._started[name].append(running)
+                await self._start(running, deps)
         return self._started[name]
 
-    async def _start(self, skill: Skill, server: McpServer, deps: Any) -> None:
+    def _plan(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
+        """Return how each server of a skill is started: behind the wall, or on this machine where that was agreed to.
+
+        Raises:
+            InvalidInput: The configuration is wrong.
+            PermissionDenied: An address is not among those that were agreed to.
+        """
+        digest = "" if snapshot is None else snapshot.digest
+        grant = self._registry.grant_of(skill, digest) or SkillGrant(digest)
+        folder = None if snapshot is None else str(snapshot.folder)
+        inside = {server.name: server for server in mcp_servers(skill, self._env, root=SKILL)}
+        outside = mcp_servers(skill, self._env, root=folder) if grant.hosts else ()
+        inside |= {server.name: server for server in outside if server.name in grant.hosts}
+        found: list[_Running] = []
+        for server in inside.values():
+            if server.transport != "stdio":
+                _check_address(skill, server, grant)
+            on_host = server.name in grant.hosts or server.transport != "stdio"
+            transport = (
+                partial(_transport, server, self._env)
+                if on_host
+                else partial(_sandboxed, skill, server, snapshot, grant.domains, deps)
+            )
+            found.append(_Running(skill, server, partial(_toolset, skill, server, transport)))
+        return found
+
+    async def _start(self, running: _Running, deps: Any) -> None:
         await asyncio.to_thread(import_module, "pydantic_ai.mcp")  # 0.7 s that most runs never need
-        toolset = _toolset(skill, server, self._env)
+        toolset = running.make()
         try:
             await toolset.__aenter__()
+            await toolset.list_tools()
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
+            with suppress(Exception):
+                await toolset.__aexit__(None, None, None)
+            where = "its command or address" if running.server.transport != "stdio" else f"`{running.server.command}`"
             await self._report(
                 deps,
                 ConnectError(
-                    f"the MCP server {server.name!r} of the skill {skill.name!r} cannot be started: {error}",
-                    hint="check its command or address",
+                    f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} cannot be started: "
+                    f"{error}",
+                    hint=f"check {where}; it runs in the sandbox unless `bough skills trust --host-servers` names it",
                 ),
             )
             return
-        self._open.append(toolset)
-        self._started[skill.name].append(PrefixedToolset(toolset, skill.name.replace("-", "_")))
+        running.toolset = toolset
+
+    async def _start_again(self, running: _Running, deps: Any, error: Exception | None = None) -> None:
+        """Start a server that died once more; one that dies again is reported and left out."""
+        running.deaths += 1
+        await _stop(running)
+        if running.deaths == 1:
+            await self._start(running, deps)
+            return
+        reason = f": {error}" if error else ""
+        message = f"the MCP server {running.server.name!r} of the skill {running.skill.name!r} ended again{reason}"
+        await self._report(deps, ConnectError(message, hint="it is left out until the end of the conversation"))
 
 
-def _toolset(skill: Skill, server: McpServer, env: Mapping[str, str]) -> MCPToolset[Any]:
+async def _stop(running: _Running) -> None:
+    toolset, running.toolset = running.toolset, None
+    if toolset is not None:
+        with suppress(Exception):  # a foreign program that ends badly has ended all the same
+            await toolset.__aexit__(None, None, None)
+
+
+def is_closed(error: BaseException) -> bool:
+    """Whether an error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
+    answer = getattr(error.__cause__, "error", None)
+    return getattr(answer, "code", None) == _CONNECTION_CLOSED or isinstance(error, ConnectionError | EOFError)
+
+
+def _may_repeat(tool: ToolsetTool[Any]) -> bool:
+    hints = cast("dict[str, Any]", (tool.tool_def.metadata or {}).get("annotations") or {})
+    return any(bool(hints.get(name)) for name in ("readOnlyHint", "idempotentHint"))
+
+
+def _shorten_description(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
+    text = tool.tool_def.description or ""
+    if len(text) <= MAX_DESCRIPTION:
+        return tool
+    return replace(tool, tool_def=replace(tool.tool_def, description=text[: MAX_DESCRIPTION - 1] + "…"))
+
+
+def bound_result(value: Any) -> Any:
+    """Return what a tool returned, with the middle of long texts and all of large blobs left out. O(size)."""
+    match value:
+        case str():
+            data = value.encode("utf-8", "replace")
+            if len(data) <= MAX_RESULT_BYTES:
+                return value
+            half = MAX_RESULT_BYTES // 2
+            left_out = f"\n... {len(data) - 2 * half} bytes left out ...\n"
+            return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
+        case list():
+            items = [bound_result(each) for each in cast("list[Any]", value)]
+            return items if _size_of(items) <= MAX_RESULT_BYTES else bound_result(json.dumps(items, default=str))
+        case dict():
+            text = json.dumps(value, default=str)
+            return cast("dict[str, Any]", value) if len(text) <= MAX_RESULT_BYTES else bound_result(text)
+        case _:
+            blob = getattr(value, "data", None)
+            if isinstance(blob, bytes) and len(blob) > MAX_BLOB_BYTES:
+                return f"[{len(blob)} bytes left out: more than {MAX_BLOB_BYTES >> 20} MiB]"
+            return value
+
+
+def _size_of(items: list[Any]) -> int:
+    """Return the length of the texts in a list; blobs have a bound of their own."""
+    return sum(len(each) if isinstance(each, str) else 0 if hasattr(each, "data") else len(str(each)) for each in items)
+
+
+def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
+    """Check that a server's address may be used.
+
+    Raises:
+        PermissionDenied: It is neither https nor this machine, or nobody agreed to its host.
+    """
+    parts = urlsplit(server.url)
+    host = parts.hostname or ""
+    if host in _LOOPBACK:
+        return
+    if parts.scheme != "https":
+        raise PermissionDenied(f"the MCP server {server.name!r} is not reached by https", hint="https, or loopback")
+    if skill.scope in ("project", "installed") and not any(
+        host == domain.partition(":")[0] or (domain.startswith("*.") and host.endswith(domain[1:].partition(":")[0]))
+        for domain in grant.domains
+    ):
+        raise PermissionDenied(
+            f"nobody agreed that the skill {skill.name!r} reaches {host}",
+            hint=f"write `metadata: {{domains: {host}}}` into its SKILL.md, then `bough skills trust`",
+        )
+
+
+def _sandboxed(
+    skill: Skill, server: McpServer, snapshot: SkillSnapshot | None, domains: Sequence[str], deps: Any
+) -> Any:
+    """Return the transport to a program behind the wall, which sees its skill and the conversation's workspace."""
+    from fastmcp.client.transports import StdioTransport
+
+    workspace: Path | None = None if getattr(deps, "readonly", False) else getattr(deps, "workspace", None)
+    mounts = [] if snapshot is None else [Mount(source=str(snapshot.folder), target=SKILL)]
+    if workspace is not None:
+        mounts += guarded_mounts(workspace)
+    secrets: Callable[[Sequence[str]], Mapping[str, str]] | None = getattr(deps, "secrets", None)
+    declared = skill.metadata.get("secrets", "").replace(",", " ").split()
+    env = {**({} if secrets is None else secrets(declared)), **server.env}
+    program = server.command if "/" not in server.command else posixpath.normpath(posixpath.join(SKILL, server.command))
+    folder = posixpath.normpath(posixpath.join(SKILL, server.cwd or "")) if snapshot is not None else "/work"
+    command, environment = serve_command(
+        (program, *server.args),
+        mounts=mounts,
+        folder=folder,
+        workspace=None if workspace is None else os.path.realpath(workspace),
+        env={"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": SKILL, **env},
+        domains=domains,
+    )
+    return StdioTransport(command=command[0], args=command[1:], env=environment, keep_alive=False)
+
+
+def _toolset(skill: Skill, server: McpServer, transport: Callable[[], Any]) -> MCPToolset[Any]:
     from pydantic_ai.mcp import MCPToolset
 
     return MCPToolset(
-        _transport(server, env),
+        transport(),
         id=f"{skill.name}/{server.name}",
         init_timeout=START_SECONDS,
         read_timeout=CALL_SECONDS,

@@ -15,7 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from bough.connect.mcp import PASSED_ON
+from bough.connect.mcp import PASSED_ON, is_closed
 from bough.connect.mcp_config import MCPClientConfig
 from bough.errors import BoughError, ConnectError
 
@@ -26,9 +26,6 @@ IDLE_SECONDS = 300.0
 """A server that nobody used for so long is closed; the next use starts it again."""
 
 Report = Callable[[Any, BoughError], Awaitable[None]]
-_CONNECTION_CLOSED = -32000
-"""What `mcp` makes of a connection that ended during a call."""
-
 _TOLD = (ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, AgentRunError)
 """What a server that works says about a call."""
 
@@ -175,7 +172,7 @@ class AgentServers(AbstractToolset[Any]):
         try:
             return await tool.toolset.call_tool(name, tool_args, ctx, tool)
         except _TOLD as error:
-            if not _is_closed(error):
+            if not is_closed(error):
                 raise
             await self._lose(place)
             raise ToolFailed(f"the MCP server {self._configs[place].name!r} broke off: {error}") from error
@@ -202,12 +199,6 @@ class AgentServers(AbstractToolset[Any]):
             self._left_out.add(place)
         self._broken.add(place)
         await self._pool.drop(self._configs[place])
-
-
-def _is_closed(error: BaseException) -> bool:
-    """Whether the error, which PydanticAI tells as one of the tool's, means that nobody is there any more."""
-    answer = getattr(error.__cause__, "error", None)
-    return getattr(answer, "code", None) == _CONNECTION_CLOSED
 
 
 def _offer(config: MCPClientConfig, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from bough.cancellation import finished
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
-from bough.execution.process.child import ChildProcess
+from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import timed_out_at_once
 from bough.execution.process.run_directory import Shelf
@@ -142,6 +143,26 @@ class LocalSandboxCodeExecutor:
             isolation=rung.isolation,
             identity=rung.identity(checked),
             child=self.supervisor.child if isinstance(rung, LandlockRung) else ChildProcess,
+        )
+
+    async def run_connected(self, request: CodeExecutionInput, *, stdin: int, stdout: int) -> CodeExecutionResult:
+        """Run `request` with its input and output connected to descriptors of this process, which stay open.
+
+        Raises:
+            InvalidInput: Something in the request is refused; nothing was run.
+            SandboxUnavailable: bubblewrap does not work here: no other rung lets descriptors through.
+        """
+        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        rung = await self._rung()
+        if not isinstance(rung, BubblewrapRung):
+            raise SandboxUnavailable("A program that stays needs bubblewrap.", hint="apt-get install bubblewrap")
+        return await run_process(
+            checked,
+            shelf=self._shelf,
+            launch=rung.launch,
+            isolation=rung.isolation,
+            identity=rung.identity(checked),
+            child=partial(ConnectedChild, stdin=stdin, stdout=stdout),
         )
 
     async def healthy(self) -> bool:

@@ -42,11 +42,12 @@ class SkillRegistry:
         disabled: Skills that a person switched off; nothing else here knows of them.
     """
 
-    def __init__(self, *, index: Path | None = None) -> None:
+    def __init__(self, *, index: Path | None = None, home: Path | None = None) -> None:
         """Start empty.
 
         Args:
             index: A folder to keep an index of what was read in, so that the next discovery is quick.
+            home: bough's own folder, where trust and copies are; None knows of no trust, and keeps copies itself.
         """
         self.diagnostics: list[Diagnostic] = []
         self.withheld: list[SkillMetadata] = []
@@ -56,8 +57,8 @@ class SkillRegistry:
         self._known: dict[str, SkillMetadata] = {}
         self._made: dict[str, Skill] = {}
         self._search: SkillSearch | None = None
-        self._origin: _Origin | None = None
-        self._snapshots: SnapshotStore | None = None
+        self._origin = None if home is None else _Origin(Path(), TrustStore(home))
+        self._snapshots = None if home is None else SnapshotStore(home / "snapshots")
         self._locked: dict[str, LockedSkill] = {}
 
     @classmethod
@@ -184,11 +185,17 @@ class SkillRegistry:
             raise Conflict(f"the skill {skill.name!r} changed while it was read", hint="try again")
         return taken
 
-    def grant_of(self, skill: Skill) -> SkillGrant | None:
-        """Return what a person agreed to for a skill of the project or an installed one; None for other scopes."""
-        if skill.scope == "installed" and (locked := self._locked.get(str(skill.path))) is not None:
-            return SkillGrant(locked.digest, locked.hosts, locked.domains)
-        return None if self._origin is None or skill.scope != "project" else self._origin.grant_of(skill.summary())
+    def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
+        """Return what a person agreed to for a skill with this digest; None when nobody did."""
+        if skill.scope == "installed" and skill.path is not None:
+            known = self._known.get(skill.name)
+            locked = None if known is None else self._locked.get(known.file)
+            return None if locked is None else SkillGrant(locked.digest, locked.hosts, locked.domains)
+        if self._origin is None:
+            return None
+        known = self._known.get(skill.name)
+        grant = self._origin.grant_of(skill.summary() if known is None else known)
+        return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
         """Return what tier 1 knows of a skill.
@@ -348,8 +355,9 @@ class _Origin:
     trust: TrustStore
 
     def grant_of(self, skill: SkillMetadata) -> SkillGrant | None:
+        place = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
-            return self.trust.grant_of(self.workspace, skill.path)
+            return self.trust.grant_of(place, skill.path)
         except StoreError:  # a trust file that cannot be read trusts nothing; whoever trusts anew is told of it
             return None
 

@@ -306,6 +306,18 @@ class ChildProcess:
         )
 
 
+class ConnectedChild(ChildProcess):
+    """A process tree whose input and output are descriptors of this process; nothing of them is kept here."""
+
+    def __init__(self, launch: Launch, *, stdin: int, stdout: int) -> None:
+        super().__init__(launch)
+        self._streams = (stdin, stdout)
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, _, _, stderr, status = fds
+        super()._spawn((conf, *self._streams, stderr, status))
+
+
 async def _both(first: Awaitable[_T], second: Awaitable[None]) -> _T:
     """Await two things to their ends, even if the caller is cancelled; return what the first returned."""
     tasks = (asyncio.ensure_future(first), asyncio.ensure_future(second))

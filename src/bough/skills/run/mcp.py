@@ -40,16 +40,19 @@ class McpServer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def mcp_servers(skill: Skill, env: Mapping[str, str]) -> tuple[McpServer, ...]:
+def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
     """Return the servers of a skill, sorted by name, their variables written out from `env`.
 
     Those of the frontmatter win over those of `.mcp.json`.
+
+    Args:
+        root: What `${SKILL_ROOT}` is, and where they are started; None: the skill's own folder.
 
     Raises:
         InvalidInput: A server has neither command nor url, a wrong shape, or a variable that is not set.
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
-    known = {**env, "SKILL_ROOT": folder}
+    known = {**env, "SKILL_ROOT": folder if root is None else root}
     configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
     return tuple(_server(name, configured[name], known) for name in sorted(configured))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from bough.errors import StoreError
-from bough.skills.find.discover import skill_files
+from bough.skills.find.discover import Root, skill_files
 from bough.skills.find.places import project_places, project_root
 from bough.skills.model import Diagnostic, is_skill_file
 from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_file_tree, read_tree
@@ -225,9 +225,12 @@ def _head(file: Path) -> bytes | None:
 
 
 def code_files(project: Path) -> list[Path]:
-    """Return the files that define the project's skills that carry code."""
+    """Return the files that define the project's skills that carry code; of a folder of skills, those in it."""
     notes: list[Diagnostic] = []
     files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
+    if not files:
+        files = [Path(path) for path, _ in skill_files(Root(project, within=project), notes)]
+        files = [file for file in files if is_skill_file(file.name)]
     return [file for file in files if carries_code(file)]
 
 

@@ -1,0 +1,100 @@
+"""A program that stays behind the sandbox's wall and speaks over streams: what an MCP server of a skill is.
+
+It has a process of its own on the host, which stands between: whoever wants to speak to the program starts that like
+any other program, and its input and output are the program's. When it ends, or whoever started it ends, so does
+everything behind the wall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from bough.errors import BoughError
+from bough.execution.base import CodeExecutionInput, Isolation, Mount, Network
+from bough.execution.local import LocalSandboxCodeExecutor
+from bough.execution.request import MAX_TIMEOUT_SECONDS
+
+_REQUEST: Final = "BOUGH_SERVE"
+_MAIN: Final = "import sys; sys.path[:] = {path!r}; from bough.execution.serve import main; main()"
+"""Looks for modules where this process does: the very bough that runs is to be found."""
+
+_START: Final = 'cd "$1" && shift && exec "$@"'
+
+
+def serve_command(
+    command: Sequence[str],
+    *,
+    mounts: Sequence[Mount],
+    folder: str,
+    workspace: str | None = None,
+    env: Mapping[str, str] | None = None,
+    domains: Sequence[str] = (),
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of the process that runs `command` behind the wall.
+
+    Args:
+        command: The program and its arguments, as seen inside; never seen by a shell.
+        mounts: Host folders to show inside.
+        folder: Where it is started, as seen inside.
+        workspace: A host folder to use as `/work`; None: a fresh one.
+        env: Its environment besides the fixed names.
+        domains: What it may reach; none: nothing.
+    """
+    request = {
+        "command": [folder, *command],
+        "mounts": [[mount.source, mount.target, mount.writable] for mount in mounts],
+        "workspace": workspace,
+        "env": dict(env or {}),
+        "domains": list(domains),
+    }
+    own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    # By a variable, because arguments of a process are shown to everybody on the machine.
+    return [sys.executable, "-I", "-c", _MAIN.format(path=sys.path)], {**own, _REQUEST: json.dumps(request)}
+
+
+def _read_request(text: str) -> CodeExecutionInput:
+    given: dict[str, Any] = json.loads(text)
+    return CodeExecutionInput(
+        code=_START,
+        language="sh",
+        argv=tuple(given["command"]),
+        mounts=tuple(
+            Mount(source=source, target=target, writable=writable) for source, target, writable in given["mounts"]
+        ),
+        workspace=given["workspace"],
+        env=given["env"],
+        network=Network(domains=tuple(given["domains"])),
+        timeout_seconds=MAX_TIMEOUT_SECONDS,
+    )
+
+
+async def _serve(request: CodeExecutionInput) -> int:
+    """Run the program until it ends, this process is told to, or whoever started it is gone."""
+    executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
+    task = asyncio.ensure_future(executor.run_connected(request, stdin=0, stdout=1))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.add_reader(parent := os.pidfd_open(os.getppid()), task.cancel)  # readable once the process has ended
+    try:
+        result = await task
+    except asyncio.CancelledError:
+        return 0
+    except BoughError as error:
+        sys.stderr.write(f"{error.message} {error.hint}\n")
+        return 1
+    finally:
+        loop.remove_reader(parent)
+        await executor.aclose()
+    sys.stderr.write(result.stderr.decode("utf-8", "replace"))
+    return 1 if result.exit_code is None else result.exit_code
+
+
+def main() -> None:
+    """Run what the environment asks for, and exit as it does."""
+    sys.exit(asyncio.run(_serve(_read_request(os.environ.pop(_REQUEST)))))
