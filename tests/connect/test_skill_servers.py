@@ -18,7 +18,7 @@ from pydantic_ai import BinaryContent
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.connect.mcp import bound_result
+from bough.connect.mcp import shorten_result
 from bough.conversation import AsyncConversation
 from bough.errors import PermissionDenied
 from bough.skills import TrustStore
@@ -229,10 +229,10 @@ async def test_a_dead_server_is_started_once_more_and_then_left_out(tmp_path: Pa
 
 
 def test_results_are_bounded() -> None:
-    assert bound_result("short") == "short"
-    assert "bytes left out" in bound_result("x" * (1 << 20))
-    assert len(bound_result(["x" * 200_000] * 3)) < 300_000
-    assert len(bound_result({"a": "x" * 400_000})) < 300_000
-    assert "left out" in bound_result(BinaryContent(b"x" * (5 << 20), media_type="image/png"))
+    assert shorten_result("short") == "short"
+    assert "bytes left out" in shorten_result("x" * (1 << 20))
+    assert len(shorten_result(["x" * 200_000] * 3)) < 300_000
+    assert len(shorten_result({"a": "x" * 400_000})) < 300_000
+    assert "left out" in shorten_result(BinaryContent(b"x" * (5 << 20), media_type="image/png"))
     small = BinaryContent(b"x", media_type="image/png")
-    assert bound_result([small, "a"]) == [small, "a"]
+    assert shorten_result([small, "a"]) == [small, "a"]

@@ -136,7 +136,7 @@ class SkillServers(AbstractToolset[Any]):
         """
         running = self._owners[name]
         try:
-            return bound_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
+            return shorten_result(await tool.toolset.call_tool(name, tool_args, ctx, tool))
         except Exception as error:
             if not is_closed(error):
                 raise
@@ -144,7 +144,7 @@ class SkillServers(AbstractToolset[Any]):
             again = (await self._tools_of(running, ctx)).get(name)
             if again is None or not _may_repeat(tool):
                 raise ToolFailed(f"the MCP server {running.server.name!r} ended during the call: {error}") from error
-        return bound_result(await again.toolset.call_tool(name, tool_args, ctx, again))
+        return shorten_result(await again.toolset.call_tool(name, tool_args, ctx, again))
 
     async def aclose(self) -> None:
         """Stop every server. Closing twice is fine."""
@@ -203,7 +203,7 @@ class SkillServers(AbstractToolset[Any]):
             transport = (
                 partial(_transport, server, self._env)
                 if on_host
-                else partial(_sandboxed, skill, server, snapshot, grant.domains, deps)
+                else partial(_make_sandbox_transport, skill, server, snapshot, grant.domains, deps)
             )
             found.append(_Running(skill, server, partial(_toolset, skill, server, transport)))
         return found
@@ -266,7 +266,7 @@ def _shorten_description(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
     return replace(tool, tool_def=replace(tool.tool_def, description=text[: MAX_DESCRIPTION - 1] + "…"))
 
 
-def bound_result(value: Any) -> Any:
+def shorten_result(value: Any) -> Any:
     """Return what a tool returned, with the middle of long texts and all of large blobs left out. O(size)."""
     match value:
         case str():
@@ -277,11 +277,11 @@ def bound_result(value: Any) -> Any:
             left_out = f"\n... {len(data) - 2 * half} bytes left out ...\n"
             return data[:half].decode("utf-8", "ignore") + left_out + data[-half:].decode("utf-8", "ignore")
         case list():
-            items = [bound_result(each) for each in cast("list[Any]", value)]
-            return items if _size_of(items) <= MAX_RESULT_BYTES else bound_result(json.dumps(items, default=str))
+            items = [shorten_result(each) for each in cast("list[Any]", value)]
+            return items if _size_of(items) <= MAX_RESULT_BYTES else shorten_result(json.dumps(items, default=str))
         case dict():
             text = json.dumps(value, default=str)
-            return cast("dict[str, Any]", value) if len(text) <= MAX_RESULT_BYTES else bound_result(text)
+            return cast("dict[str, Any]", value) if len(text) <= MAX_RESULT_BYTES else shorten_result(text)
         case _:
             blob = getattr(value, "data", None)
             if isinstance(blob, bytes) and len(blob) > MAX_BLOB_BYTES:
@@ -291,7 +291,7 @@ def bound_result(value: Any) -> Any:
 
 def _size_of(items: list[Any]) -> int:
     """Return the length of the texts in a list; blobs have a bound of their own."""
-    return sum(len(each) if isinstance(each, str) else 0 if hasattr(each, "data") else len(str(each)) for each in items)
+    return sum(len(str(each)) for each in items if not hasattr(each, "data"))
 
 
 def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
@@ -316,7 +316,7 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
         )
 
 
-def _sandboxed(
+def _make_sandbox_transport(
     skill: Skill, server: McpServer, snapshot: SkillSnapshot | None, domains: Sequence[str], deps: Any
 ) -> Any:
     """Return the transport to a program behind the wall, which sees its skill and the conversation's workspace."""
