@@ -159,9 +159,8 @@ class SkillServers(AbstractToolset[Any]):
             found = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             await self._start_again(running, ctx.deps, error)
-            if (tools := running.tools) is None:
-                return {}
-            found = await tools.get_tools(ctx)
+            again = running.tools
+            found = {} if again is None else await again.get_tools(ctx)
         if len(found) > MAX_TOOLS:
             found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
         self._owners |= dict.fromkeys(found, running)
