@@ -71,9 +71,8 @@ class _Running:
     toolset: MCPToolset[Any] | None = None
     deaths: int = 0
 
-    @property
-    def tools(self) -> AbstractToolset[Any] | None:
-        """Its tools under the skill's name; None while it does not run."""
+    def prefix_tools(self) -> AbstractToolset[Any] | None:
+        """Return its tools under the skill's name; None while it does not run."""
         return None if self.toolset is None else PrefixedToolset(self.toolset, self.skill.name.replace("-", "_"))
 
 
@@ -153,13 +152,13 @@ class SkillServers(AbstractToolset[Any]):
             await _stop(running)
 
     async def _tools_of(self, running: _Running, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        if (tools := running.tools) is None:
+        if (tools := running.prefix_tools()) is None:
             return {}
         try:
             found = await tools.get_tools(ctx)
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             await self._start_again(running, ctx.deps, error)
-            again = running.tools
+            again = running.prefix_tools()
             found = {} if again is None else await again.get_tools(ctx)
         if len(found) > MAX_TOOLS:
             found = {name: found[name] for name in sorted(found)[:MAX_TOOLS]}
