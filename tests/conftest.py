@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import debian
 
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung
@@ -60,10 +61,12 @@ def _check_node() -> Lack:
 
 COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
     "bubblewrap": lambda: _check_rung(BubblewrapRung()),
+    "debian": lambda: Lack(debian.missing_debian(), "apt-get install debootstrap, as root"),
     "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
     "landlock": lambda: _check_rung(LandlockRung()),
     "node": _check_node,
     "postgres": lambda: Lack(postgres_testing.missing(), "apt-get install postgresql, or set BOUGH_TEST_POSTGRES"),
+    "python3.12": lambda: Lack(debian.missing_python(), "put one in the PATH, or apt-get install debootstrap, as root"),
 }
 """What some tests need beside Python: a test says so with the marker `needs`, or by a fixture of the table below."""
 
@@ -71,6 +74,8 @@ NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
     "bubblewrap": "bubblewrap",
     "container_engine": "docker",
     "namespaces": "bubblewrap",
+    "debian_root": "debian",
+    "newer_python": "python3.12",
     "postgres": "postgres",
     "sandlock": "landlock",
     "stateful": "bubblewrap",
@@ -260,6 +265,25 @@ def other_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
         return python
 
     return make
+
+
+@pytest.fixture(scope="session")
+def debian_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root folder of a Debian of its own, one for the whole run."""
+    return debian.make_debian(_shared_folder(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def newer_python(tmp_path_factory: pytest.TempPathFactory) -> debian.NewerPython:
+    """A Python 3.12 or newer: this machine's, else that of a Debian of its own."""
+    found = debian.find_python()
+    return found or debian.python_of(debian.make_debian(_shared_folder(tmp_path_factory)))
+
+
+def _shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that all workers of a run share."""
+    base = factory.getbasetemp()
+    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from tests.server.peer.traffic import Recorder
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
@@ -37,6 +38,7 @@ class Running:
         self._thread = threading.Thread(target=self._run, name="server")
         self.failure: BaseException | None = None
         self.model_url = ""
+        self.traffic: Any = None
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -98,14 +100,18 @@ def serving(settings: Settings) -> Serve:
     """Return what serves: steps of the model, then options of the server's settings."""
 
     @contextmanager
-    def serving(*steps: Any, tools: str = "none", **options: Any) -> Iterator[Running]:
+    def serving(*steps: Any, tools: str = "none", record: Any = None, **options: Any) -> Iterator[Running]:
         with OpenAIServer(steps) as model:
             agent = AgentSpec(
                 name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
             )
             options = {"shutdown_seconds": 5, **options}
-            with Running(settings, ServerSettings(models=(model.url,), **options), [agent]) as running:
-                running.model_url = model.url
+            running = Running(settings, ServerSettings(models=(model.url,), **options), [agent])
+            running.model_url = model.url
+            if record is not None:
+                running.traffic = record({model.url: "model", str(settings.home): "home"})
+                running.app.add_middleware(Recorder, traffic=running.traffic)
+            with running:
                 yield running
 
     return serving

@@ -99,11 +99,12 @@ class WorkspaceTree:
         self._check_size(len(content), path)
         parts = self._writable(path)
         with self._made(parts[:-1]) as parent:
+            owner = os.fstat(parent)
             fd = os.open(parts[-1], _WRITE, 0o644, dir_fd=parent)
         with open(fd, "wb") as file:
             state = os.fstat(fd)
             _check_regular(state, path)
-            self._give(fd, state)
+            _give(fd, state, owner)
             os.ftruncate(fd, 0)
             file.write(content)
 
@@ -276,14 +277,18 @@ class WorkspaceTree:
                 raise
         os.mkdir(part, 0o755, dir_fd=fd)
         inner = os.open(part, FOLDER, dir_fd=fd)
-        self._give(inner, os.fstat(inner))
+        _give(inner, os.fstat(inner), os.fstat(fd))
         return inner
 
-    def _give(self, fd: int, state: os.stat_result) -> None:
-        """Let what root made belong to whom the workspace belongs, who is whom commands run as."""
-        owner = os.stat(self.folder)
-        if os.geteuid() == 0 and state.st_uid == 0 != owner.st_uid:
-            os.fchown(fd, owner.st_uid, owner.st_gid)
+
+def _give(fd: int, state: os.stat_result, folder: os.stat_result) -> None:
+    """Let what root made belong to whom the folder around it belongs, who is whom commands run as.
+
+    Not to whom the tree's own folder belongs: a server's tree is a tenant's folder, and a folder below it may be lent
+    to a command at this moment, which could not write the new file then.
+    """
+    if os.geteuid() == 0 and state.st_uid == 0 != folder.st_uid:
+        os.fchown(fd, folder.st_uid, folder.st_gid)
 
 
 def _kind(entry: os.DirEntry[str]) -> Literal["file", "link", "folder", "other"]:
