@@ -161,7 +161,8 @@ def kinds_of(talk: RemoteConversation) -> list[str]:
 
 
 def ids_of(talk: RemoteConversation) -> list[str]:
-    """Return the ids of its events, without those of the frames that the client keeps among them."""
+    """Return the ids of its events as the server has them, without those of frames that the client keeps as well."""
+    talk.state.events.reconcile()
     return [event.id for event in talk.state.events if not event.id.endswith(".state")]
 
 
