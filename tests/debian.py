@@ -3,7 +3,6 @@
 The folder is the base of bough's image as well, so that neither needs a registry of images.
 """
 
-
 from __future__ import annotations
 
 import fcntl
