@@ -86,6 +86,8 @@ class AsyncConversation(Generic[T]):
         settings: Settings | None = None,
         exist_ok: bool = False,
         broker: Delegation | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
         """Start a conversation; its first event is durable on return.
@@ -99,14 +101,23 @@ class AsyncConversation(Generic[T]):
             exist_ok: Where `id` is taken, open that conversation with what is given, as `open` does; an agent that
                 differs from the recorded one replaces it.
             broker: Runs the tasks of the agent's sub-agents; its log is the store.
+            server: The address of an agent server that keeps and runs it: what is returned has the same names then, and
+                is a `RemoteConversation`.
+            api_key: A key of that server; None takes `BOUGH_API_KEY`.
             given: What it may do and use: see `GivenRules`.
 
         Raises:
+            NotSupported: Something is given together with `server` that cannot be said over HTTP; nothing was sent.
             InvalidInput: The workspace is no folder, the agent's model, prompt or skills are not right, it has
                 sub-agents and nobody runs them, or `exist_ok` comes without `id`.
             Conflict: `id` is taken, and `exist_ok` is not given.
             StoreError: The store cannot be opened or written.
         """
+        if server is not None:
+            remote, require_absent = _remote()
+            require_absent(store=store, executor=executor, settings=settings, broker=broker)
+            about: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
+            return await remote.create(agent, server=server, api_key=api_key, **about, **given)
         settings = settings or Settings.load()
         new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
@@ -124,6 +135,8 @@ class AsyncConversation(Generic[T]):
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         broker: Delegation | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
         """Open a conversation that exists, to go on with it. Reads the end of its log, from a kept state on.
@@ -133,7 +146,7 @@ class AsyncConversation(Generic[T]):
             agent: The agent to go on with; None takes the recorded one. Needed where that one has Python tools or
                 skills of its own, since a log holds their names and not their code.
             executor: As in `create`; a conversation that was started in the sandbox stays in it.
-            broker: As in `create`.
+            broker: As in `create`; `server` and `api_key` too, and a server's conversations have whole ids only.
             given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
                 have to be given again, since a log only names them.
 
@@ -142,6 +155,10 @@ class AsyncConversation(Generic[T]):
             InvalidInput: The recorded agent cannot be rebuilt from its record alone, or has sub-agents and nobody runs
                 them.
         """
+        if server is not None:
+            remote, require_absent = _remote()
+            require_absent(store=store, agent=agent, executor=executor, settings=settings, broker=broker)
+            return await remote.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
         parts = await reopened(id, store, agent, executor, settings, rules, broker)
@@ -158,8 +175,14 @@ class AsyncConversation(Generic[T]):
         cursor: str | None = None,
         limit: int = 50,
         settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
     ) -> Page:
-        """Return a page of the store's conversations, most recently updated first."""
+        """Return a page of the store's or of a server's conversations, most recently updated first."""
+        if server is not None:
+            remote, require_absent = _remote()
+            require_absent(store=store, settings=settings)
+            return await remote.list(server=server, api_key=api_key, filter=filter, cursor=cursor, limit=limit)
         return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
     # What it is.
@@ -591,3 +614,14 @@ class AsyncConversation(Generic[T]):
             delegation=self._surroundings.delegation,
             on_node=on_node,
         )
+
+
+def _remote() -> tuple[Any, Callable[..., None]]:
+    """Return what is a conversation of a server, and the check that nothing local is given beside one.
+
+    Untyped on purpose: callers get the same names, whichever of the two it is.
+    """
+    from bough.conversation.remote.bodies import require_absent
+    from bough.conversation.remote.remote import RemoteConversation
+
+    return RemoteConversation, require_absent

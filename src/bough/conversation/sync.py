@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from uuid import UUID
@@ -24,6 +25,7 @@ from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import GivenRules
+from bough.errors import NotSupported
 from bough.events.model import Event, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
@@ -56,6 +58,8 @@ class Conversation(Generic[T]):
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         exist_ok: bool = False,
+        server: str | None = None,
+        api_key: str | None = None,
         **given: Unpack[GivenRules],
     ) -> None:
         self._start(
@@ -69,6 +73,8 @@ class Conversation(Generic[T]):
             executor=executor,
             settings=settings,
             exist_ok=exist_ok,
+            server=server,
+            api_key=api_key,
             **given,
         )
 
@@ -81,11 +87,14 @@ class Conversation(Generic[T]):
         agent: AgentOf[T] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
         **given: Unpack[GivenRules],
     ) -> Conversation[T]:
         """Open a conversation that exists; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
-        new._start(AsyncConversation.open, id, store=store, agent=agent, executor=executor, settings=settings, **given)
+        at: Any = {"store": store, "server": server, "api_key": api_key}
+        new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **at, **given)
         return new
 
     @classmethod
@@ -97,11 +106,12 @@ class Conversation(Generic[T]):
         cursor: str | None = None,
         limit: int = 50,
         settings: Settings | None = None,
+        server: str | None = None,
+        api_key: str | None = None,
     ) -> Page:
-        """Return a page of the store's conversations; see `AsyncConversation.list`."""
-        return portal().call(
-            AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, settings=settings
-        )
+        """Return a page of a store's or a server's conversations; see `AsyncConversation.list`."""
+        at: Any = {"settings": settings, "server": server, "api_key": api_key}
+        return portal().call(AsyncConversation.list, store, filter=filter, cursor=cursor, limit=limit, **at)
 
     def _start(self, factory: Callable[..., Awaitable[AsyncConversation]], *args: Any, **kwargs: Any) -> None:
         self._adopt(portal(), factory, *args, **kwargs)
@@ -113,7 +123,8 @@ class Conversation(Generic[T]):
             core = await factory(*args, **kwargs)
             # Held before anybody waits for it: Ctrl-C may come between its making and this object's having it.
             loop.hold(core, f"conversation {core.short_id}")
-            loop.hold_weakly(core.executor)  # a caller's own one is not the conversation's to close
+            with suppress(NotSupported):  # a server's conversation has none here
+                loop.hold_weakly(core.executor)  # a caller's own one is not the conversation's to close
             return core
 
         self._core, self._loop = loop.call(make), loop

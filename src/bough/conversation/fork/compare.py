@@ -5,11 +5,11 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 from uuid import UUID
 
 from bough.conversation.log.state import NOTHING_USED, ToolOutcome, add_usage, calls_of
@@ -88,7 +88,21 @@ class Comparison:
     files: tuple[FileDifference, ...]
 
 
-async def compare(store: EventStore, a: UUID, b: UUID, *, workspaces: tuple[Path, Path] | None = None) -> Comparison:
+class ComparedLogs(Protocol):
+    """What is read of two logs: a store, or a server's answers."""
+
+    async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
+        """Return who wrote the last event that both share, and how many they share."""
+        ...
+
+    def read(
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
+    ) -> AsyncIterator[StoredEvent]:
+        """Iterate events of one of them."""
+        ...
+
+
+async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Path, Path] | None = None) -> Comparison:
     """Return what two conversations share and where they differ. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
     common = 0 if ancestor is None else ancestor[1]
@@ -105,7 +119,7 @@ async def compare(store: EventStore, a: UUID, b: UUID, *, workspaces: tuple[Path
     )
 
 
-async def _asked_before(store: EventStore, id: UUID, stop: int) -> dict[str, JsonObject]:
+async def _asked_before(store: ComparedLogs, id: UUID, stop: int) -> dict[str, JsonObject]:
     """Return the arguments of the calls that may be open at seq `stop`: those of the last response before it."""
     async for stored in store.read(id, 0, stop, reverse=True):
         if isinstance(stored.event, ModelResponded):
@@ -117,7 +131,7 @@ def _asked(event: ModelResponded) -> dict[str, JsonObject]:
     return {call.id: call.given for call in calls_of(event)}
 
 
-async def _side(store: EventStore, id: UUID, common: int, asked: Mapping[str, JsonObject]) -> Side:
+async def _side(store: ComparedLogs, id: UUID, common: int, asked: Mapping[str, JsonObject]) -> Side:
     events = tuple([stored async for stored in store.read(id, common)])
     typed = [stored.event for stored in events]
     usage = NOTHING_USED

@@ -30,7 +30,7 @@ class PolicyForm(Form):
 
 
 class LimitsForm(Form):
-    """Bounds of a run; what is left out has its default."""
+    """Bounds of a run; what is left out has its default, null is no bound."""
 
     requests: int | None = Field(default=None, ge=0)
     input_tokens: int | None = Field(default=None, ge=0)
@@ -41,11 +41,11 @@ class LimitsForm(Form):
     steps: int | None = Field(default=None, ge=0)
     tasks: int | None = Field(default=None, ge=0)
     depth: int | None = Field(default=None, ge=0)
-    unpriced: Literal["refuse", "allow"] | None = None
+    unpriced: Literal["refuse", "allow"] = "refuse"
 
     def limits(self) -> Limits:
         """Return it as the guard has it."""
-        return Limits(**self.model_dump(exclude_none=True))
+        return Limits(**self.model_dump(exclude_unset=True))
 
 
 class AgentForm(Form):

@@ -128,7 +128,7 @@ async def condense_conversation(id: ConversationId, access: Writer) -> Success:
     """Have a summary stand for what the model was shown so far."""
     async with opened(access, id) as conversation:
         if not await conversation.condense():
-            raise Conflict("there is nothing to condense", hint="it is short")
+            raise Conflict("there is nothing to condense", hint="it is short", details={"condensed": False})
     return Success()
 
 

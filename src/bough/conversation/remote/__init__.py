@@ -1,0 +1,1 @@
+"""Conversations of an agent server under the same names as local ones."""

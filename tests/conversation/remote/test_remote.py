@@ -1,0 +1,154 @@
+"""What only a conversation of a server has: keys, a network that fails, and things that cannot be said over it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.server.peer.relay import relayed
+
+from bough.agents.spec import AgentSpec
+from bough.conversation import AsyncConversation, Conversation, Delta
+from bough.conversation.remote.remote import RemoteConversation
+from bough.conversation.remote.transport import error_of
+from bough.errors import (
+    OUTCOMES,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    NotSupported,
+    Unauthenticated,
+    Unavailable,
+)
+from bough.events.record import StoredEvent
+from bough.guard import AllowList, HookSet, Limits, Secrets
+from bough.testing.openai_server import Received, Reply
+
+pytestmark = pytest.mark.anyio
+
+
+def test_it_has_the_names_of_a_local_one() -> None:
+    def names(cls: type) -> set[str]:
+        return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
+
+    assert names(AsyncConversation) - names(RemoteConversation) == {"prepare_message"}, "which servers use"
+    assert names(RemoteConversation) - names(AsyncConversation) == {"refresh", "server"}
+
+
+async def test_a_lost_connection_stops_nothing_and_no_event_comes_twice(served: Any) -> None:
+    reached, going = threading.Event(), threading.Event()
+
+    def wait(received: Received) -> Reply:
+        reached.set()
+        going.wait(60)
+        return "answered meanwhile"
+
+    with served(wait) as at, relayed(at.server.port) as relay:
+        url = f"http://127.0.0.1:{relay.port}"
+        async with await AsyncConversation.create(server=url) as conversation:
+            await conversation.send_message("go")
+            heard: list[Any] = []
+            run = asyncio.create_task(conversation.run(on_event=heard.append))
+            await asyncio.to_thread(reached.wait, 60)
+            assert relay.cut() > 0
+            going.set()
+            result = await run
+            assert result.output == "answered meanwhile"
+            places = [update.seq for update in heard if isinstance(update, StoredEvent)]
+            assert places == list(range(result.start, result.stop))
+
+
+async def test_what_cannot_be_said_over_http_is_refused_before_anything_is_sent() -> None:
+    nowhere = "http://127.0.0.1:9"  # whoever sends something there is Unavailable
+
+    def tool() -> str:
+        """Do something."""
+        return ""
+
+    for given in (
+        {"agent": AgentSpec(tools=[tool])},
+        {"agent": AgentSpec(output_type=int)},
+        {"store": "memory:"},
+        {"hooks": HookSet(hooks=("x",))},  # type: ignore[arg-type]
+        {"allow_list": AllowList.of("read_file")},
+        {"limits": Limits(steps=1, per="conversation")},
+    ):
+        with pytest.raises(NotSupported) as refused:
+            await AsyncConversation.create(**{"server": nowhere, **given})
+        assert refused.value.hint
+    with pytest.raises(NotSupported):
+        await AsyncConversation.open(uuid4(), server=nowhere, agent="offline")
+    with pytest.raises(InvalidInput, match="whole id"):
+        await AsyncConversation.open("-", server=nowhere)
+    with pytest.raises(InvalidInput, match="address"):
+        await AsyncConversation.open(uuid4(), server="localhost:8000")
+
+
+async def test_what_belongs_to_this_process_is_not_there(served: Any) -> None:
+    with served() as at:
+        async with await at.start() as conversation:
+            for name in ("executor", "store", "settings", "skills"):
+                with pytest.raises(NotSupported):
+                    getattr(conversation, name)
+            for doing in (
+                conversation.append(),
+                conversation.run(limits=Limits(steps=1)),
+                conversation.fork(ephemeral=True),
+            ):
+                with pytest.raises(NotSupported):
+                    await doing
+
+
+async def test_registered_agents_secrets_and_workspaces_are_the_servers(served: Any) -> None:
+    with served() as at:
+        given = {"agent": AgentSpec(name="default"), "secrets": Secrets({"TOKEN": lambda: "a-long-secret"})}
+        async with await at.start(**given, workspace="sub/folder") as conversation:
+            assert conversation.agent.name == "default"
+            assert conversation.workspace.parts[-2:] == ("sub", "folder")
+            assert "TOKEN" in conversation.state.policies["secrets"]
+            assert "a-long-secret" not in str([stored.raw async for stored in conversation.events])
+        with pytest.raises(InvalidInput, match="no agent has that name"):
+            await at.start(agent=AgentSpec(name="nobody"))
+        with pytest.raises(InvalidInput):
+            await at.start(agent=AgentSpec(model="nonsense:x"))
+
+
+async def test_a_server_that_is_not_there_is_said() -> None:
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await AsyncConversation.create(server="http://127.0.0.1:9")
+
+
+def test_errors_of_the_server_are_ours_again() -> None:
+    for code in OUTCOMES:
+        assert error_of(code, "what", hint="how").as_dict() == {"code": code, "message": "what", "hint": "how"}
+    assert isinstance(error_of("stale", ""), Conflict)
+    assert error_of("a_new_code", "").code == "internal"
+
+
+def test_keys_are_sent_and_the_twin_without_await_works(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served("one", "two") as at:
+        client = at.server.client()
+        with Conversation(server=at.server.url) as source:
+            source.send_message("first")
+            updates = list(source.run_stream())
+            assert "".join(update.text for update in updates if isinstance(update, Delta)) == "one"
+            with source.fork() as fork:
+                fork.send_message("second")
+                assert fork.run().output == "two"
+            assert [stored.seq for stored in source.events] == list(range(source.state.head))
+            assert next(record.id for record in Conversation.list(server=at.server.url).items) == fork.id
+        key = client.post("/api/keys", json={"name": "k", "role": "write"}).json()["key"]
+        client.close()
+        with pytest.raises(Unauthenticated):
+            Conversation.open(source.id, server=at.server.url)
+        with pytest.raises(Unauthenticated):
+            Conversation.open(source.id, server=at.server.url, api_key=key + "x")
+        monkeypatch.setenv("BOUGH_API_KEY", key)
+        with Conversation.open(source.id, server=at.server.url) as again:
+            assert again.state.output == "one"
+        with pytest.raises(NotFound):
+            Conversation.open(uuid4(), server=at.server.url)
