@@ -174,14 +174,9 @@ def require_absent(**given: object) -> None:
 
 def _plain(spec: AgentSpec[Any], names: set[str]) -> JsonObject:
     values = {name: getattr(spec, name) for name in names}
-    return {
-        name: [str(path) for path in value]
-        if name == "skill_roots"
-        else str(value)
-        if isinstance(value, Path)
-        else value
-        for name, value in values.items()
-    }
+    if "skill_roots" in values:
+        values["skill_roots"] = [str(path) for path in values["skill_roots"]]
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def _part_body(part: ContentPart) -> JsonObject:

@@ -17,7 +17,7 @@ _PAGE = 500
 _PLACE = ("seq", "id", "kind", "ts")
 
 
-def stored_of(document: JsonObject) -> StoredEvent:
+def read_stored(document: JsonObject) -> StoredEvent:
     """Return an event from its flat form."""
     payload = {name: value for name, value in document.items() if name not in _PLACE}
     return StoredEvent(
@@ -53,7 +53,7 @@ class RemoteLog:
             query: dict[str, Any] = {"after": place - 1, "limit": _PAGE} | ({} if stop is None else {"before": stop})
             page = await self._transport.send("GET", f"{self._path}/search", query=query)
             for document in page["items"]:
-                yield stored_of(document)
+                yield read_stored(document)
             place += len(page["items"])
             if page["next_page_id"] is None:
                 return
@@ -66,7 +66,7 @@ class RemoteLog:
             page = await self._transport.send("GET", f"{self._path}/search", query=query)
             for document in page["items"]:
                 place = document["seq"]
-                yield stored_of(document)
+                yield read_stored(document)
             if page["next_page_id"] is None:
                 return
 
@@ -86,7 +86,7 @@ class RemoteLog:
                     if frame.kind != "event":
                         yield frame
                         continue
-                    stored = stored_of(frame.data)
+                    stored = read_stored(frame.data)
                     place = stored.seq + 1
                     yield stored
             except Unavailable:
