@@ -121,7 +121,7 @@ class WorkspaceTree:
             fd = os.open(temporary, _WRITE | os.O_EXCL, 0o644, dir_fd=parent)
             try:
                 with open(fd, "wb") as file:
-                    self._give(fd, os.fstat(fd))
+                    _give(fd, os.fstat(fd), os.fstat(parent))
                     if old is not None:
                         os.fchmod(fd, old.st_mode & 0o777)
                     file.write(content)

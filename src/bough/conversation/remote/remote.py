@@ -28,6 +28,7 @@ from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Audience, Delta, OnEvent, Update
 from bough.conversation.log.state import State
+from bough.conversation.log.view import View
 from bough.conversation.message import checked
 from bough.conversation.remote.bodies import (
     agent_body,
@@ -65,7 +66,8 @@ class RemoteConversation(Generic[T]):
         self._record = record
         self._path = f"/api/conversations/{record.id}"
         self._log = RemoteLog(transport, record.id)
-        self._fold = Fold()
+        self._view = View()
+        self._fold = Fold(view=self._view)
         self._audience = Audience(record.id)
         self._folding = asyncio.Lock()
         self._is_running = False
@@ -203,7 +205,7 @@ class RemoteConversation(Generic[T]):
     @property
     def messages(self) -> builtins.list[ModelMessage]:
         """What the model is shown of it, as PydanticAI's messages."""
-        return self._fold.view.messages()
+        return self._view.messages()
 
     @property
     def workspace(self) -> Path:
