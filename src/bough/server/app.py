@@ -10,6 +10,7 @@ from typing import cast
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.routing import Route
 
 import bough
 from bough.agents.spec import AgentSpec
@@ -28,6 +29,9 @@ from bough.server.commands import Commands
 from bough.server.executors import SharedExecutor
 from bough.server.live.broadcast import Broadcasts
 from bough.server.live.deltas import DeltaRelay
+from bough.server.mcp.endpoint import PATH as MCP_PATH
+from bough.server.mcp.endpoint import McpEndpoint
+from bough.server.mcp.resources import Transcript
 from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
@@ -55,6 +59,7 @@ def create_app(
     agents: Agents = (),
     store: EventStore | None = None,
     bind: str = "127.0.0.1",
+    transcript: Transcript | None = None,
 ) -> FastAPI:
     """Return the application of an agent server.
 
@@ -63,10 +68,11 @@ def create_app(
         agents: Specs of Python, served by name beside `default`.
         store: Used as it is, and the caller's to close; None opens the settings' one.
         bind: The address that it will listen on, one of the names that `Host` may have.
+        transcript: Writes a conversation as the document that MCP clients read; None writes plain text.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
-    plan = _Plan(settings, server, _by_name(agents), store, Metrics())
+    plan = _Plan(settings, server, _by_name(agents), store, Metrics(), McpEndpoint(transcript))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
@@ -85,6 +91,7 @@ def create_app(
     openapi.install(app)
     for module in _ROUTERS:
         app.include_router(module.routes)
+    app.router.routes.append(Route(MCP_PATH, plan.mcp, name="mcp", include_in_schema=False))
     return app
 
 
@@ -119,6 +126,7 @@ class _Plan:
     agents: Mapping[str, AgentSpec]
     given_store: EventStore | None
     metrics: Metrics
+    mcp: McpEndpoint
 
     def lifespan(self, app: FastAPI) -> AbstractAsyncContextManager[None]:
         """Return what opens the services of an application and closes them."""
@@ -139,6 +147,8 @@ class _Plan:
             closing.push_async_callback(services.commands.aclose)
             closing.push_async_callback(services.broadcasts.aclose)
             closing.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
+            await closing.enter_async_context(self.mcp.live())
+            services.on_drain.append(self.mcp.drain)
             yield
             services.draining = True
 

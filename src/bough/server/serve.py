@@ -133,6 +133,8 @@ def _drain(app: FastAPI) -> None:
     if services is not None:
         services.draining = True
         services.broadcasts.drain()
+        for let_go in services.on_drain:
+            let_go()
         services.runs.drain(services.server.shutdown_seconds)
 
 

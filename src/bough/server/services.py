@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bough.config import Settings
@@ -29,7 +30,7 @@ class Services:
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
         event_form: The form of events for those who do not ask for ours.
-        draining: Whether the server is about to stop.
+        draining: Whether the server is about to stop; `on_drain` is called when that begins.
     """
 
     settings: Settings
@@ -50,6 +51,7 @@ class Services:
     our_events: EventForm = field(default_factory=OurEvents)
     clock: Clock = field(default_factory=SystemClock)
     draining: bool = False
+    on_drain: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     def form_of(self, *, ours: bool) -> EventForm:
         """Return the form of events that a request asks for."""

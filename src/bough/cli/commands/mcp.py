@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of
@@ -15,10 +18,17 @@ from bough.errors import NotFound
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
     from bough.conversation.rules import GivenRules
+    from bough.server.mcp.tools import ServedTool
+
+
+Offered = Annotated[
+    list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only to delegate to this agent; repeatable.")
+]
 
 
 def mcp(
     rules: RuleOptions,
+    agent: Offered = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     executor: options.Executor = None,
@@ -28,39 +38,47 @@ def mcp(
     """Serve conversations to an MCP client over stdio.
 
     The client starts it, for example with the command `bough mcp`, and ends it by closing its streams. Agents are those
-    of config.yaml and the default one; calls that need an approval wait for the tool `decide`.
+    of config.yaml and the default one; calls that need an approval wait for the tool `decide`. With `--agent` it offers
+    these agents to delegate to, and nothing else.
     """
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
-    asyncio.run(_serve(settings, rules))
+    asyncio.run(_serve(settings, rules, agent or []))
 
 
-async def _serve(settings: Settings, rules: RuleOptions) -> None:
+async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> None:
     from bough.agents.config.agents import AgentConfig
     from bough.cli.transcript import as_markdown
     from bough.server.mcp.conversations import LocalConversations
     from bough.server.mcp.resources import ServedResources
-    from bough.server.mcp.serve import serve_stdio
+    from bough.server.mcp.serve import Served, serve_stdio
+    from bough.server.mcp.tools import TOOLS
+    from bough.tasks import TaskBroker
+    from bough.tasks.stores.named import tasks_in
 
-    names = AgentConfig.load(settings=settings).names
+    names = list(AgentConfig.load(settings=settings).names)
+    unknown = [name for name in offered if name not in names]
+    if unknown:
+        raise NotFound(f"no agent is called {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
 
     def make_agent(name: str | None) -> AgentSpec:
         # A client names agents and never files: a path would read whatever the server may read.
-        if name is not None and name not in names:
+        if name is not None and name not in (offered or names):
             raise NotFound(f"no agent is called {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
         return agent_of(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:
         return rules.given(settings, workspace)
 
-    async with options.opened(settings) as opened:
-        await serve_stdio(
-            LocalConversations(settings=settings, store=opened, agents=make_agent, rules=make_rules),
-            ServedResources(
-                settings=settings,
-                store=opened,
-                workspace=Path.cwd(),
-                agents=make_agent,
-                agent_names=names,
-                transcript=as_markdown,
-            ),
+    async with options.opened(settings) as opened, TaskBroker(tasks_in(opened), settings=settings) as broker:
+        at: Any = {"settings": settings, "store": opened, "agents": make_agent}
+        served = Served(
+            conversations=LocalConversations(broker=broker, rules=make_rules, **at),
+            resources=ServedResources(workspace=Path.cwd(), agent_names=names, transcript=as_markdown, **at),
+            agents=offered or names,
         )
+        await serve_stdio(served, tools=TOOLS if not offered else _tools_for_tasks(TOOLS))
+
+
+def _tools_for_tasks(tools: Mapping[str, ServedTool]) -> dict[str, ServedTool]:
+    """Return the tools that have to do with tasks of named agents."""
+    return {name: tool for name, tool in tools.items() if name in ("delegate", "get_task", "cancel_task")}

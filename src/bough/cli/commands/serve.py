@@ -53,6 +53,7 @@ def serve(
     """
     settings = options.settings_of(home, store)
     try:
+        from bough.cli.transcript import as_markdown
         from bough.server.app import create_app
         from bough.server.serve import listen, require_safe_bind, run_server
         from bough.server.settings import ServerSettings
@@ -74,7 +75,8 @@ def serve(
         if json:
             renderer.report(Report(command="serve", data={"url": url}))
 
-    run_server(create_app(settings, server=served, agents=specs, bind=host), served, listening, ready)
+    app = create_app(settings, server=served, agents=specs, bind=host, transcript=as_markdown)
+    run_server(app, served, listening, ready)
 
 
 async def _has_keys(settings: Settings) -> bool:

@@ -5,23 +5,87 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation import AsyncConversation, Delta, ForkOverrides, Update
+from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Update
 from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput
 from bough.events.model import ModelResponded, ToolCalled
-from bough.events.record import ConversationFilter, Status
+from bough.events.record import ConversationFilter, Page, Status
 from bough.events.store import EventStore
+from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
 
 Progress = Callable[[float, str], Awaitable[None]]
 """Takes how many steps a run has made, and what it does now."""
+
+
+class McpConversations(Protocol):
+    """What the tools call; each method raises what a conversation raises."""
+
+    async def start(
+        self,
+        message: str | None,
+        *,
+        agent: str | None,
+        title: str | None,
+        tags: dict[str, str],
+        workspace: str,
+        run: bool,
+        progress: Progress,
+    ) -> JsonObject:
+        """Start a conversation, and run it where it has a message."""
+        ...
+
+    async def send(self, id: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
+        """Send a message where there is one, and run."""
+        ...
+
+    async def fork(
+        self,
+        id: UUID,
+        *,
+        at: int | UUID | None,
+        message: str | None,
+        title: str | None,
+        overrides: ForkOverrides,
+        reason: str | None,
+        run: bool,
+        progress: Progress,
+    ) -> JsonObject:
+        """Fork a conversation, and send the fork a message where there is one."""
+        ...
+
+    async def decide(
+        self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
+    ) -> JsonObject:
+        """Approve or reject a waiting call, and go on with the run."""
+        ...
+
+    async def compare(self, a: UUID, b: UUID) -> JsonObject:
+        """Return what two conversations share and where they part."""
+        ...
+
+    async def list(self, *, text: str | None, status: Status | None, limit: int, cursor: str | None) -> JsonObject:
+        """Return a page of conversations, most recently updated first."""
+        ...
+
+    async def delegate(self, agent: str, prompt: str, *, wait: bool, progress: Progress) -> JsonObject:
+        """Have an agent do something in a conversation of its own."""
+        ...
+
+    async def get_task(self, task: UUID) -> JsonObject:
+        """Return where a task stands."""
+        ...
+
+    async def cancel_task(self, task: UUID) -> JsonObject:
+        """Cancel a task."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +95,12 @@ class LocalConversations:
     Attributes:
         agents: Makes the agent of a name, and the default one of None.
         rules: Makes the rules of a conversation in a folder.
+        broker: Runs the tasks of named agents.
     """
 
     settings: Settings
     store: EventStore
+    broker: TaskBroker
     agents: Callable[[str | None], AgentSpec]
     rules: Callable[[Path], GivenRules]
 
@@ -103,33 +169,25 @@ class LocalConversations:
         """Return what two conversations share and where they part."""
         one, other = await self._open(a), await self._open(b)
         async with one, other:
-            found = await one.compare(other)
-        sides = {
-            name: {
-                "id": str(side.id),
-                "head": found.common + len(side.events),
-                "own": len(side.events),
-                "calls": len(side.calls),
-            }
-            for name, side in (("a", found.a), ("b", found.b))
-        }
-        files = [{"path": each.path, "change": each.change} for each in found.files]
-        return {"common": found.common, **sides, "cost_usd": found.cost_usd, "files": files}
+            return describe_comparison(await one.compare(other))
 
     async def list(self, *, text: str | None, status: Status | None, limit: int, cursor: str | None) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
-        page = await self.store.list(ConversationFilter(text=text, status=status), cursor, limit)
-        items = [
-            {
-                "id": str(record.id),
-                "title": record.title,
-                "status": record.status,
-                "tags": record.tags,
-                "updated": record.updated.isoformat(),
-            }
-            for record in page.items
-        ]
-        return {"items": items, "next": page.next_cursor}
+        return describe_page(await self.store.list(ConversationFilter(text=text, status=status), cursor, limit))
+
+    async def delegate(self, agent: str, prompt: str, *, wait: bool, progress: Progress) -> JsonObject:
+        """Have an agent do something in a conversation of its own."""
+        self.agents(agent)
+        task = await self.broker.submit(prompt, agent_name=agent)
+        return describe_task(await (self.broker.wait(task) if wait else self.broker.poll(task)))
+
+    async def get_task(self, task: UUID) -> JsonObject:
+        """Return where a task stands."""
+        return describe_task(await self.broker.poll(str(task)))
+
+    async def cancel_task(self, task: UUID) -> JsonObject:
+        """Cancel a task."""
+        return describe_task(await self.broker.cancel(str(task)))
 
     async def _open(self, id: UUID) -> AsyncConversation:
         record = await self.store.get(id)
@@ -145,7 +203,7 @@ class LocalConversations:
                 await conversation.send_message(message)
             if run:
                 await conversation.run(on_event=_Reporter(progress))
-            return _describe(conversation, answered=run)
+            return describe_state(conversation.id, conversation.state, answered=run)
         finally:
             # A client that cancels interrupts its run; what was done until then is recorded in spite of that.
             with anyio.CancelScope(shield=True):
@@ -172,10 +230,10 @@ class _Reporter:
                 pass
 
 
-def _describe(conversation: AsyncConversation, *, answered: bool) -> JsonObject:
-    state = conversation.state
+def describe_state(id: UUID, state: State, *, answered: bool) -> JsonObject:
+    """Return where a conversation stands, as a tool's result."""
     described: dict[str, Any] = {
-        "id": str(conversation.id),
+        "id": str(id),
         "status": state.status,
         "answer": state.output if answered else None,
         "head": state.head,
@@ -191,6 +249,42 @@ def _describe(conversation: AsyncConversation, *, answered: bool) -> JsonObject:
             for call, said in state.waiting.items()
         ]
     return described
+
+
+def describe_comparison(found: Comparison) -> JsonObject:
+    """Return what two conversations share and where they part, as a tool's result."""
+    sides = {
+        name: {
+            "id": str(side.id),
+            "head": found.common + len(side.events),
+            "own": len(side.events),
+            "calls": len(side.calls),
+        }
+        for name, side in (("a", found.a), ("b", found.b))
+    }
+    files = [{"path": each.path, "change": each.change} for each in found.files]
+    return {"common": found.common, **sides, "cost_usd": found.cost_usd, "files": files}
+
+
+def describe_page(page: Page) -> JsonObject:
+    """Return a page of conversations as a tool's result."""
+    items = [
+        {
+            "id": str(record.id),
+            "title": record.title,
+            "status": record.status,
+            "tags": record.tags,
+            "updated": record.updated.isoformat(),
+        }
+        for record in page.items
+    ]
+    return {"items": items, "next": page.next_cursor}
+
+
+def describe_task(task: Task) -> JsonObject:
+    """Return a task as a tool's result."""
+    described: JsonObject = {"task": task.id, "state": task.state.value, "result": task.result}
+    return described | ({} if task.error is None else {"error": task.error})
 
 
 def cut_of(at: int | None, event: UUID | None) -> int | UUID | None:

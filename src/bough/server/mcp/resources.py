@@ -20,6 +20,7 @@ from mcp_types import (
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation.fork.compare import transcript
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
@@ -39,13 +40,17 @@ _TEMPLATES = (
 )
 
 
+Transcript = Callable[[ConversationRecord, Iterable[JsonObject]], Iterator[str]]
+"""Writes a document of a conversation's events."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedResources:
     """What can be read.
 
     Attributes:
         agent_names: Those of `config.yaml`.
-        transcript: Writes a document of a conversation.
+        transcript: Writes a document of a conversation; None writes what was said and done as plain text.
     """
 
     settings: Settings
@@ -53,7 +58,7 @@ class ServedResources:
     workspace: Path
     agents: Callable[[str | None], AgentSpec]
     agent_names: Sequence[str]
-    transcript: Callable[[ConversationRecord, Iterable[JsonObject]], Iterator[str]]
+    transcript: Transcript | None = None
 
     async def list(self, cursor: str | None) -> ListResourcesResult:
         """Return a page: skills and agents before the first conversations."""
@@ -119,15 +124,19 @@ class ServedResources:
 
     async def _read_transcript(self, id: UUID, first: int | None) -> str:
         record = await self.store.get(id)
-        return "".join(self.transcript(record, await self._span(record, first)))
+        events = await self._span(record, first)
+        if self.transcript is None:
+            return f"# {record.title or 'untitled'}\n\n{transcript(events)}\n"
+        return "".join(self.transcript(record, [stored.as_json() for stored in events]))
 
     async def _read_events(self, id: UUID, first: int | None) -> str:
         record = await self.store.get(id)
-        return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in await self._span(record, first))
+        events = await self._span(record, first)
+        return "".join(json.dumps(stored.as_json(), ensure_ascii=False) + "\n" for stored in events)
 
-    async def _span(self, record: ConversationRecord, first: int | None) -> list[JsonObject]:
+    async def _span(self, record: ConversationRecord, first: int | None) -> list[StoredEvent]:
         begin = max(0, record.head - SHOWN_EVENTS) if first is None else first
-        return [stored.as_json() async for stored in self.store.read(record.id, begin, begin + SHOWN_EVENTS)]
+        return [stored async for stored in self.store.read(record.id, begin, begin + SHOWN_EVENTS)]
 
     def _read_skill(self, name: str) -> str:
         path = self._registry().get(name).path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
@@ -38,7 +39,7 @@ from pydantic import ValidationError
 from bough import __version__
 from bough.errors import BoughError, InvalidInput
 from bough.events.record import StoredEvent
-from bough.server.mcp.conversations import LocalConversations
+from bough.server.mcp.conversations import McpConversations
 from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.tools import TOOLS, ServedTool
 
@@ -46,13 +47,34 @@ _LOG = logging.getLogger("bough.mcp")
 _RESULT = TypeVar("_RESULT")
 
 
-class McpService:
-    """Answers the requests of one client."""
+Context = ServerRequestContext[Any]
 
-    def __init__(self, conversations: LocalConversations, resources: ServedResources) -> None:
-        self._conversations = conversations
-        self._resources = resources
-        self._following: dict[str, asyncio.Task[None]] = {}
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What the client of a request may use.
+
+    Attributes:
+        agents: What it may delegate to.
+    """
+
+    conversations: McpConversations
+    resources: ServedResources
+    agents: Sequence[str] = ()
+
+
+class McpService:
+    """Answers the requests of clients.
+
+    Args:
+        served_to: Gives what the client of a request may use.
+        tools: Those that are offered.
+    """
+
+    def __init__(self, served_to: Callable[[Context], Served], *, tools: Mapping[str, ServedTool] = TOOLS) -> None:
+        self._served_to = served_to
+        self._tools = tools
+        self._following: dict[tuple[ServerSession, str], asyncio.Task[None]] = {}
 
     def make_server(self) -> Server[Any]:
         """Return the server with its handlers."""
@@ -79,19 +101,18 @@ class McpService:
                 task.cancel()
             await asyncio.gather(*self._following.values(), return_exceptions=True)
 
-    async def _list_tools(
-        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
-    ) -> ListToolsResult:
-        return ListToolsResult(tools=[tool.declare() for tool in TOOLS.values()])
+    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        agents = self._served_to(ctx).agents
+        return ListToolsResult(tools=[tool.declare(agents) for tool in self._tools.values()])
 
-    async def _call_tool(self, ctx: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         async def report(steps: float, doing: str) -> None:
             await ctx.session.report_progress(steps, None, doing)
 
         try:
-            tool = _tool_named(params.name)
+            tool = self._find_tool(params.name)
             given = _validate(tool, params.arguments or {})
-            result = await tool.call(self._conversations, given, report)
+            result = await tool.call(self._served_to(ctx).conversations, given, report)
         except BoughError as error:
             return _refuse(_explain(error))
         except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
@@ -101,38 +122,30 @@ class McpService:
             content=[TextContent(text=json.dumps(result, ensure_ascii=False))], structured_content=result
         )
 
-    async def _list_resources(
-        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
-    ) -> ListResourcesResult:
-        return await self._answer(ctx, self._resources.list(None if params is None else params.cursor))
+    async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        return await self._answer(ctx, self._served_to(ctx).resources.list(None if params is None else params.cursor))
 
-    async def _list_templates(
-        self, ctx: ServerRequestContext[Any], params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
-        return self._resources.list_templates()
+    async def _list_templates(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+        return self._served_to(ctx).resources.list_templates()
 
-    async def _read_resource(
-        self, ctx: ServerRequestContext[Any], params: ReadResourceRequestParams
-    ) -> ReadResourceResult:
-        return await self._answer(ctx, self._resources.read(str(params.uri)))
+    async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        return await self._answer(ctx, self._served_to(ctx).resources.read(str(params.uri)))
 
-    async def _subscribe(self, ctx: ServerRequestContext[Any], params: SubscribeRequestParams) -> EmptyResult:
+    async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         uri = str(params.uri)
-        follow = await self._answer(ctx, self._resources.follow(uri))
-        self._stop_following(uri)
-        self._following[uri] = asyncio.create_task(_notify(follow, ctx.session, uri))
+        follow = await self._answer(ctx, self._served_to(ctx).resources.follow(uri))
+        self._stop_following(ctx, uri)
+        self._following[ctx.session, uri] = asyncio.create_task(_notify(follow, ctx.session, uri))
         return EmptyResult()
 
-    async def _unsubscribe(self, ctx: ServerRequestContext[Any], params: UnsubscribeRequestParams) -> EmptyResult:
-        self._stop_following(str(params.uri))
+    async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        self._stop_following(ctx, str(params.uri))
         return EmptyResult()
 
-    async def _listen(
-        self, ctx: ServerRequestContext[Any], params: SubscriptionsListenRequestParams
-    ) -> SubscriptionsListenResult:
+    async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve the subscriptions of protocol 2026-07-28: one request is one stream of them."""
         uris = params.notifications.resource_subscriptions or []
-        follows = {uri: await self._answer(ctx, self._resources.follow(uri)) for uri in uris}
+        follows = {uri: await self._answer(ctx, self._served_to(ctx).resources.follow(uri)) for uri in uris}
         bus = InMemorySubscriptionBus()
         tasks = [asyncio.create_task(_publish(follow, bus, uri)) for uri, follow in follows.items()]
         try:
@@ -141,11 +154,16 @@ class McpService:
             for task in tasks:
                 task.cancel()
 
-    def _stop_following(self, uri: str) -> None:
-        if (task := self._following.pop(uri, None)) is not None:
+    def _stop_following(self, ctx: Context, uri: str) -> None:
+        if (task := self._following.pop((ctx.session, uri), None)) is not None:
             task.cancel()
 
-    async def _answer(self, ctx: ServerRequestContext[Any], asked: Awaitable[_RESULT]) -> _RESULT:
+    def _find_tool(self, name: str) -> ServedTool:
+        if name not in self._tools:
+            raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(self._tools)}")
+        return self._tools[name]
+
+    async def _answer(self, ctx: Context, asked: Awaitable[_RESULT]) -> _RESULT:
         try:
             return await asked
         except BoughError as error:
@@ -155,9 +173,9 @@ class McpService:
             raise MCPError(INTERNAL_ERROR, f"internal: request {ctx.request_id} failed") from error
 
 
-async def serve_stdio(conversations: LocalConversations, resources: ServedResources) -> None:
+async def serve_stdio(served: Served, *, tools: Mapping[str, ServedTool] = TOOLS) -> None:
     """Serve one client over the standard streams until it closes them."""
-    server = McpService(conversations, resources).make_server()
+    server = McpService(lambda _: served, tools=tools).make_server()
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -170,12 +188,6 @@ async def _notify(follow: AsyncIterator[StoredEvent], session: ServerSession, ur
 async def _publish(follow: AsyncIterator[StoredEvent], bus: InMemorySubscriptionBus, uri: str) -> None:
     async for _ in follow:
         await bus.publish(ResourceUpdated(uri=uri))
-
-
-def _tool_named(name: str) -> ServedTool:
-    if name not in TOOLS:
-        raise InvalidInput(f"there is no tool {name!r:.80}", hint=f"there are: {', '.join(TOOLS)}")
-    return TOOLS[name]
 
 
 def _validate(tool: ServedTool, arguments: dict[str, Any]) -> Any:

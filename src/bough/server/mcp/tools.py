@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -12,8 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bough.conversation import ForkOverrides
 from bough.events.record import Status
-from bough.server.mcp.conversations import LocalConversations, Progress, cut_of
+from bough.server.mcp.conversations import McpConversations, Progress, cut_of
 from bough.types import JsonObject
+
+DELEGATE = "delegate"
+_NAMED_AGENTS = 50
 
 
 class ToolArguments(BaseModel):
@@ -86,7 +89,21 @@ class DecideArguments(ToolArguments):
     reason: str = Field(default="", description="Why it is rejected; the model is told.")
 
 
-async def _start(to: LocalConversations, given: StartArguments, progress: Progress) -> JsonObject:
+class DelegateArguments(ToolArguments):
+    """Of `delegate`."""
+
+    agent: str
+    prompt: str
+    wait: bool = Field(default=True, description="Answer when it has ended; else at once, and ask by `get_task`.")
+
+
+class TaskArguments(ToolArguments):
+    """Of `get_task` and `cancel_task`."""
+
+    task: UUID
+
+
+async def _start(to: McpConversations, given: StartArguments, progress: Progress) -> JsonObject:
     return await to.start(
         given.message,
         agent=given.agent,
@@ -98,15 +115,15 @@ async def _start(to: LocalConversations, given: StartArguments, progress: Progre
     )
 
 
-async def _send(to: LocalConversations, given: SendArguments, progress: Progress) -> JsonObject:
+async def _send(to: McpConversations, given: SendArguments, progress: Progress) -> JsonObject:
     return await to.send(given.conversation, given.message, run=given.run, progress=progress)
 
 
-async def _run(to: LocalConversations, given: RunArguments, progress: Progress) -> JsonObject:
+async def _run(to: McpConversations, given: RunArguments, progress: Progress) -> JsonObject:
     return await to.send(given.conversation, None, run=True, progress=progress)
 
 
-async def _fork(to: LocalConversations, given: ForkArguments, progress: Progress) -> JsonObject:
+async def _fork(to: McpConversations, given: ForkArguments, progress: Progress) -> JsonObject:
     overrides = ForkOverrides()
     if given.model is not None:
         overrides["model"] = given.model
@@ -124,15 +141,15 @@ async def _fork(to: LocalConversations, given: ForkArguments, progress: Progress
     )
 
 
-async def _compare(to: LocalConversations, given: CompareArguments, progress: Progress) -> JsonObject:
+async def _compare(to: McpConversations, given: CompareArguments, progress: Progress) -> JsonObject:
     return await to.compare(given.a, given.b)
 
 
-async def _list(to: LocalConversations, given: ListArguments, progress: Progress) -> JsonObject:
+async def _list(to: McpConversations, given: ListArguments, progress: Progress) -> JsonObject:
     return await to.list(text=given.text, status=given.status, limit=given.limit, cursor=given.cursor)
 
 
-async def _decide(to: LocalConversations, given: DecideArguments, progress: Progress) -> JsonObject:
+async def _decide(to: McpConversations, given: DecideArguments, progress: Progress) -> JsonObject:
     return await to.decide(
         given.conversation,
         given.call,
@@ -141,6 +158,18 @@ async def _decide(to: LocalConversations, given: DecideArguments, progress: Prog
         run=True,
         progress=progress,
     )
+
+
+async def _delegate(to: McpConversations, given: DelegateArguments, progress: Progress) -> JsonObject:
+    return await to.delegate(given.agent, given.prompt, wait=given.wait, progress=progress)
+
+
+async def _get_task(to: McpConversations, given: TaskArguments, progress: Progress) -> JsonObject:
+    return await to.get_task(given.task)
+
+
+async def _cancel_task(to: McpConversations, given: TaskArguments, progress: Progress) -> JsonObject:
+    return await to.cancel_task(given.task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,15 +184,22 @@ class ServedTool:
     name: str
     description: str
     arguments: type[ToolArguments]
-    call: Callable[[LocalConversations, Any, Progress], Awaitable[JsonObject]]
+    call: Callable[[McpConversations, Any, Progress], Awaitable[JsonObject]]
     reads_only: bool = False
 
-    def declare(self) -> Tool:
-        """Return it as a client is told of it."""
+    def declare(self, agents: Sequence[str] = ()) -> Tool:
+        """Return it as a client is told of it.
+
+        Args:
+            agents: What `delegate` may be given; the first 50 are named.
+        """
+        schema = self.arguments.model_json_schema()
+        if self.name == DELEGATE and agents:
+            schema["properties"]["agent"]["enum"] = list(agents)[:_NAMED_AGENTS]
         return Tool(
             name=self.name,
             description=self.description,
-            input_schema=self.arguments.model_json_schema(),
+            input_schema=schema,
             annotations=ToolAnnotations(
                 read_only_hint=self.reads_only,
                 destructive_hint=not self.reads_only,
@@ -179,7 +215,7 @@ _A = TypeVar("_A", bound=ToolArguments)
 def _tool(
     name: str,
     arguments: type[_A],
-    call: Callable[[LocalConversations, _A, Progress], Awaitable[JsonObject]],
+    call: Callable[[McpConversations, _A, Progress], Awaitable[JsonObject]],
     description: str,
     *,
     reads_only: bool = False,
@@ -203,6 +239,13 @@ _ALL = (
           "List conversations, most recently updated first. Changes nothing.", reads_only=True),
     _tool("decide", DecideArguments, _decide,
           "Approve or reject a tool call that waits for a person, and go on with the run."),
+    _tool(DELEGATE, DelegateArguments, _delegate,
+          "Have a named agent do something in a conversation of its own, as a task; it may change files of its "
+          "workspace as its rules allow."),
+    _tool("get_task", TaskArguments, _get_task,
+          "Say where a task stands, and its result. Changes nothing.", reads_only=True),
+    _tool("cancel_task", TaskArguments, _cancel_task,
+          "Cancel a task and those it started."),
 )  # fmt: skip
 
 TOOLS: Mapping[str, ServedTool] = {tool.name: tool for tool in _ALL}

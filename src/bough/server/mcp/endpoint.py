@@ -1,0 +1,102 @@
+"""`/mcp`: the same tools and resources over streamable HTTP, behind the same keys, limits and tenants as routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from bough.agents.spec import AgentSpec
+from bough.server.access import Access, access_of, key_of
+from bough.server.mcp.resources import ServedResources, Transcript
+from bough.server.mcp.serve import McpService, Served
+from bough.server.mcp.served import ServedConversations
+
+PATH = "/mcp"
+
+
+class McpEndpoint:
+    """The ASGI application behind `/mcp`.
+
+    Args:
+        transcript: Writes the document of a conversation.
+    """
+
+    def __init__(self, transcript: Transcript | None = None) -> None:
+        self._transcript = transcript
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._draining = asyncio.Event()
+
+    @asynccontextmanager
+    async def live(self) -> AsyncGenerator[None]:
+        """Serve while the block runs."""
+        server = McpService(self._served_to).make_server()
+        self._manager = StreamableHTTPSessionManager(server)
+        async with self._manager.run():
+            yield
+
+    def drain(self) -> None:
+        """Let streams go that only wait for what may come: the server is about to stop."""
+        self._draining.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request.
+
+        Raises:
+            Unauthenticated: The key is needed and missing, or not a valid one.
+            PermissionDenied: The key lacks the scope `mcp`.
+        """
+        request = Request(scope, receive)
+        access = await access_of(request, key_of(request))
+        access.caller.require("read", "mcp")
+        scope["state"]["access"] = access
+        # A session can be used with the key that opened it and no other one; that is what the library compares.
+        token = AccessToken(token="", client_id=f"{access.caller.tenant}/{access.caller.key}", scopes=[])
+        scope["user"] = AuthenticatedUser(token)
+        assert self._manager is not None  # noqa: S101 - requests come while the block of `live` runs
+        with ExitStack() as stack:
+            if request.method == "GET":
+                stack.enter_context(access.services.limits.stream(access.caller))
+                receive = self._until_drained(receive)
+            await self._manager.handle_request(scope, receive, send)
+
+    def _until_drained(self, receive: Receive) -> Receive:
+        """Return what hears that the client is gone as soon as the server drains."""
+
+        async def receiving() -> Message:
+            tasks = [asyncio.ensure_future(receive()), asyncio.create_task(self._draining.wait())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                return {"type": "http.disconnect"} if not tasks[0].done() else tasks[0].result()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+        return receiving
+
+    def _served_to(self, ctx: ServerRequestContext[Any]) -> Served:
+        request: Any = ctx.request
+        access: Access = request.scope["state"]["access"]
+        services = access.services
+
+        def find_agent(name: str | None) -> AgentSpec:
+            return services.agents.agent_for(access.caller, name)
+
+        names = services.agents.names()
+        resources = ServedResources(
+            settings=services.settings,
+            store=access.store,
+            workspace=services.settings.home,
+            agents=find_agent,
+            agent_names=names,
+            transcript=self._transcript,
+        )
+        return Served(conversations=ServedConversations(access=access), resources=resources, agents=names)

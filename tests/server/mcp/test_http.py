@@ -1,0 +1,178 @@
+"""`/mcp` as its clients use it: the client of the `mcp` package over HTTP, behind the server's keys and limits."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from bough.testing import Answer, ServerCall
+from bough.testing.openai_server import Hang, Received, Reply
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def connect(server: Any, key: str | None = None, **client: Any) -> AsyncGenerator[Client]:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
+        Client(streamable_http_client(f"{server.url}/mcp", http_client=http), **client) as connected,
+    ):
+        yield connected
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def read(client: Client, uri: str) -> str:
+    (content,) = (await client.read_resource(uri)).contents
+    return getattr(content, "text", "")
+
+
+async def test_conversations_are_started_run_forked_decided_and_delegated(serving: Any) -> None:
+    write = Answer(calls=(ServerCall(tool="write_file", arguments={"path": "new.txt", "content": "x"}, id="c1"),))
+    with serving("one", "two", "other", write, "written", "done", tools="write") as server:
+        async with connect(server) as client:
+            started = await call(client, "start_conversation", message="first", title="A title", tags={"a": "b"})
+            assert (started["status"], started["answer"]) == ("finished", "one")
+            id = started["id"]
+            assert (await call(client, "send_message", conversation=id, message="again"))["answer"] == "two"
+            fork = await call(
+                client, "fork_conversation", conversation=id, at=started["head"], message="else", run=True
+            )
+            assert (fork["at"], fork["answer"]) == (started["head"], "other")
+            compared = await call(client, "compare_conversations", a=id, b=fork["id"])
+            assert compared["common"] == started["head"]
+            page = await call(client, "list_conversations", text="A title", limit=1)
+            assert len(page["items"]) == 1
+            with server.client() as rest:
+                rest.post(f"/api/conversations/{id}/confirmation_policy", json={"policy": {"kind": "AlwaysConfirm"}})
+            waiting = await call(client, "send_message", conversation=id, message="write it")
+            assert waiting["status"] == "waiting_for_confirmation"
+            done = await call(client, "decide", conversation=id, call=waiting["waiting"][0]["call"], decision="approve")
+            assert (done["status"], done["answer"]) == ("finished", "written")
+            (delegate,) = [tool for tool in (await client.list_tools()).tools if tool.name == "delegate"]
+            assert delegate.input_schema["properties"]["agent"]["enum"] == ["default"]
+            task = await call(client, "delegate", agent="default", prompt="do it")
+            assert (task["state"], task["result"]) == ("completed", "done")
+            assert await call(client, "get_task", task=task["task"]) == task
+            assert (await call(client, "cancel_task", task=task["task"]))["state"] == "completed", "it had ended"
+
+
+async def test_resources_are_read_and_followed(serving: Any) -> None:
+    with serving("the answer", "more") as server:
+        async with connect(server) as client:
+            id = (await call(client, "start_conversation", message="the question"))["id"]
+            uri = f"bough://conversations/{id}"
+            offered = {str(resource.uri) for resource in (await client.list_resources()).resources}
+            assert {uri, "bough://agents/default"} <= offered
+            transcript = await read(client, uri)
+            assert "the question" in transcript
+            assert "the answer" in transcript
+            events = [json.loads(line) for line in (await read(client, f"{uri}/events")).splitlines()]
+            assert [event["seq"] for event in events] == list(range(len(events)))
+            with pytest.raises(MCPError, match="not_found"):
+                await client.read_resource(f"bough://conversations/{uuid4()}")
+            async with client.listen(resource_subscriptions=[uri]) as updates:
+                await call(client, "send_message", conversation=id, message="x")
+                with anyio.fail_after(60):
+                    assert getattr(await anext(aiter(updates)), "uri", None) == uri
+
+
+async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(serving: Any) -> None:
+    reached, heard = threading.Event(), anyio.Event()
+    told: list[tuple[float, str | None]] = []
+
+    def hang(received: Received) -> Reply:
+        reached.set()
+        return Hang()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message))
+        if len(told) == 2:
+            heard.set()
+
+    listing = Answer(calls=(ServerCall(tool="list_files", arguments={}),))
+    with serving(listing, hang, "resumed", tools="read") as server:
+        async with connect(server) as client:
+            async with anyio.create_task_group() as group:
+                start = partial(client.call_tool, "start_conversation", {"message": "go"}, progress_callback=hear)
+                group.start_soon(start)
+                await anyio.to_thread.run_sync(reached.wait, 60)
+                await heard.wait()
+                group.cancel_scope.cancel()
+            assert told[:2] == [(1, "the model answered"), (1, "list_files")]
+            (record,) = (await call(client, "list_conversations"))["items"]
+            while record["status"] == "running":  # the server learns of it in its own time
+                (record,) = (await call(client, "list_conversations"))["items"]
+            assert record["status"] == "paused"
+            assert (await call(client, "run_conversation", conversation=record["id"]))["answer"] == "resumed"
+
+
+async def test_keys_scopes_and_tenants_hold(serving: Any, new_key: Any) -> None:
+    wanted: list[dict[str, Any]] = [
+        {"tenant": "red", "role": "admin"},
+        {"tenant": "blue", "role": "admin"},
+        {"tenant": "red", "role": "write", "scopes": ["conversations"]},
+    ]
+    red, blue, narrow = [await anyio.to_thread.run_sync(partial(new_key, **options)) for options in wanted]
+    with serving("one") as server:
+        async with connect(server, red.text) as client:
+            id = (await call(client, "start_conversation", message="first"))["id"]
+            task = (await call(client, "delegate", agent="default", prompt="x", wait=False))["task"]
+        async with connect(server, blue.text) as client:
+            assert (await call(client, "list_conversations"))["items"] == []
+            for tool, arguments in (
+                ("send_message", {"conversation": id, "message": "x"}),
+                ("fork_conversation", {"conversation": id}),
+                ("compare_conversations", {"a": id, "b": id}),
+                ("decide", {"conversation": id, "call": "c", "decision": "approve"}),
+                ("get_task", {"task": task}),
+                ("cancel_task", {"task": task}),
+            ):
+                result = await client.call_tool(tool, arguments)
+                assert getattr(result.content[0], "text", "").startswith("not_found"), (tool, result.content)
+            with pytest.raises(MCPError, match="not_found"):
+                await client.read_resource(f"bough://conversations/{id}")
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        for key, status in ((None, 401), ("wrong", 401), (narrow.text, 403)):
+            with server.client(key) as http:
+                answer = http.post("/mcp", json=body, headers={"Accept": "application/json, text/event-stream"})
+                assert answer.status_code == status
+                assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_a_session_of_an_older_protocol_belongs_to_the_key_that_opened_it(serving: Any, new_key: Any) -> None:
+    one, other = [await anyio.to_thread.run_sync(partial(new_key, role="admin", name=name)) for name in ("a", "b")]
+    initialize = {
+        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }  # fmt: skip
+    accept = {"Accept": "application/json, text/event-stream"}
+    with serving() as server, server.client(one.text) as http, server.client(other.text) as stranger:
+        opened = http.post("/mcp", json=initialize, headers=accept)
+        assert opened.status_code == 200
+        session = accept | {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        assert stranger.post("/mcp", json=listing, headers=session).status_code == 404
+        http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
+        assert "start_conversation" in http.post("/mcp", json=listing, headers=session).text
+        async with connect(server, one.text, mode="legacy") as client:
+            assert len((await client.list_tools()).tools) == 10
