@@ -38,7 +38,7 @@ class McpEndpoint:
     @asynccontextmanager
     async def live(self) -> AsyncGenerator[None]:
         """Serve while the block runs."""
-        server = McpService(self._served_to).make_server()
+        server = McpService(self._choose_served).make_server()
         self._manager = StreamableHTTPSessionManager(server)
         async with self._manager.run():
             yield
@@ -82,7 +82,7 @@ class McpEndpoint:
 
         return receiving
 
-    def _served_to(self, ctx: ServerRequestContext[Any]) -> Served:
+    def _choose_served(self, ctx: ServerRequestContext[Any]) -> Served:
         request: Any = ctx.request
         access: Access = request.scope["state"]["access"]
         services = access.services

@@ -67,12 +67,12 @@ class McpService:
     """Answers the requests of clients.
 
     Args:
-        served_to: Gives what the client of a request may use.
+        choose_served: Gives what the client of a request may use.
         tools: Those that are offered.
     """
 
-    def __init__(self, served_to: Callable[[Context], Served], *, tools: Mapping[str, ServedTool] = TOOLS) -> None:
-        self._served_to = served_to
+    def __init__(self, choose_served: Callable[[Context], Served], *, tools: Mapping[str, ServedTool] = TOOLS) -> None:
+        self._choose_served = choose_served
         self._tools = tools
         self._following: dict[tuple[ServerSession, str], asyncio.Task[None]] = {}
 
@@ -102,7 +102,7 @@ class McpService:
             await asyncio.gather(*self._following.values(), return_exceptions=True)
 
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        agents = self._served_to(ctx).agents
+        agents = self._choose_served(ctx).agents
         return ListToolsResult(tools=[tool.declare(agents) for tool in self._tools.values()])
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
@@ -112,7 +112,7 @@ class McpService:
         try:
             tool = self._find_tool(params.name)
             given = _validate(tool, params.arguments or {})
-            result = await tool.call(self._served_to(ctx).conversations, given, report)
+            result = await tool.call(self._choose_served(ctx).conversations, given, report)
         except BoughError as error:
             return _refuse(_explain(error))
         except Exception:  # noqa: BLE001 - the request's boundary: what we did not foresee is logged here, and no more is said
@@ -123,17 +123,19 @@ class McpService:
         )
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return await self._answer(ctx, self._served_to(ctx).resources.list(None if params is None else params.cursor))
+        return await self._answer(
+            ctx, self._choose_served(ctx).resources.list(None if params is None else params.cursor)
+        )
 
     async def _list_templates(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return self._served_to(ctx).resources.list_templates()
+        return self._choose_served(ctx).resources.list_templates()
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await self._answer(ctx, self._served_to(ctx).resources.read(str(params.uri)))
+        return await self._answer(ctx, self._choose_served(ctx).resources.read(str(params.uri)))
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         uri = str(params.uri)
-        follow = await self._answer(ctx, self._served_to(ctx).resources.follow(uri))
+        follow = await self._answer(ctx, self._choose_served(ctx).resources.follow(uri))
         self._stop_following(ctx, uri)
         self._following[ctx.session, uri] = asyncio.create_task(_notify(follow, ctx.session, uri))
         return EmptyResult()
@@ -145,7 +147,7 @@ class McpService:
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve the subscriptions of protocol 2026-07-28: one request is one stream of them."""
         uris = params.notifications.resource_subscriptions or []
-        follows = {uri: await self._answer(ctx, self._served_to(ctx).resources.follow(uri)) for uri in uris}
+        follows = {uri: await self._answer(ctx, self._choose_served(ctx).resources.follow(uri)) for uri in uris}
         bus = InMemorySubscriptionBus()
         tasks = [asyncio.create_task(_publish(follow, bus, uri)) for uri, follow in follows.items()]
         try:
