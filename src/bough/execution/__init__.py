@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Network,
     )
     from bough.execution.container.container import ContainerCodeExecutor
+    from bough.execution.container.task_container import TaskContainerExecutor
     from bough.execution.local import LocalSandboxCodeExecutor
     from bough.execution.sandbox.rung import RungReport
     from bough.execution.unsafe import UnsafeLocalCodeExecutor
@@ -31,6 +32,7 @@ __all__ = [
     "Mount",
     "Network",
     "RungReport",
+    "TaskContainerExecutor",
     "UnsafeLocalCodeExecutor",
 ]
 
@@ -38,6 +40,7 @@ _HOMES = {
     "ContainerCodeExecutor": "container.container",
     "LocalSandboxCodeExecutor": "local",
     "RungReport": "sandbox.rung",
+    "TaskContainerExecutor": "container.task_container",
     "UnsafeLocalCodeExecutor": "unsafe",
 }
 

@@ -35,6 +35,11 @@ class Shelf:
         self._janitor: Janitor | None = None
         self.lender = Lender(self._opened)
 
+    @property
+    def path(self) -> str:
+        """The folder itself."""
+        return self._opened()
+
     def new_folder(self) -> str:
         """Return the path of a new, empty folder; others may pass through it, but not list it."""
         path = os.path.join(self._opened(), str(next(self._numbers)))

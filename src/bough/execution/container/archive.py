@@ -1,0 +1,77 @@
+"""Files into a container and out of it, as the tar archives that engines speak."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from bough.errors import InvalidInput
+
+_OVERHEAD_BYTES: Final = 64 << 10
+"""What an archive of one file may have besides its content."""
+
+
+def pack_folder(source: Path, target: str) -> bytes:
+    """Return a folder as an archive that unpacks to the absolute path `target`: of root, executable for all.
+
+    Blocks; O(bytes), all of them in memory. Links stay links; devices and pipes are left out.
+    """
+
+    def own(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        if not (entry.isfile() or entry.isdir() or entry.issym()):
+            return None
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = "root"
+        entry.mode = 0o755
+        return entry
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(source, arcname=target.strip("/"), filter=own)
+    return buffer.getvalue()
+
+
+def pack_links(links: Mapping[str, str]) -> bytes:
+    """Return an archive with symbolic links, by absolute path; an engine puts them in the place of what is there."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, target in links.items():
+            entry = tarfile.TarInfo(path.strip("/"))
+            entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+            tar.addfile(entry)
+    return buffer.getvalue()
+
+
+def pack_folders(paths: Iterable[str]) -> bytes:
+    """Return an archive with empty folders of root, by absolute path."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in paths:
+            entry = tarfile.TarInfo(path.strip("/"))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+    return buffer.getvalue()
+
+
+def read_member(content: Iterable[bytes], path: str, max_bytes: int) -> bytes:
+    """Return the one regular file of an archive.
+
+    Raises:
+        InvalidInput: It is something else, or larger than `max_bytes`.
+    """
+    data = bytearray()
+    for chunk in content:
+        data += chunk
+        if len(data) > max_bytes + _OVERHEAD_BYTES:
+            raise InvalidInput(f"{path} is larger than {max_bytes} bytes")
+    with tarfile.open(fileobj=io.BytesIO(bytes(data)), mode="r:") as tar:
+        member = tar.next()
+        if member is None or not member.isreg():
+            raise InvalidInput(f"{path} is no regular file")
+        if member.size > max_bytes:
+            raise InvalidInput(f"{path} is larger than {max_bytes} bytes")
+        source = tar.extractfile(member)
+        return b"" if source is None else source.read()

@@ -1,0 +1,192 @@
+"""A run in a container: who answers for it, and how the host talks to its first process."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+import array
+import asyncio
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol, Self
+
+from bough.cancellation import finished
+from bough.execution.container.engine import engine_errors, is_refusal
+from bough.execution.process.cgroup import Group, LateGroup
+from bough.execution.process.child import ChildProcess, Launch
+from bough.execution.process.files import Collected, opened
+from bough.execution.process.workspace import Workspace
+from bough.execution.request import Plan
+
+_TOKEN_SECONDS: Final = 5.0
+
+
+class ContainedRun(Protocol):
+    """What the engine started for one run. All methods block."""
+
+    def first_process(self) -> int:
+        """Return its first process as this machine numbers it; 0 when it has ended."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether it has ended, or is gone."""
+        ...
+
+    def settle(self) -> None:
+        """End what the program left behind, where its own end does not; called before files are collected."""
+        ...
+
+    def end(self) -> None:
+        """End it, running or not; twice is fine."""
+        ...
+
+
+class OwnContainer:
+    """A run that has a container to itself."""
+
+    def __init__(self, container: Any) -> None:
+        self._container = container
+
+    def first_process(self) -> int:
+        """Return the container's first process."""
+        try:
+            self._container.reload()
+            return int(self._container.attrs["State"]["Pid"])
+        except engine_errors():
+            return 0
+
+    def has_ended(self) -> bool:
+        """Whether the container has ended, or is gone."""
+        try:
+            self._container.reload()
+        except engine_errors() as error:
+            return is_refusal(error)
+        return str(self._container.status) in ("exited", "dead", "removing")
+
+    def settle(self) -> None:
+        """Leave it: the first process ends everything before it reports."""
+
+    def end(self) -> None:
+        """Remove the container."""
+        with suppress(*engine_errors()):
+            self._container.remove(force=True)
+
+
+class ContainerChild(ChildProcess):
+    """A run whose first process waits in a container; it ends when that process is gone."""
+
+    def __init__(self, launch: Launch, connection: socket.socket, run: ContainedRun, group: Group | None) -> None:
+        super().__init__(launch)
+        self._connection = connection
+        self._contained = run
+        self._group = group
+        self._kills_before = self._memory_kills
+
+    @property
+    def pid(self) -> int:
+        """No process of this machine that could be looked below; the engine bounds what there is."""
+        return 0
+
+    @property
+    def _memory_kills(self) -> int:
+        return 0 if self._group is None else self._group.memory_kills
+
+    async def harvest(self, workspace: Workspace, plan: Plan) -> tuple[Collected, bool]:
+        """Return what came out, and whether memory ran out; then let the container go, and its control group with it.
+
+        The first process stays until the host hangs up: with it the engine takes the group away, and what it counted.
+        """
+        try:
+            ran_out = self._memory_kills > self._kills_before  # before what may make a new group
+            await finished(asyncio.to_thread(self._contained.settle))
+            return await finished(asyncio.to_thread(workspace.collect, plan)), ran_out
+        finally:
+            if self._status.fileno() >= 0:
+                self._status.shutdown(socket.SHUT_WR)
+
+    def _spawn(self, fds: tuple[int, int | None, int, int, int]) -> None:
+        conf, stdin, stdout, stderr, status = fds
+        source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
+        try:
+            rights = array.array("i", [conf, source, stdout, stderr, status])
+            self._connection.sendmsg([b"g"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            os.close(source)
+
+    def _kill(self) -> None:
+        if not self._exited.done():
+            self._loop.run_in_executor(None, self._contained.end)
+
+    def _hang_up(self) -> None:
+        super()._hang_up()
+        if not self._exited.done():
+            self._exited.set_result(None)
+
+
+class NoGroup(LateGroup):
+    """The engine has the run in a control group of its own."""
+
+    @property
+    def entered(self) -> bool:
+        """Always."""
+        return True
+
+
+class Invitation:
+    """A socket in the letterbox on which the container's first process, and nobody else, fetches its descriptors.
+
+    The folder and the socket belong to the run's user, who may be a person of this machine. So a peer has to show the
+    token, which lies in a file of the letterbox until it was used, and has to be the process that the engine started.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._token = secrets.token_bytes(32)
+        self._token_path = os.path.join(workspace.letterbox, "token")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        owner = workspace.identity.owner or (os.geteuid(), os.getegid())
+        with opened(workspace.letterbox) as folder:
+            self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
+            os.chmod("socket", 0o600, dir_fd=folder)
+            os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)
+            fd = os.open("token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400, dir_fd=folder)
+        with open(fd, "wb") as target:
+            os.fchown(fd, *owner)
+            target.write(self._token)
+        self._listener.listen(8)
+        self._listener.setblocking(False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    async def accept(self, expected: Callable[[], Awaitable[int]]) -> socket.socket:
+        """Return the first connection of the right process; others are closed.
+
+        Args:
+            expected: Returns the process that the engine started, as this machine numbers it.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listener)
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(_TOKEN_SECONDS):
+                    token = await loop.sock_recv(connection, 64)
+            except (OSError, TimeoutError):
+                token = b""
+            if secrets.compare_digest(token, self._token) and peer(connection) == await expected():
+                # Before the program is there, which could read it.
+                os.unlink(self._token_path)
+                return connection
+            connection.close()
+
+
+def peer(connection: socket.socket) -> int:
+    """Return the process on the other side as this machine numbers it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])

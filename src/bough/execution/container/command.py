@@ -1,0 +1,140 @@
+"""One command in a container that stays, by the engine's own means: no program of bough's is needed inside.
+
+Source: seed 003 (every exec of a task is bounded; one that runs for ever once hung a whole evaluation).
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bough.execution.process.capture import HeadTail
+
+LOOK_SECONDS: Final = 0.1
+"""How often a command is looked after that writes nothing."""
+
+_HEADER_BYTES: Final = 8
+_CHUNK_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerCommand:
+    """A command to run in a container.
+
+    Attributes:
+        user: None: the container's.
+        cwd: None: the container's.
+    """
+
+    argv: Sequence[str]
+    user: str | None = None
+    cwd: str | None = None
+    env: Mapping[str, str]
+    timeout_seconds: float
+    stdout_bytes: int = 64 << 10
+    stderr_bytes: int = 64 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOutcome:
+    """What a command in a container did.
+
+    Attributes:
+        exit_code: None where a bound ended it, or the container ended below it.
+        timed_out: By the host's clock, never guessed from an exit code.
+        truncated: Whether the middle of a stream was left out.
+    """
+
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+
+
+class FrameReader:
+    """Takes the engine's multiplexed stream apart: eight bytes of header, then that many bytes of one stream."""
+
+    def __init__(self, stdout: HeadTail, stderr: HeadTail) -> None:
+        self._streams = {1: stdout, 2: stderr}
+        self._header = bytearray()
+        self._left = 0
+        self._kind = 1
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next bytes of the stream."""
+        view = memoryview(data)
+        while view:
+            if self._left:
+                part, view = view[: self._left], view[self._left :]
+                self._left -= len(part)
+                if stream := self._streams.get(self._kind):
+                    stream.add(bytes(part))
+                continue
+            wanted = _HEADER_BYTES - len(self._header)
+            self._header += view[:wanted]
+            view = view[wanted:]
+            if len(self._header) == _HEADER_BYTES:
+                self._kind = self._header[0]
+                self._left = int.from_bytes(self._header[4:], "big")
+                self._header.clear()
+
+
+def run_in_container(
+    engine: Any, container: str, command: ContainerCommand, *, stop: threading.Event, end: Callable[[], None]
+) -> CommandOutcome:
+    """Run a command to its end or to a bound. Blocks.
+
+    It is over when its first process is, though something that it left behind still holds the streams.
+
+    Args:
+        stop: Set to end it before its time.
+        end: Called at a bound: ends every process of the container.
+    """
+    stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
+    made = engine.api.exec_create(
+        container,
+        list(command.argv),
+        user=command.user or "",
+        workdir=command.cwd,
+        environment=dict(command.env),
+    )
+    deadline = time.monotonic() + command.timeout_seconds
+    with engine.api.exec_start(made["Id"], socket=True) as stream:
+        try:
+            timed_out = _read(engine, made["Id"], stream, FrameReader(stdout, stderr), deadline, stop)
+            if timed_out or stop.is_set():
+                end()
+        finally:
+            stream._response.close()
+    known = engine.api.exec_inspect(made["Id"])["ExitCode"]
+    return CommandOutcome(
+        exit_code=None if timed_out or stop.is_set() else known,
+        stdout=stdout.value(),
+        stderr=stderr.value(),
+        timed_out=timed_out,
+        truncated=stdout.truncated or stderr.truncated,
+    )
+
+
+def _read(engine: Any, id: str, stream: Any, reader: FrameReader, deadline: float, stop: threading.Event) -> bool:
+    """Read until the command is over or has to be ended; return whether its time is up."""
+    connection = stream._sock
+    connection.settimeout(LOOK_SECONDS)
+    while not stop.is_set():
+        if time.monotonic() > deadline:
+            return True
+        try:
+            data = connection.recv(_CHUNK_BYTES)
+        except TimeoutError:
+            if not engine.api.exec_inspect(id)["Running"]:
+                return False
+            continue
+        if not data:
+            return False
+        reader.feed(data)
+    return False
