@@ -87,6 +87,7 @@ if TYPE_CHECKING:
         CodeExecutor,
         ContainerCodeExecutor,
         LocalSandboxCodeExecutor,
+        TaskContainerExecutor,
         UnsafeLocalCodeExecutor,
     )
     from bough.guard import (
@@ -213,6 +214,7 @@ _HOMES = {
     "Task": "bough.tasks",
     "TaskBroker": "bough.tasks",
     "TaskChanged": "bough.events.model",
+    "TaskContainerExecutor": "bough.execution",
     "TaskEnded": "bough.events.model",
     "TaskEvent": "bough.tasks",
     "TaskLinked": "bough.events.model",
@@ -331,6 +333,7 @@ __all__ = [
     "Task",
     "TaskBroker",
     "TaskChanged",
+    "TaskContainerExecutor",
     "TaskEnded",
     "TaskEvent",
     "TaskLinked",

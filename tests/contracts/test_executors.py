@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from bough.execution import ExecutionLimits, TaskContainerExecutor
 from bough.execution.base import CodeExecutor
-from bough.testing.docker_engine import IMAGE
 from bough.testing.executor_contract import ExecutorContract
-
-from tests.contracts.conftest import closing
 
 
 class TestBubblewrap(ExecutorContract):
@@ -38,16 +31,6 @@ class TestContainer(ExecutorContract):
     @pytest.fixture
     def executor(self, container: CodeExecutor) -> CodeExecutor:
         return container
-
-
-@pytest.mark.slow
-class TestTaskContainer(ExecutorContract):
-    @pytest.fixture
-    async def executor(self, container_engine: str, workspace: Path) -> AsyncIterator[CodeExecutor]:
-        limits = ExecutionLimits(memory_bytes=250 << 20)  # of all runs together; the contract's own is 220 MiB for one
-        executor = TaskContainerExecutor(IMAGE, workspace=workspace, docker_host=container_engine, limits=limits)
-        async with closing(executor) as opened:
-            yield opened
 
 
 class TestSandlock(ExecutorContract):

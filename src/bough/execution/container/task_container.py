@@ -215,6 +215,8 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 f"The task's container does not show {wanted!r}.", hint="Name the workspace that it was made with."
             )
         for mount in request.mounts:
+            if _is_below(mount.source, wanted):
+                continue
             if mount.writable or mount.target.startswith(f"{WORK}/"):
                 raise InvalidInput(
                     f"A task's container cannot mount {mount.target!r} there.", hint="Mount it read-only beside /work."
@@ -323,6 +325,8 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         inside = _seen_inside(workspace)
         links = {CODE_FOLDER: f"{inside}/code", WORK: f"{inside}/work" if checked.workspace is None else self._seat}
         for number, mount in enumerate(checked.mounts):
+            if _is_below(mount.source, checked.workspace):
+                continue  # what guards a part of the workspace: this one is thrown away with its task
             _copy_mount(mount, os.path.join(workspace.folder, f"mount-{number}"))
             links[mount.target] = f"{inside}/mount-{number}"
         invitation = [f"{inside}/letterbox/socket", f"{inside}/letterbox/token"]
@@ -400,6 +404,10 @@ def _copy_mount(mount: Mount, target: str) -> None:
         shutil.copytree(mount.source, target, symlinks=True)
     else:
         shutil.copy2(mount.source, target)
+
+
+def _is_below(path: str, folder: str | None) -> bool:
+    return folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def _has_bash(container: Any) -> bool:
