@@ -20,7 +20,7 @@ from bough.evals.eval_set import EvalSet
 from bough.evals.judge.judge import Judge
 from bough.evals.metrics.thresholds import needs_judge
 from bough.evals.report.write import write_reports
-from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, OnResult, Prepare, attempt
+from bough.evals.run.attempt import AgentFor, Attempt, AttemptRunner, Findings, OnResult, Prepare, attempt
 from bough.evals.run.folder import RunFolder, find_run
 from bough.evals.run.note import result_of_note
 from bough.evals.run.plan import PlannedAttempt, choose_cases, plan_attempts
@@ -62,7 +62,7 @@ class EvalOptions:
         record: More fields of `run.json`.
         record_to: Where the first attempt at each case, and its judge, are written as bundles.
         recorded: Where such bundles answer instead of model and judge; tools and scripts really run.
-        prepare: What an attempt needs around it, see `Prepare`.
+        prepare: What an attempt needs around it, see `Prepare`; `findings`: what that found out.
     """
 
     jobs: int = 4
@@ -85,6 +85,7 @@ class EvalOptions:
     begin: Callable[[RunFolder], None] | None = None
     record: Mapping[str, Json] = field(default_factory=dict[str, Any])
     prepare: Prepare | None = None
+    findings: Findings | None = None
     record_to: Path | None = None
     recorded: Path | None = None
     skill_folder: Path | None = None
@@ -200,6 +201,7 @@ async def _drive(
         metrics=options.metrics,
         agent_for=options.agent_for,
         prepare=options.prepare,
+        findings=options.findings,
         recordings=recordings,
         record_to=options.record_to,
         skill_folder=options.skill_folder,

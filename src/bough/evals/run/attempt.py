@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from bough.events.model import TaskLinked, Usage
+    from bough.types import JsonObject
 
 MAX_OUTPUTS = 256
 
@@ -52,6 +53,9 @@ Prepare: TypeAlias = "Callable[[PlannedAttempt, AgentSpec, Path], AbstractAsyncC
 
 AgentFor: TypeAlias = Callable[[PlannedAttempt, AgentSpec, RunFolder], AgentSpec]
 """Gives an attempt its agent, from the run's."""
+
+Findings: TypeAlias = "Callable[[PlannedAttempt, AttemptEnd], tuple[Sequence[Score], JsonObject]]"
+"""What is known of an attempt besides its log: scores, and fields of its result note."""
 
 OnResult: TypeAlias = Callable[[PlannedAttempt, AttemptResult], Awaitable[None]]
 
@@ -75,6 +79,7 @@ class AttemptRunner:
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     agent_for: AgentFor | None = None
     prepare: Prepare | None = None
+    findings: Findings | None = None
     recordings: Recordings | None = None
     record_to: Path | None = None
     skill_folder: Path | None = None
@@ -288,13 +293,17 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         scores: dict[str, Score] = {} if context is None else dict(context.scores)
         if isinstance(result, ReportCase):
             scores |= _foreign_scores(result, scores, {**self._planned.case.input.expect, **self._runner.metrics})
+        data: dict[str, Any] = {}
+        if self._runner.findings is not None and end.status:
+            more, fields = self._runner.findings(self._planned, end)
+            scores |= {score.name: score for score in more}
+            data |= fields
         status, reason = _decide(end, scores, self._planned.case.input)
         if isinstance(result, ReportCaseFailure):
             status, reason = "error", result.error_message
         error = {"code": end.error.code, "message": end.error.message} if end.error is not None else None
         trace = Trace() if context is None else context.trace
         judgements = [] if context is None else context.judgements
-        data: dict[str, Any] = {}
         if context is not None and context.assertions:
             data["assertions"] = [each.as_dict() for each in context.assertions]
         if judgements:
@@ -334,16 +343,23 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
     """Return (status, reason) of an attempt."""
     if not end.status:
         return "skipped", end.reason
+    if case.setup == "harbor" and "reward" in scores:  # verified, however the agent ended
+        return _judge_scores(scores)
     if end.error is not None or end.status == "error":
         return "error", end.error.message if end.error is not None else end.reason or "the run ended in an error"
     if end.status == "waiting_for_confirmation":
         return "failed", "asked a person"
-    if broken := next((score for score in scores.values() if score.error), None):
-        return "error", f"{broken.name}: {broken.reason}"
-    if end.status != "finished" and case.should_trigger is None:  # a trigger query may stop as soon as it is decided
+    if end.status != "finished" and case.should_trigger is None and not any(score.error for score in scores.values()):
+        # A trigger query may stop as soon as it is decided.
         return "failed", f"the limit {end.limit} was reached" if end.limit else f"the run ended {end.status}"
     if case.setup == "skill" and case.should_trigger is None and not case.checks:
         return "skipped", "no assertions"
+    return _judge_scores(scores)
+
+
+def _judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
+    if broken := next((score for score in scores.values() if score.error), None):
+        return "error", f"{broken.name}: {broken.reason}"
     if missed := next((score for score in scores.values() if score.passed is False), None):
         return "failed", f"{missed.name}: {missed.reason}"
     return "passed", ""

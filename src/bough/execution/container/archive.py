@@ -45,6 +45,14 @@ def pack_links(links: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
+def pack_file(path: str) -> bytes:
+    """Return an archive with an empty file; an engine removes whatever is in its place first, folders too."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo(path.strip("/")))
+    return buffer.getvalue()
+
+
 def pack_folders(paths: Iterable[str]) -> bytes:
     """Return an archive with empty folders of root, by absolute path."""
     buffer = io.BytesIO()

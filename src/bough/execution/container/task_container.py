@@ -24,7 +24,7 @@ from typing import Any, Final
 from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, ExecutionLimits, Mount
-from bough.execution.container.archive import pack_folder, pack_folders, pack_links, read_member
+from bough.execution.container.archive import pack_file, pack_folder, pack_folders, pack_links, read_member
 from bough.execution.container.child import ContainedRun
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
 from bough.execution.container.container import INSIDE_AT, ContainerCodeExecutor
@@ -177,10 +177,15 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         data = await asyncio.to_thread(pack_folder, source, target)
         await asyncio.to_thread(self._container.put_archive, "/", data)
 
-    async def make_folders(self, *paths: str) -> None:
-        """Make empty folders of root; what is in them already stays."""
+    async def replace_folders(self, path: str, *, inside: Sequence[str] = ()) -> None:
+        """Put a new folder of root, with empty ones `inside`, in the place of what is there, a link too.
+
+        The engine does it; no program of the image, which could have been changed, takes part.
+        """
         await self.start()
-        await asyncio.to_thread(self._container.put_archive, "/", pack_folders(paths))
+        folders = [path, *(f"{path}/{name}" for name in inside)]
+        await asyncio.to_thread(self._container.put_archive, "/", pack_file(path))
+        await asyncio.to_thread(self._container.put_archive, "/", pack_folders(folders))
 
     async def read_file(self, path: str, max_bytes: int) -> bytes | None:
         """Return the content of a regular file of the container; None where there is none.
@@ -322,7 +327,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
     def _start(self, checked: Plan, workspace: Workspace) -> ContainedRun:
         """Lay the run's folders where the program looks for them, and start its first process. Blocks."""
         self._make()
-        inside = _seen_inside(workspace)
+        inside = _locate_run(workspace)
         links = {CODE_FOLDER: f"{inside}/code", WORK: f"{inside}/work" if checked.workspace is None else self._seat}
         for number, mount in enumerate(checked.mounts):
             if _is_below(mount.source, checked.workspace):
@@ -342,7 +347,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
 
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
         found = super()._launch(checked, workspace)
-        home = f"{_seen_inside(workspace)}/home"  # each run's own, where `/tmp` is the container's
+        home = f"{_locate_run(workspace)}/home"  # each run's own, where `/tmp` is the container's
         env = {**checked.env, "HOME": checked.request.env.get("HOME", home)}
         return replace(found, configuration={**found.configuration, "home": home, "env": env})
 
@@ -393,7 +398,7 @@ def list_processes(container: Any) -> set[int]:
     return {int(row[0]) for row in found["Processes"]}
 
 
-def _seen_inside(workspace: Workspace) -> str:
+def _locate_run(workspace: Workspace) -> str:
     """Return where the folder of a run is seen in the container."""
     return f"{_RUNS}/{os.path.basename(workspace.folder)}"
 

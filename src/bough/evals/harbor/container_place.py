@@ -1,0 +1,122 @@
+"""A trial in a container: the order in which the agent's work, its end, the tests and the reward come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bough.errors import InvalidInput
+from bough.evals.harbor.reward import MAX_REWARD_BYTES, REWARD_JSON, REWARD_TEXT, Reward, parse_reward
+from bough.evals.harbor.task import HarborTask
+from bough.execution import CodeExecutor, ExecutionLimits, TaskContainerExecutor
+from bough.execution.container.command import CommandOutcome
+from bough.execution.request import WORK
+
+ROOT: Final = "0:0"
+VERIFIER_HOME: Final = "/run/bough/verifier-home"
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SYSTEM: Final = ("/bin/", "/sbin/", "/usr/", "/lib/", "/lib64/", "/etc/")
+_SEATS: Final = ("", "/")
+"""Working folders that nothing can be mounted at."""
+
+
+class ContainerPlace:
+    """A trial in a container of its own.
+
+    Args:
+        image: Id of the task's image; `workdir`: its working folder.
+        workspace: The attempt's folder on this machine, shown at the working folder.
+        log: What the test script prints is written there.
+    """
+
+    isolation = "container"
+
+    def __init__(
+        self,
+        task: HarborTask,
+        image: str,
+        *,
+        workdir: str,
+        workspace: Path,
+        log: Path,
+        network: bool,
+        labels: Mapping[str, str],
+        docker_host: str | None = None,
+    ) -> None:
+        self._task = task
+        self._log = log
+        self._cwd = task.workdir or workdir or "/"
+        self._executor = TaskContainerExecutor(
+            image,
+            workspace=workspace,
+            workdir=WORK if self._cwd in _SEATS else self._cwd,
+            user=task.agent_user,
+            env=task.env,
+            limits=ExecutionLimits(memory_bytes=task.memory_bytes, processes=256, work_bytes=task.storage_bytes),
+            cpus=task.cpus,
+            network=network,
+            labels=labels,
+            docker_host=docker_host,
+        )
+
+    @property
+    def executor(self) -> CodeExecutor:
+        """Runs scripts of skills in the same container."""
+        return self._executor
+
+    async def start(self) -> None:
+        """Make the container, with the folders for logs."""
+        await self._executor.start()
+        await self._executor.replace_folders("/logs", inside=("agent", "verifier"))
+
+    async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
+        """Run a command as the task's agent."""
+        return await self._executor.run_command(command, cwd=self._cwd, timeout_seconds=timeout_seconds)
+
+    async def solve(self) -> CommandOutcome:
+        """Run `solution/solve.sh` as root."""
+        await self._executor.replace_folders("/solution")
+        await self._executor.put_folder(self._task.folder / "solution", "/solution")
+        try:
+            return await self._executor.run_command(
+                "bash /solution/solve.sh",
+                user=ROOT,
+                cwd=self._cwd,
+                env={**self._task.env, **self._task.solution_env},
+                timeout_seconds=self._task.agent_timeout_seconds,
+            )
+        finally:
+            await self._executor.replace_folders("/solution")
+
+    async def verify(self, env: Mapping[str, str]) -> Reward:
+        """Run `tests/test.sh`; see `TrialPlace.verify`."""
+        container = self._executor
+        # The order is what keeps the reward the verifier's: first nothing of the agent runs, then nothing of what it
+        # wrote lies where the reward is looked for, and only then the tests are there to be seen.
+        await container.end_processes()
+        changed = [path for path in await container.list_changes() if path.startswith(_SYSTEM)]
+        await container.replace_folders("/logs", inside=("agent", "verifier"))
+        await container.replace_folders("/tests")
+        await container.replace_folders(VERIFIER_HOME)
+        await container.put_folder(self._task.folder / "tests", "/tests")
+        done = await container.run_command(
+            "exec bash /tests/test.sh",
+            user=self._task.verifier_user,
+            cwd=self._cwd,
+            env={"PATH": _PATH, "HOME": VERIFIER_HOME, "PYTHONNOUSERSITE": "1", **env},
+            timeout_seconds=self._task.verifier_timeout_seconds,
+        )
+        await container.end_processes()  # daemons that the tests left could write on
+        self._log.write_bytes(done.stdout + b"\n--- stderr\n" + done.stderr)
+        try:
+            found = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
+        except InvalidInput as error:
+            return Reward(reason=error.message, is_error=True, changed=tuple(changed[:100]))
+        reward = parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out)
+        return replace(reward, changed=tuple(changed[:100]))
+
+    async def aclose(self) -> None:
+        """Remove the container."""
+        await self._executor.aclose()

@@ -1,0 +1,358 @@
+"""`run_harbor`: an agent at tasks in Harbor's form, each in a container of its own or in the local sandbox.
+
+Source: seed 003 (the runner of SkillsBench: filter, rebuild, build only, skip tests, prune interval, summary).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.agent import settled_spec
+from bough.errors import InvalidInput
+from bough.evals.case import CaseInput, TurnInput
+from bough.evals.eval_set import EvalSet
+from bough.evals.fault import Fault
+from bough.evals.harbor.agents import ReferenceAgent, reference_agent
+from bough.evals.harbor.dockerfile import SandboxPlan, plan_sandbox
+from bough.evals.harbor.image import BuildSummary, ImageBuilder
+from bough.evals.harbor.task import HarborTask, TaskListing, list_tasks
+from bough.evals.harbor.trial import Trials, TrialSetting
+from bough.evals.loop import EvalOptions, evaluate
+from bough.evals.run.result import EvalRun
+from bough.evals.run.summary import AttemptResult
+from bough.evals.set_case import SetCase
+from bough.execution.container.engine import connect, engine_errors
+from bough.execution.local import LocalSandboxCodeExecutor
+from bough.guard import Limits
+from bough.skills.find.check import check
+from bough.types import JsonObject
+
+OWN_TASKS: Final = Path(__file__).parent / "tasks"
+"""Five tasks with skills; the oracle solves all of them."""
+
+TRACE_METRICS: Final = {"skill_discovery_score": 1.0, "no_tool_errors": 1.0}
+"""What scores an attempt whose tests are left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScore:
+    """What became of one attempt at a task.
+
+    Attributes:
+        reward: 0 to 1; None where the tests were left out, or the attempt did not come to them.
+        status: `passed` (solved), `failed`, `error` or `skipped`.
+    """
+
+    task: str
+    reward: float | None
+    status: str
+    reason: str
+    seconds: float
+    conversation: str | None
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        return {
+            "task": self.task,
+            "reward": self.reward,
+            "status": self.status,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "conversation": self.conversation,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarborRun:
+    """A run of tasks.
+
+    Attributes:
+        run: Its id; None where images were built and nothing else.
+        engine: `container`, or `sandbox`.
+        tasks: One for each attempt, in the order of the plan.
+        left_out: Tasks that could not be run, with the reason.
+        verified: False where the tests were left out: the scores are the trace's.
+    """
+
+    run: str | None
+    folder: Path | None
+    engine: str
+    isolation: str
+    builds: BuildSummary
+    tasks: tuple[TaskScore, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    faults: tuple[Fault, ...] = ()
+    threshold: float = 1.0
+    verified: bool = True
+    cases: EvalRun | None = None
+
+    @property
+    def solved(self) -> int:
+        """How many attempts have the whole reward."""
+        return sum(each.status == "passed" for each in self.tasks)
+
+    @property
+    def mean_reward(self) -> float:
+        """The mean over all attempts; an error counts as 0. Without tests: the share that passed by its trace."""
+        if not self.tasks:
+            return 0.0
+        if not self.verified:
+            return self.solved / len(self.tasks)
+        return sum(each.reward or 0.0 for each in self.tasks) / len(self.tasks)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the mean reward is at the threshold; of a run that only builds, whether all images are there."""
+        if self.run is None:
+            return all(each.id is not None for each in self.builds.images)
+        return bool(self.tasks) and self.mean_reward >= self.threshold - 1e-9
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        return {
+            "run": self.run,
+            "folder": None if self.folder is None else str(self.folder),
+            "engine": self.engine,
+            "isolation": self.isolation,
+            "verified": self.verified,
+            "builds": self.builds.as_dict(),
+            "tasks": [each.as_dict() for each in self.tasks],
+            "left_out": [{"task": task, "reason": reason} for task, reason in self.left_out],
+            "solved": self.solved,
+            "mean_reward": round(self.mean_reward, 6),
+            "threshold": self.threshold,
+            "passed": self.passed,
+        }
+
+
+async def run_harbor(
+    folder: Path,
+    agent: AgentSpec | ReferenceAgent,
+    *,
+    filter: str = "*",
+    sandbox: bool = False,
+    jobs: int = 1,
+    rebuild: bool = False,
+    build_only: bool = False,
+    skip_tests: bool = False,
+    prune_interval: int = 0,
+    timeout: float | None = None,
+    allow_network: bool = False,
+    repeat: int = 1,
+    folder_of_runs: Path | None = None,
+    settings: Settings | None = None,
+    docker_host: str | None = None,
+    resume: str | None = None,
+    options: EvalOptions | None = None,
+) -> HarborRun:
+    """Run an agent at the tasks of a folder; results are events of the attempts' logs, as in every run.
+
+    Args:
+        agent: A spec; `oracle` runs each task's own solution, `nop` does nothing.
+        sandbox: Use the local sandbox, for the tasks that need no image of their own.
+        build_only: End after the builds.
+        skip_tests: Score by the trace alone.
+        prune_interval: Remove what builds left over after so many.
+        timeout: Seconds for the agent, instead of each task's own.
+        allow_network: Give a network to the tasks and builds that ask for one.
+        docker_host: Where the engine listens; None: as the environment says.
+        options: How the cases are run besides; its secrets fill the variables of verifiers and nothing else.
+
+    Raises:
+        NotFound: There is no such folder.
+        InvalidInput: There is no task in it, or none fits in the sandbox.
+        SandboxUnavailable: No container engine answers.
+    """
+    listing = await anyio.to_thread.run_sync(list_tasks, folder, filter)
+    left_out = [(each.case, each.message) for each in listing.faults if each.severity == "error"]
+    plans: dict[str, SandboxPlan] = {}
+    if sandbox:
+        plans, refused = _plan_all(listing.tasks)
+        left_out += refused
+        listing = replace(listing, tasks=tuple(task for task in listing.tasks if task.name in plans))
+    if not listing.tasks:
+        raise InvalidInput(f"{folder} has no task to run", hint=left_out[0][1] if left_out else "see its faults")
+    builds = BuildSummary()
+    if not sandbox:
+        builder = await anyio.to_thread.run_sync(
+            lambda: ImageBuilder(
+                docker_host, rebuild=rebuild, allow_network=allow_network, prune_interval=prune_interval
+            )
+        )
+        try:
+            builds = await anyio.to_thread.run_sync(builder.build_all, listing.tasks)
+        finally:
+            builder.close()
+    how = options or EvalOptions()
+    common: dict[str, Any] = {
+        "engine": "sandbox" if sandbox else "container",
+        "builds": builds,
+        "left_out": tuple(left_out),
+        "faults": listing.faults,
+        "threshold": how.threshold,
+        "verified": not skip_tests,
+    }
+    if build_only:
+        return HarborRun(run=None, folder=None, isolation="", **common)
+    setting = TrialSetting(
+        tasks={task.name: task for task in listing.tasks},
+        images={each.task: each for each in builds.images},
+        plans=plans,
+        sandbox=LocalSandboxCodeExecutor() if sandbox else None,
+        skip_tests=skip_tests,
+        allow_network=allow_network,
+        timeout_seconds=timeout,
+        secrets=how.secrets,
+        docker_host=docker_host,
+        repairs={task.name: list(_list_repairs(task)) for task in listing.tasks},
+    )
+    how = replace(how, jobs=jobs, repeat=repeat)
+    settings = settings or Settings.load()
+    try:
+        ran = await _run_trials(folder, listing, agent, setting, settings, folder_of_runs, resume, how, common)
+    finally:
+        if setting.sandbox is not None:
+            await setting.sandbox.aclose()
+        else:
+            await anyio.to_thread.run_sync(remove_stale_containers, docker_host)
+    scores = tuple(_score_of(each) for each in ran.cases)
+    isolation = next((str(each.data["harbor"]["isolation"]) for each in ran.cases if "harbor" in each.data), "")
+    return HarborRun(run=ran.run, folder=ran.folder, isolation=isolation, tasks=scores, cases=ran, **common)
+
+
+async def _run_trials(
+    folder: Path,
+    listing: TaskListing,
+    agent: AgentSpec | ReferenceAgent,
+    setting: TrialSetting,
+    settings: Settings,
+    folder_of_runs: Path | None,
+    resume: str | None,
+    options: EvalOptions,
+    common: Mapping[str, Any],
+) -> EvalRun:
+    spec = reference_agent(agent) if isinstance(agent, str) else settled_spec(agent, settings)
+    spec = spec.model_copy(update={"discover_skills": False, "skill_roots": ()})
+    trials = Trials(setting)
+    longest = max(task.agent_timeout_seconds for task in listing.tasks)
+    metrics = {**options.metrics, **(TRACE_METRICS if setting.skip_tests else {})}
+    builds: BuildSummary = common["builds"]
+    chosen = replace(
+        options,
+        kind="harbor",
+        judge="none",
+        metrics=metrics,
+        limits=Limits(wall_seconds=(setting.timeout_seconds or longest) + 1),
+        secrets=None,
+        begin=trials.begin,
+        prepare=trials.prepare,
+        findings=trials.findings,
+        record={
+            "engine": common["engine"],
+            "verified": not setting.skip_tests,
+            "builds": builds.as_dict(),
+            "left_out": [list(each) for each in cast("Sequence[tuple[str, str]]", common["left_out"])],
+        },
+    )
+    return await evaluate(
+        make_harbor_set(folder, listing, setting.plans),
+        spec,
+        settings=settings,
+        folder=folder_of_runs,
+        resume=resume,
+        options=chosen,
+        **({} if setting.sandbox is None else {"executor": setting.sandbox}),
+    )
+
+
+def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, SandboxPlan] | None = None) -> EvalSet:
+    """Return tasks as the cases of a set.
+
+    Args:
+        plans: For the sandbox: what is copied into the workspace of each task.
+    """
+    plans = plans or {}
+    cases = tuple(
+        SetCase(
+            id=task.name,
+            input=CaseInput(
+                turns=(TurnInput(user=task.instruction),),
+                files=tuple(plans[task.name].files) if task.name in plans else (),
+                skill_roots=task.skill_roots,
+                setup="harbor",
+            ),
+            metadata={"sha256": task.sha256},
+        )
+        for task in listing.tasks
+    )
+    digest = sha256(json.dumps([[each.id, each.metadata["sha256"]] for each in cases]).encode()).hexdigest()
+    return EvalSet(
+        name=folder.absolute().name, cases=cases, faults=listing.faults, path=folder, sha256=digest, format="harbor"
+    )
+
+
+def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list[tuple[str, str]]]:
+    plans: dict[str, SandboxPlan] = {}
+    refused: list[tuple[str, str]] = []
+    for task in tasks:
+        plan = plan_sandbox(task.environment, image=task.image, workdir=task.workdir, env=task.env)
+        if plan.refused is None:
+            plans[task.name] = plan
+        else:
+            refused.append((task.name, f"{plan.refused!r} needs an image"))
+    return plans, refused
+
+
+def _list_repairs(task: HarborTask) -> Iterator[str]:
+    """Yield what was mended in the skills of a task when they were read."""
+    for root in task.skill_roots:
+        for found in check(root, recursive=True):
+            for each in found.diagnostics:
+                yield f"{Path(each.path).parent.name}: {each.message}"
+
+
+def _score_of(result: AttemptResult) -> TaskScore:
+    reward = result.scores.get("reward")
+    return TaskScore(
+        task=result.case,
+        reward=None if reward is None or reward.value is None else float(reward.value),
+        status=result.status,
+        reason=result.reason or ("" if reward is None else reward.reason),
+        seconds=result.seconds,
+        conversation=result.conversation,
+    )
+
+
+def remove_stale_containers(docker_host: str | None) -> None:
+    """Remove the containers of runs that were killed: those whose run nobody holds any more. Blocks."""
+    engine = connect(docker_host)
+    try:
+        for container in engine.containers.list(all=True, filters={"label": "bough=task"}, ignore_removed=True):
+            lock = container.labels.get("bough.lock")
+            if lock and not _is_held(Path(lock)):
+                with suppress(*engine_errors()):
+                    container.remove(force=True, v=True)
+    finally:
+        engine.close()
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False

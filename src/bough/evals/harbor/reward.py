@@ -1,0 +1,105 @@
+"""The reward of a task: what its test script wrote, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from bough.types import Json, JsonObject
+
+MAX_REWARD_BYTES: Final = 64 << 10
+REWARD_JSON: Final = "/logs/verifier/reward.json"
+REWARD_TEXT: Final = "/logs/verifier/reward.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward:
+    """The score of an attempt at a task.
+
+    Attributes:
+        value: 0 to 1; the task is solved at 1.
+        reason: Why it is 0, or what else is to be known of it.
+        is_error: Whether the test script, not the agent, is at fault.
+        parts: All numbers of `reward.json`.
+        changed: Files of the system that the agent's phase changed, in a container.
+        agent_timed_out: Whether the agent's time was up; the reward counts all the same.
+        verified: Whether the test script ran.
+    """
+
+    value: float = 0.0
+    reason: str = ""
+    is_error: bool = False
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    changed: tuple[str, ...] = ()
+    agent_timed_out: bool = False
+    verified: bool = True
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        return {
+            "value": self.value,
+            "reason": self.reason,
+            "is_error": self.is_error,
+            "parts": dict(self.parts),
+            "changed": list(self.changed),
+            "agent_timed_out": self.agent_timed_out,
+            "verified": self.verified,
+        }
+
+    @classmethod
+    def of(cls, data: JsonObject) -> Reward:
+        """Return the reward that `as_dict` wrote."""
+        return cls(
+            value=float(data["value"]),
+            reason=str(data["reason"]),
+            is_error=bool(data["is_error"]),
+            parts=dict(data["parts"]),
+            changed=tuple(data["changed"]),
+            agent_timed_out=bool(data["agent_timed_out"]),
+            verified=bool(data["verified"]),
+        )
+
+
+def parse_reward(as_json: bytes | None, as_text: bytes | None, exit_code: int | None, *, timed_out: bool) -> Reward:
+    """Return the reward that a test script wrote; `reward.json` goes first.
+
+    Args:
+        as_json: Content of `reward.json`; None where it is not there.
+        exit_code: Of the test script.
+    """
+    if as_json is not None and as_json.strip():
+        try:
+            return _reward_of(json.loads(as_json))
+        except (ValueError, RecursionError):
+            return Reward(reason=f"reward.json is no JSON: {as_json[:80]!r}", is_error=True)
+    if as_text is not None and as_text.strip():
+        try:
+            return _reward_of(float(as_text))
+        except ValueError:
+            return Reward(reason=f"reward.txt is no number: {as_text[:80]!r}", is_error=True)
+    if timed_out:
+        return Reward(reason="verifier timed out")
+    return Reward(reason=f"test.sh wrote no reward (exit {exit_code})")
+
+
+def _reward_of(data: Json) -> Reward:
+    if isinstance(data, dict):
+        numbers = {name: _as_share(value) for name, value in cast("JsonObject", data).items()}
+        if not numbers or None in numbers.values():
+            return Reward(reason=f"reward.json is not an object of numbers from 0 to 1: {data!r:.120}", is_error=True)
+        parts = {name: value for name, value in numbers.items() if value is not None}
+        value = parts.get("reward", math.fsum(parts.values()) / len(parts))
+        return Reward(value=value, parts=parts)
+    share = _as_share(data)
+    if share is None:
+        return Reward(reason=f"the reward {data!r:.80} is not a number from 0 to 1", is_error=True)
+    return Reward(value=share)
+
+
+def _as_share(value: Json) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        return None  # not a number, too: it compares with nothing
+    return float(value)

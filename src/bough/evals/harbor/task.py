@@ -1,0 +1,293 @@
+"""A task in Harbor's form, read from its folder: what is wrong with one is a fault, the others stay.
+
+Source: Harbor's `task.toml`, schemas 1.0 to 1.4; SkillsBench's use of it (seed 003).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, cast
+
+from bough.errors import InvalidInput, NotFound
+from bough.evals.document import FaultList
+from bough.evals.fault import Fault
+from bough.types import JsonObject
+
+MAX_DEPTH: Final = 6
+"""How far below the named folder tasks are looked for."""
+
+MAX_SECONDS: Final = 7 * 24 * 3600.0
+
+_CANARY = re.compile(r"\A\s*(?:<!--[^\n]*canary[^\n]*-->|#[^\n]*canary[^\n]*)\n?", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*\Z", re.IGNORECASE)
+_UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
+    "": ("steps",),
+    "environment": ("gpus", "gpu_types", "tpu", "mcp_servers", "healthcheck"),
+    "verifier": ("collect",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarborTask:
+    """One task.
+
+    Attributes:
+        name: The folder's name.
+        agent_user, verifier_user: None: the image's; the verifier is root unless said otherwise.
+        workdir: None: the image's.
+        image: An image to use instead of building one.
+        wants_network: Whether the task asks for a network; it gets one only where the caller allows it.
+        skill_roots: Folders with skills of the agent.
+    """
+
+    name: str
+    folder: Path
+    instruction: str
+    agent_timeout_seconds: float = 600.0
+    agent_user: str | None = None
+    verifier_timeout_seconds: float = 600.0
+    verifier_user: str = "0:0"
+    verifier_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    solution_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    build_timeout_seconds: float = 600.0
+    cpus: float = 1.0
+    memory_bytes: int = 2048 << 20
+    storage_bytes: int = 10240 << 20
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    workdir: str | None = None
+    image: str | None = None
+    wants_network: bool = False
+    skill_roots: tuple[Path, ...] = ()
+
+    @property
+    def environment(self) -> Path:
+        """The folder that its image is built from."""
+        return self.folder / "environment"
+
+    @property
+    def dockerfile(self) -> Path | None:
+        """Its Dockerfile; None where it has none."""
+        path = self.environment / "Dockerfile"
+        return path if path.is_file() else None
+
+    @property
+    def sha256(self) -> str:
+        """Digest of everything in its folder, hexadecimal. O(bytes)."""
+        digest = sha256()
+        for path in sorted(self.folder.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                digest.update(f"{path.relative_to(self.folder)}\0{path.stat().st_mode & 0o777}\0".encode())
+                digest.update(sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskListing:
+    """The tasks of a folder, sorted by name, and what is wrong with those that were left out."""
+
+    tasks: tuple[HarborTask, ...]
+    faults: tuple[Fault, ...] = ()
+
+
+def list_tasks(folder: Path, pattern: str = "*") -> TaskListing:
+    """Return the task that a folder is, or those below it; hidden folders are skipped, links not followed.
+
+    Raises:
+        NotFound: There is no such folder.
+        InvalidInput: There is no task in it whose name matches.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"{folder} does not exist", hint="give a task's folder, or a folder of tasks")
+    tasks: dict[str, HarborTask] = {}
+    faults: list[Fault] = []
+    matching = [each for each in sorted(_find(folder.absolute(), 0)) if fnmatchcase(each.name, pattern)]
+    if not matching:
+        raise InvalidInput(f"{folder} has no task that matches {pattern!r}", hint="a task's folder has a task.toml")
+    for each in matching:
+        task, found = read_task(each)
+        faults += found
+        if task is not None and task.name in tasks:
+            message = f"{tasks[task.name].folder} has that name already"
+            faults.append(Fault("duplicate-id", str(each), task.name, "", message))
+        elif task is not None:
+            tasks[task.name] = task
+    return TaskListing(tasks=tuple(tasks[name] for name in sorted(tasks)), faults=tuple(faults))
+
+
+def _find(folder: Path, depth: int) -> Iterator[Path]:
+    if (folder / "task.toml").is_file() or (folder / "task.md").is_file():
+        yield folder
+        return
+    if depth == MAX_DEPTH:
+        return
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+            yield from _find(Path(entry.path), depth + 1)
+
+
+def read_task(folder: Path) -> tuple[HarborTask | None, list[Fault]]:
+    """Return the task of a folder; None with the faults that say why not."""
+    faults = FaultList(folder / "task.toml")
+    if not (folder / "task.toml").is_file():
+        faults.add("unsupported", "task.md packages are not read; the release of the set that has task.toml is",
+                   case=folder.name)  # fmt: skip
+        return None, faults.found
+    try:
+        data = tomllib.loads((folder / "task.toml").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        faults.add("shape", f"it is no TOML: {error}", case=folder.name)
+        return None, faults.found
+    reader = _TomlReader(folder, data, faults)
+    task = reader.read()
+    return (None if faults.has_error(0) else task), faults.found
+
+
+class _TomlReader:
+    """Reads the fields of one `task.toml`."""
+
+    def __init__(self, folder: Path, data: JsonObject, faults: FaultList) -> None:
+        self.folder, self.data, self.faults = folder, data, faults
+
+    def read(self) -> HarborTask:
+        """Return the task; what is wrong is added to the faults."""
+        self._refuse_unsupported()
+        return HarborTask(
+            name=self.folder.name,
+            folder=self.folder,
+            instruction=self._instruction(),
+            agent_timeout_seconds=self._number("agent", "timeout_sec", 600.0),
+            agent_user=self._text("agent", "user"),
+            verifier_timeout_seconds=self._number("verifier", "timeout_sec", 600.0),
+            verifier_user=self._text("verifier", "user") or "0:0",
+            verifier_env=self._texts("verifier", "env"),
+            solution_env=self._texts("solution", "env"),
+            build_timeout_seconds=self._number("environment", "build_timeout_sec", 600.0),
+            cpus=self._number("environment", "cpus", 1.0),
+            memory_bytes=self._bytes("memory_mb", "memory", 2048),
+            storage_bytes=self._bytes("storage_mb", "storage", 10240),
+            env=self._texts("environment", "env"),
+            workdir=self._workdir(),
+            image=self._text("environment", "docker_image"),
+            wants_network=self._network(),
+            skill_roots=self._skill_roots(),
+        )
+
+    def _table(self, name: str) -> JsonObject:
+        value = self.data.get(name, {})
+        if not isinstance(value, dict):
+            self._fault("type", f"[{name}] is not a table", name)
+            return {}
+        return cast("JsonObject", value)
+
+    def _fault(self, code: Any, message: str, field: str) -> None:
+        self.faults.add(code, message, case=self.folder.name, field=field)
+
+    def _refuse_unsupported(self) -> None:
+        for table, names in _UNSUPPORTED.items():
+            found = self.data if not table else self._table(table)
+            for name in names:
+                if found.get(name):
+                    self._fault("unsupported", f"{name} is not supported", f"{table}.{name}".lstrip("."))
+        if self._table("environment").get("os", "linux") != "linux":
+            self._fault("unsupported", "only Linux images are run", "environment.os")
+        if self._table("verifier").get("environment_mode", "shared") == "separate":
+            self._fault("unsupported", "a verifier in an image of its own is not run", "verifier.environment_mode")
+        for name in ("docker-compose.yaml", "docker-compose.yml", "compose.yaml"):
+            if (self.folder / "environment" / name).exists():
+                self._fault("unsupported", f"{name} is not read: a task has one container", "environment")
+        if not (self.folder / "tests" / "test.sh").is_file():
+            self._fault("file-missing", "tests/test.sh does not exist", "tests")
+
+    def _instruction(self) -> str:
+        try:
+            text = (self.folder / "instruction.md").read_text("utf-8")
+        except FileNotFoundError:
+            self._fault("no-prompt", "instruction.md does not exist", "instruction.md")
+            return ""
+        except (OSError, ValueError) as error:
+            self._fault("not-utf8", f"instruction.md cannot be read: {error}", "instruction.md")
+            return ""
+        while match := _CANARY.match(text):
+            text = text[match.end() :]
+        if not text.strip():
+            self._fault("no-prompt", "instruction.md is empty", "instruction.md")
+        return text.strip()
+
+    def _number(self, table: str, name: str, default: float) -> float:
+        value: object = self._table(table).get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_SECONDS:
+            self._fault("type", f"{name} is {value!r}, not a number above 0", f"{table}.{name}")
+            return default
+        return float(value)
+
+    def _bytes(self, number: str, text: str, default_mb: int) -> int:
+        table = self._table("environment")
+        if text in table:
+            match = _SIZE.match(str(table[text]))
+            if match is None or float(match[1]) <= 0:
+                self._fault("type", f'{text} is {table[text]!r}, not a size like "2G"', f"environment.{text}")
+                return default_mb << 20
+            return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+        value: object = table.get(number, default_mb)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 1:
+            self._fault("type", f"{number} is {value!r}, not a number above 0", f"environment.{number}")
+            return default_mb << 20
+        return int(value) << 20
+
+    def _text(self, table: str, name: str) -> str | None:
+        value: object = self._table(table).get(name)
+        if value is None or value == "":
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            self._fault("type", f"{name} is {value!r}, not a text", f"{table}.{name}")
+            return None
+        return value
+
+    def _texts(self, table: str, name: str) -> dict[str, str]:
+        value: object = self._table(table).get(name, {})
+        if not isinstance(value, dict):
+            self._fault("type", f"{name} is not a table of texts", f"{table}.{name}")
+            return {}
+        found: dict[str, str] = {}
+        for key, each in cast("JsonObject", value).items():
+            if not isinstance(each, str) or not _NAME.match(key) or "\0" in each:
+                self._fault("type", f"{key!r} is not a variable with a text", f"{table}.{name}")
+            else:
+                found[key] = each
+        return found
+
+    def _workdir(self) -> str | None:
+        value = self._text("environment", "workdir")
+        if value is not None and not value.startswith("/"):
+            self._fault("type", f"workdir {value!r} is not an absolute path", "environment.workdir")
+            return None
+        return value
+
+    def _network(self) -> bool:
+        table = self._table("environment")
+        mode = table.get("network_mode")
+        if mode is None:
+            return bool(table.get("allow_internet", False))
+        if mode not in ("no-network", "public", "allowlist"):
+            self._fault("type", f"network_mode is {mode!r}", "environment.network_mode")
+        if mode == "allowlist":
+            self._fault("unsupported", "a network by host names is not supported", "environment.network_mode")
+        return mode == "public"
+
+    def _skill_roots(self) -> tuple[Path, ...]:
+        named = self._text("environment", "skills_dir")
+        places = [self.folder / "environment" / "skills", self.folder / "skills"]
+        if named is not None and not named.startswith("/"):
+            places.append(self.folder / "environment" / named)
+        return tuple(dict.fromkeys(place for place in places if place.is_dir()))

@@ -1,0 +1,196 @@
+"""What surrounds one attempt at a task: its place before the agent, its verification after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from bough.agents.spec import AgentSpec
+from bough.errors import BoughError, Conflict, InvalidInput, SandboxUnavailable
+from bough.evals.harbor.agents import SolutionTool
+from bough.evals.harbor.bash_tool import ContainerBashTool
+from bough.evals.harbor.container_place import ContainerPlace
+from bough.evals.harbor.dockerfile import SandboxPlan, fill_variables
+from bough.evals.harbor.image import BuiltImage
+from bough.evals.harbor.place import TrialPlace
+from bough.evals.harbor.reward import Reward
+from bough.evals.harbor.sandbox_place import SandboxPlace
+from bough.evals.harbor.task import HarborTask
+from bough.evals.run.attempt import AttemptEnd
+from bough.evals.score import Score
+from bough.evals.whole_file import write_whole
+from bough.guard import Limits
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.evals.run.folder import RunFolder
+    from bough.evals.run.plan import PlannedAttempt
+    from bough.execution.base import CodeExecutor
+    from bough.guard import Secrets
+
+COMMAND_SECONDS = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSetting:
+    """What the trials of a run share.
+
+    Attributes:
+        images: By task; used where `sandbox` is None.
+        plans: How tasks are laid out in the sandbox, by task.
+        sandbox: The executor of a run without an engine.
+        timeout_seconds: Of the agent, instead of the task's own.
+        secrets: What variables of a verifier may be filled from.
+        repairs: What was mended in the skills of a task, by task.
+    """
+
+    tasks: Mapping[str, HarborTask]
+    images: Mapping[str, BuiltImage] = field(default_factory=dict[str, BuiltImage])
+    plans: Mapping[str, SandboxPlan] = field(default_factory=dict[str, SandboxPlan])
+    sandbox: CodeExecutor | None = None
+    skip_tests: bool = False
+    allow_network: bool = False
+    timeout_seconds: float | None = None
+    secrets: Secrets | None = None
+    docker_host: str | None = None
+    repairs: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+
+
+class Trials:
+    """Gives each attempt its place, and verifies it when the agent has ended, however that came.
+
+    A killed run leaves no container behind that could be gone on with: such an attempt ends in an error.
+    """
+
+    def __init__(self, setting: TrialSetting) -> None:
+        self._setting = setting
+        self._folder: RunFolder | None = None
+        self._isolation: dict[str, str] = {}
+
+    def begin(self, folder: RunFolder) -> None:
+        """Take the folder of the run; where containers write as root, nobody else may enter it."""
+        self._folder = folder
+        work = folder.path / "work"
+        work.mkdir(exist_ok=True)
+        if self._setting.sandbox is None:
+            work.chmod(0o700)
+
+    @asynccontextmanager
+    async def prepare(self, planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
+        """Yield the agent with the tools of its task, and verify what it did.
+
+        Raises:
+            BoughError: The image could not be built, or the place cannot be made.
+            Conflict: The attempt was interrupted before.
+        """
+        task = self._setting.tasks[planned.case.id]
+        side = await anyio.to_thread.run_sync(_make_side, workspace)
+        seconds = self._setting.timeout_seconds or task.agent_timeout_seconds
+        if (side / "reward.json").exists():
+            yield spec.model_copy(update={"limits": Limits(wall_seconds=seconds)})
+            return
+        if (side / "begun").exists():
+            raise Conflict("the attempt was interrupted and its place is gone", hint="--retry-errors tries again")
+        place = self._make_place(planned, task, workspace, side)
+        try:
+            await place.start()
+            (side / "begun").touch()
+            try:
+                yield self._equip(spec, place, seconds)
+            except BoughError:
+                await self._verify(task, place, side)
+                raise
+            await self._verify(task, place, side)
+        finally:
+            self._isolation[planned.name] = place.isolation  # a sandbox knows it when something has run
+            await place.aclose()
+
+    def findings(self, planned: PlannedAttempt, end: AttemptEnd) -> tuple[Sequence[Score], JsonObject]:
+        """Return the reward of an attempt as a score, and what the result note says of the task."""
+        if self._folder is None:
+            return (), {}
+        side = _side_of(self._folder.workspace(planned.case.id, planned.number, planned.side))
+        network = self._setting.tasks[planned.case.id].wants_network
+        told: JsonObject = {
+            "verified": False,
+            "isolation": self._isolation.get(planned.name, ""),
+            "offline": network and not self._setting.allow_network,
+            "repairs": list(self._setting.repairs.get(planned.case.id, ())),
+        }
+        if not (side / "reward.json").exists():
+            return (), {"harbor": told}
+        reward = Reward.of(json.loads((side / "reward.json").read_text("utf-8")))
+        reward = replace(reward, agent_timed_out=end.limit == "wall_seconds")
+        reason = (reward.reason or f"{reward.value:g}") + (" (agent timed out)" if reward.agent_timed_out else "")
+        score = Score("reward", reward.value, reward.value >= 1.0, reason.strip(), 1.0, "verifier", reward.is_error)
+        return (score,), {"harbor": {**told, **reward.as_dict()}}
+
+    async def _verify(self, task: HarborTask, place: TrialPlace, side: Path) -> None:
+        if self._setting.skip_tests:
+            return
+        try:
+            reward = await place.verify(self._fill(task.verifier_env))
+        except BoughError as error:
+            reward = Reward(reason=f"the tests could not be run: {error.message}", is_error=True)
+        await asyncio.to_thread(write_whole, side / "reward.json", json.dumps(reward.as_dict()) + "\n")
+
+    def _fill(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return variables of a verifier with `${NAME}` filled from the secrets that the caller named."""
+        secrets = self._setting.secrets
+        known = {} if secrets is None else {name: secrets.value(name) for name in secrets.names}
+        return {name: fill_variables(value, known) for name, value in env.items()}
+
+    def _equip(self, spec: AgentSpec, place: TrialPlace, seconds: float) -> AgentSpec:
+        tool = (
+            SolutionTool(place).run_solution
+            if spec.name == "oracle"
+            else ContainerBashTool(place, COMMAND_SECONDS).bash
+        )
+        return spec.model_copy(
+            update={
+                "tools": (*spec.tools, tool),
+                "executor": place.executor,
+                "discover_skills": False,
+                "workspace_access": "none",
+                "limits": Limits(wall_seconds=seconds),
+            }
+        )
+
+    def _make_place(self, planned: PlannedAttempt, task: HarborTask, workspace: Path, side: Path) -> TrialPlace:
+        setting, log = self._setting, side / "verifier.log"
+        if setting.sandbox is not None:
+            plan = setting.plans[task.name]
+            return SandboxPlace(task, plan, setting.sandbox, workspace=workspace, folder=side, log=log)
+        built = setting.images[task.name]
+        if built.id is None:
+            raise SandboxUnavailable(built.reason)
+        if self._folder is None:
+            raise InvalidInput("the run has no folder yet", hint="call begin first")
+        return ContainerPlace(
+            task,
+            built.id,
+            workdir=built.workdir,
+            workspace=workspace,
+            log=log,
+            network=task.wants_network and setting.allow_network,
+            labels={"bough.lock": str(self._folder.path / "lock"), "bough.attempt": planned.name},
+            docker_host=setting.docker_host,
+        )
+
+
+def _side_of(workspace: Path) -> Path:
+    """Return the folder beside a workspace for what the agent shall not see."""
+    return workspace.with_name(f"{workspace.name}.task")
+
+
+def _make_side(workspace: Path) -> Path:
+    side = _side_of(workspace)
+    side.mkdir(parents=True, exist_ok=True)
+    return side
