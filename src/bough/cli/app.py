@@ -72,6 +72,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("list", "show"), "eval_show"),
             "run": "eval_run",
             "skill": "eval_skill",
+            "harbor": "eval_harbor",
             "data": "eval_data",
             "add": "eval_add",
             "judge": "eval_judge",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bough.evals.eval_set import EvalSet
     from bough.evals.fault import Fault
     from bough.evals.formats.read import read_set
+    from bough.evals.harbor.evaluate import HarborRun, TaskScore, run_harbor
     from bough.evals.loop import EvalOptions, evaluate
     from bough.evals.metrics.evaluators import (
         Assertions,
@@ -48,6 +49,7 @@ _HOMES = {
     "EvalRun": "bough.evals.run.result",
     "EvalSet": "bough.evals.eval_set",
     "Fault": "bough.evals.fault",
+    "HarborRun": "bough.evals.harbor.evaluate",
     "InstructionAdherence": "bough.evals.metrics.evaluators",
     "NoToolErrors": "bough.evals.metrics.evaluators",
     "Order": "bough.evals.metrics.evaluators",
@@ -59,6 +61,7 @@ _HOMES = {
     "SkillEvalRun": "bough.evals.skill.evaluate",
     "SkillDiscovery": "bough.evals.metrics.evaluators",
     "Steps": "bough.evals.metrics.evaluators",
+    "TaskScore": "bough.evals.harbor.evaluate",
     "ToolArgs": "bough.evals.metrics.evaluators",
     "ToolInvocation": "bough.evals.metrics.evaluators",
     "ToolUsage": "bough.evals.metrics.evaluators",
@@ -72,6 +75,7 @@ _HOMES = {
     "evaluate": "bough.evals.loop",
     "evaluate_skill": "bough.evals.skill.evaluate",
     "read_set": "bough.evals.formats.read",
+    "run_harbor": "bough.evals.harbor.evaluate",
 }
 
 __all__ = [
@@ -83,6 +87,7 @@ __all__ = [
     "EvalRun",
     "EvalSet",
     "Fault",
+    "HarborRun",
     "InstructionAdherence",
     "NoToolErrors",
     "Order",
@@ -94,6 +99,7 @@ __all__ = [
     "SkillDiscovery",
     "SkillEvalRun",
     "Steps",
+    "TaskScore",
     "ToolArgs",
     "ToolInvocation",
     "ToolUsage",
@@ -108,6 +114,7 @@ __all__ = [
     "evaluate_skill",
     "metrics",
     "read_set",
+    "run_harbor",
     "statistics",
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -47,6 +47,7 @@ class ContainerPlace:
     ) -> None:
         self._task = task
         self._log = log
+        self._made: frozenset[str] = frozenset()
         self._cwd = task.workdir or workdir or "/"
         self._executor = TaskContainerExecutor(
             image,
@@ -70,6 +71,7 @@ class ContainerPlace:
         """Make the container, with the folders for logs."""
         await self._executor.start()
         await self._executor.replace_folders("/logs", inside=("agent", "verifier"))
+        self._made = frozenset(await self._executor.list_changes())
 
     async def run_command(self, command: str, *, timeout_seconds: float | None = None) -> CommandOutcome:
         """Run a command as the task's agent."""
@@ -96,7 +98,7 @@ class ContainerPlace:
         # The order is what keeps the reward the verifier's: first nothing of the agent runs, then nothing of what it
         # wrote lies where the reward is looked for, and only then the tests are there to be seen.
         await container.end_processes()
-        changed = [path for path in await container.list_changes() if path.startswith(_SYSTEM)]
+        changed = _list_system_files(await container.list_changes(), self._made)
         await container.replace_folders("/logs", inside=("agent", "verifier"))
         await container.replace_folders("/tests")
         await container.replace_folders(VERIFIER_HOME)
@@ -120,3 +122,9 @@ class ContainerPlace:
     async def aclose(self) -> None:
         """Remove the container."""
         await self._executor.aclose()
+
+
+def _list_system_files(changed: Sequence[str], before: frozenset[str]) -> list[str]:
+    """Return what lies below the system's folders and was not there before; folders of what changed are left out."""
+    new = [path for path in changed if path.startswith(_SYSTEM) and path not in before]
+    return [path for path in new if not any(other.startswith(path + "/") for other in new)]

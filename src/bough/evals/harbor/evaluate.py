@@ -19,7 +19,7 @@ import anyio
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import settled_spec
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, SandboxUnavailable
 from bough.evals.case import CaseInput, TurnInput
 from bough.evals.eval_set import EvalSet
 from bough.evals.fault import Fault
@@ -185,15 +185,8 @@ async def run_harbor(
         raise InvalidInput(f"{folder} has no task to run", hint=left_out[0][1] if left_out else "see its faults")
     builds = BuildSummary()
     if not sandbox:
-        builder = await anyio.to_thread.run_sync(
-            lambda: ImageBuilder(
-                docker_host, rebuild=rebuild, allow_network=allow_network, prune_interval=prune_interval
-            )
-        )
-        try:
-            builds = await anyio.to_thread.run_sync(builder.build_all, listing.tasks)
-        finally:
-            builder.close()
+        build = {"rebuild": rebuild, "allow_network": allow_network, "prune_interval": prune_interval}
+        builds = await anyio.to_thread.run_sync(lambda: _build_images(listing.tasks, docker_host, **build))
     how = options or EvalOptions()
     common: dict[str, Any] = {
         "engine": "sandbox" if sandbox else "container",
@@ -224,8 +217,6 @@ async def run_harbor(
     finally:
         if setting.sandbox is not None:
             await setting.sandbox.aclose()
-        else:
-            await anyio.to_thread.run_sync(remove_stale_containers, docker_host)
     scores = tuple(_score_of(each) for each in ran.cases)
     isolation = next((str(each.data["harbor"]["isolation"]) for each in ran.cases if "harbor" in each.data), "")
     return HarborRun(run=ran.run, folder=ran.folder, isolation=isolation, tasks=scores, cases=ran, **common)
@@ -300,6 +291,22 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
     return EvalSet(
         name=folder.absolute().name, cases=cases, faults=listing.faults, path=folder, sha256=digest, format="harbor"
     )
+
+
+def _build_images(tasks: Sequence[HarborTask], docker_host: str | None, **chosen: Any) -> BuildSummary:
+    try:
+        builder = ImageBuilder(docker_host, **chosen)
+    except SandboxUnavailable as error:
+        fitting = len(_plan_all(tasks)[0])
+        hint = (
+            f"{error.hint}; --sandbox runs {fitting} of {len(tasks)} tasks without an engine" if fitting else error.hint
+        )
+        raise SandboxUnavailable(error.message, hint=hint) from error
+    try:
+        remove_stale_containers(docker_host)
+        return builder.build_all(tasks)
+    finally:
+        builder.close()
 
 
 def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list[tuple[str, str]]]:

@@ -15,7 +15,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -220,10 +220,11 @@ class ImageBuilder:
                     stream=True,
                     timeout=None,
                 )
-                api._raise_for_status(response)
-                watch.begin(api._get_raw_response_socket(response))
-                for line in api._stream_helper(response, decode=True):
-                    _note_line(line, log)
+                with closing(response):
+                    api._raise_for_status(response)
+                    watch.begin(api._get_raw_response_socket(response))
+                    for line in api._stream_helper(response, decode=True):
+                        _note_line(line, log)
             except (OSError, ValueError, *engine_errors()) as error:
                 raise _BuildFailed(watch.reason or str(error), log, is_final=bool(watch.reason)) from error
             if watch.reason:

@@ -34,9 +34,10 @@ def connect(host: str | None = None) -> Any:
 def engine_errors() -> tuple[type[Exception], ...]:
     """Return what the SDK raises when the engine refuses, or does not answer."""
     import requests
+    import urllib3
     from docker import errors
 
-    return (errors.DockerException, requests.exceptions.RequestException)
+    return (errors.DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError)
 
 
 def is_refusal(error: Exception) -> bool:

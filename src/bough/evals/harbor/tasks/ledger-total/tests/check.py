@@ -1,4 +1,6 @@
 """Prints 1 where the sum is right, else 0."""
+
+# pyright: basic
 import pathlib
 
 try:

@@ -1,4 +1,6 @@
 """Prints 1 where unit, time and reason are right, else 0."""
+
+# pyright: basic
 import json
 import pathlib
 

@@ -1,4 +1,6 @@
 """Prints the share of names that are right; 0 where two are the same or some are missing."""
+
+# pyright: basic
 import csv
 import os
 import re
@@ -20,6 +22,6 @@ try:
 except (OSError, KeyError, ValueError):
     rows = []
 if len(rows) == len(expected) == len({new for _, new in rows}):
-    print(sum(a == b for a, b in zip(rows, expected)) / len(expected))
+    print(sum(a == b for a, b in zip(rows, expected, strict=True)) / len(expected))
 else:
     print(0)

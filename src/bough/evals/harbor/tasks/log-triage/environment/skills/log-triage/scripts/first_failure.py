@@ -1,4 +1,6 @@
 """Print the first failing line of a log of unit states."""
+
+# pyright: basic
 import re
 import sys
 
