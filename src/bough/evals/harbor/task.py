@@ -185,6 +185,7 @@ class _TomlReader:
         value = self.data.get(name, {})
         if not isinstance(value, dict):
             self._fault("type", f"[{name}] is not a table", name)
+            self.data = {**self.data, name: {}}  # said once
             return {}
         return cast("JsonObject", value)
 
