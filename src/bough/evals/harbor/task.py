@@ -155,7 +155,8 @@ class _TomlReader:
     """Reads the fields of one `task.toml`."""
 
     def __init__(self, folder: Path, data: JsonObject, faults: FaultList) -> None:
-        self.folder, self.data, self.faults = folder, data, faults
+        self.folder, self.faults = folder, faults
+        self.data: JsonObject = data
 
     def read(self) -> HarborTask:
         """Return the task; what is wrong is added to the faults."""
