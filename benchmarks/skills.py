@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 from ahocorasick_rs import AhoCorasick
@@ -21,6 +23,16 @@ from bough.skills.find.index import SkillIndex
 from bough.skills.match.triggers import TriggerIndex, TriggerMatch, fold
 from bough.skills.model import KeywordTrigger, SkillMetadata
 from harness import Figure, compare, note
+from skill_corpus import make_corpus, make_requests
+
+if TYPE_CHECKING:
+    from bough.agents.skill_tools import SkillToolset
+    from bough.skills import SkillRegistry
+
+BUDGET_TOKENS = 2_000
+RECALL = 0.95
+RECALL_COUNT = 1_000
+"""Up to so many skills the recall is a bound; beyond, the corpus has skills that differ by a number only."""
 
 WORDS = [
     "extract",
@@ -208,6 +220,51 @@ def catalogue(folder: Path) -> None:
     )
 
 
+def shown_to_a_model() -> None:
+    """Print what a model sees of 4, 40, 1,000 and 10,000 skills, and how often the right one is within its reach."""
+    from bough.agents.skill_tools import SkillToolset
+    from bough.skills import Skill, SkillRegistry
+
+    for count in (4, 40, 1_000, 10_000):
+        corpus = make_corpus(count)
+        registry = SkillRegistry()
+        for each in corpus:
+            text = each.description
+            registry.add(Skill(name=each.name, description=text, content="x", trigger=KeywordTrigger(())))
+        began = time.perf_counter()
+        toolset = SkillToolset(registry)
+        seconds = time.perf_counter() - began
+        tools = toolset.toolset().tools.values()
+        schemas = "".join(json.dumps([t.name, t.description, t.function_schema.json_schema]) for t in tools)
+        whole = toolset.catalog.text + schemas
+        if tokens_of(whole) > BUDGET_TOKENS:
+            raise AssertionError(f"{count} skills: {tokens_of(whole)} tokens are over the budget")
+        asked = {
+            is_long: make_requests(corpus, min(200 if count <= RECALL_COUNT else 20, count), is_long=is_long)
+            for is_long in (True, False)
+        }
+        recall, short = (_measure_recall(toolset, registry, requests) for requests in asked.values())
+        note(
+            f"{count} skills: {len(whole)} characters, {tokens_of(whole)} tokens (catalogue "
+            f"{tokens_of(toolset.catalog.text)}, schemas {tokens_of(schemas)}), {len(toolset.catalog.shown)} shown, "
+            f"{len(registry) - len(toolset.catalog.shown)} more, {seconds * 1e3:.0f} ms, recall of a made corpus "
+            f"{recall:.1%} (requests of two sentences), {short:.1%} (of a verb and a noun)"
+        )
+
+        if count <= RECALL_COUNT and recall < RECALL:
+            raise AssertionError(f"{count} skills: recall {recall:.1%}")
+
+
+def _measure_recall(toolset: SkillToolset, registry: SkillRegistry, requests: list[tuple[str, str]]) -> float:
+    """Return the share of requests whose skill a model sees, or finds with one search by the request itself."""
+    return sum(_is_reached(toolset, registry, request, name) for request, name in requests) / len(requests)
+
+
+def _is_reached(toolset: SkillToolset, registry: SkillRegistry, request: str, name: str) -> bool:
+    """Whether a skill is in the catalogue for a request, or among the first ten of one search by its words."""
+    return name in toolset.rank_catalog(request).shown or name in [each.name for each in registry.search(request, 10)]
+
+
 MEMORY = """
 import gc, sys
 from pathlib import Path
@@ -233,6 +290,7 @@ def memory(folder: Path, count: int) -> None:
 
 def main() -> None:
     """Print the figures."""
+    shown_to_a_model()
     folder = Path(tempfile.mkdtemp(prefix="bough-skills-"))
     try:
         for count in (1_000, 10_000):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from bough.agents.context import ToolContext
 from bough.agents.skill_tools import SKILL_TOOLS, SkillToolset
 from bough.errors import InvalidInput
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
-from bough.skills import InputMetadata, Skill, SkillRegistry, TaskTrigger
+from bough.skills import InputMetadata, KeywordTrigger, Skill, SkillRegistry, TaskTrigger, activate, read_skill
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +99,7 @@ async def test_search_is_offered_only_when_the_catalogue_was_cut(kit: Path) -> N
         tool_call("list_skills"),
     )
     assert [skill["name"] for skill in found] == ["kit"]
-    assert found == listed
+    assert listed == {"skills": found, "total": 1, "next_offset": None}
     assert "search_skills" not in SkillToolset(registry_of(kit)).toolset().tools
     assert set(SkillToolset(registry_of(kit), catalog_tokens=1).toolset().tools) == set(SKILL_TOOLS)
 
@@ -305,3 +306,66 @@ def test_two_skills_of_one_name_given_by_hand_are_an_error(tmp_path: Path) -> No
     first, second = (Skill(name="plan", description=text, content=text) for text in ("one", "two"))
     with pytest.raises(InvalidInput, match="two skills are called 'plan'"):
         SkillToolset([first, second])
+
+
+@pytest.mark.parametrize("count", [4, 40, 1_000, 10_000])
+def test_what_a_model_sees_of_its_skills_stays_in_the_budget(count: int) -> None:
+    text = "Handles one matter of many. " + "Use it when that matter is meant. " * 20
+    registry = SkillRegistry()
+    for i in range(count):
+        registry.add(Skill(name=f"matter-{i}", description=text, content="x", trigger=KeywordTrigger(())))
+    toolset = SkillToolset(registry)
+    tools = toolset.toolset().tools.values()
+    schemas = [json.dumps([tool.name, tool.description, tool.function_schema.json_schema]) for tool in tools]
+    assert len(toolset.catalog.text.encode()) + sum(map(len, schemas)) <= 4 * 2_000
+    assert ("search_skills" in toolset.toolset().tools) == (not toolset.catalog.complete)
+    assert toolset.catalog.complete == (count <= 40)
+    assert "enum" not in "".join(schemas) or count <= 50
+
+
+async def test_skills_are_listed_page_by_page_and_found_by_words() -> None:
+    registry = SkillRegistry()
+    for i in range(120):
+        text = f"Handles matter {i}. " + "And so on. " * 90
+        registry.add(Skill(name=f"matter-{i:03}", description=text, content="x", trigger=KeywordTrigger(())))
+    toolset = SkillToolset(registry)
+    seen: list[str] = []
+    offset: Any = 0
+    while offset is not None:
+        page: Any = await toolset.list_skills(None, offset, 50)  # type: ignore[arg-type]
+        assert len(json.dumps(page)) <= 16 << 10 and page["total"] == 120
+        seen += [each["name"] for each in page["skills"]]
+        offset = page["next_offset"]
+    assert seen == [f"matter-{i:03}" for i in range(120)]
+    found: Any = await toolset.search_skills(None, "matter 77", 3)  # type: ignore[arg-type]
+    assert found[0]["name"] == "matter-077" and len(found) == 3
+    assert all(len(each["description"]) <= 512 for each in found)
+
+
+def test_long_instructions_and_files_are_read_in_parts(tmp_path: Path) -> None:
+    folder = tmp_path / "long"
+    (folder / "references").mkdir(parents=True)
+    lines = "".join(f"line {i} of the text\n" for i in range(20_000))
+    (folder / "SKILL.md").write_text(f"---\nname: long\ndescription: Long.\n---\n{lines}")
+    (folder / "references" / "x.txt").write_text(lines)
+    (folder / "references" / "x.bin").write_bytes(b"\0" * 10)
+    toolset = SkillToolset([read_skill(folder)])
+    shown = activate(read_skill(folder)).rendered
+    assert len(shown.encode()) < 70_000
+    start = int(re.search(r"start_line=(\d+)\)\]", shown)[1])  # type: ignore[index]
+    last = int(re.findall(r"line (\d+) of", shown)[-1])
+    rest: Any = toolset._resource("long", "SKILL.md", ToolContext(), start)  # pyright: ignore[reportPrivateUsage]
+    assert rest.startswith(f"line {last + 1} of the text")
+    read: list[str] = []
+    at = 1
+    while True:
+        part: Any = toolset._resource("long", "references/x.txt", ToolContext(), at)  # pyright: ignore[reportPrivateUsage]
+        assert len(part) <= (256 << 10) + 200
+        text, cut, more = part.partition("\n[cut; read on with ")
+        read.append(text + ("\n" if cut and not text.endswith("\n") else ""))
+        if not cut:
+            break
+        at = int(re.search(r"start_line=(\d+)", more)[1])  # type: ignore[index]
+    assert "".join(read) == lines
+    answer: Any = toolset._resource("long", "references/x.bin", ToolContext())  # pyright: ignore[reportPrivateUsage]
+    assert answer["error_code"] == "RESOURCE_NOT_TEXT"

@@ -6,6 +6,7 @@ Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activ
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,10 +24,10 @@ from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.model import ScriptRan
 from bough.execution.base import CodeExecutionResult, CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
-from bough.skills.find.catalog import render_catalog
+from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
 from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
-from bough.skills.read.resources import nearest, read_resource
+from bough.skills.read.resources import nearest, read_part
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
 from bough.skills.run.tools import refusal_code
 from bough.skills.trust.snapshot import SkillSnapshot
@@ -43,8 +44,11 @@ You have skills: folders of instructions, files and scripts for particular jobs.
 SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
 """Names of the tools here; a skill may always use its own files and scripts."""
 
-_MAX_ENUM = 200
-_MAX_RESOURCE_BYTES = 1 << 20
+_MAX_ENUM = 50
+_MAX_ANSWER_BYTES = 16 << 10
+_MAX_FOUND = 50
+_MAX_FOUND_TEXT = 512
+_MAX_RESOURCE_BYTES = 256 << 10
 
 ToolContextRun = RunContext[Any]
 
@@ -89,8 +93,9 @@ class SkillToolset(AbstractToolset[Any]):
         self._with_files = [
             skill.name for skill in self.registry.list_all() if is_skill_file(skill.file.rpartition("/")[2])
         ]
-        self.catalog = render_catalog(self._offered, budget_tokens=catalog_tokens)
-        self._functions: FunctionToolset[Any] = FunctionToolset(self._tools())
+        self._catalog_tokens = catalog_tokens
+        self.catalog, tools = self._fit_catalog()
+        self._functions: FunctionToolset[Any] = FunctionToolset(tools)
 
     @property
     def id(self) -> str:
@@ -106,6 +111,21 @@ class SkillToolset(AbstractToolset[Any]):
     def offer(self) -> str:
         """How skills are used, and the catalogue; empty where none is on offer."""
         return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
+
+    def rank_catalog(self, request: str) -> Catalog:
+        """Return the catalogue with what fits `request` best in it; the same where all skills are in it anyway."""
+        return self.catalog if self.catalog.complete else self._render(request, is_complete=False)
+
+    def _render(self, request: str = "", *, is_complete: bool) -> Catalog:
+        schemas = _size_of_schemas(self._tools(is_complete=is_complete))
+        return render_catalog(self._offered, budget_tokens=self._catalog_tokens, schema_bytes=schemas, request=request)
+
+    def _fit_catalog(self) -> tuple[Catalog, list[Tool[Any]]]:
+        """Return the catalogue and the tools that are within the budget together: the search is one tool more."""
+        catalog = self._render(is_complete=True)
+        if not catalog.complete:
+            catalog = self._render(is_complete=False)
+        return catalog, self._tools(is_complete=catalog.complete)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """Return `instructions`, which stay the same for the whole life of the toolset."""
@@ -125,17 +145,23 @@ class SkillToolset(AbstractToolset[Any]):
         """Return the tools alone, for an agent whose instructions hold `instructions` already."""
         return self._functions
 
-    def _tools(self) -> list[Tool[Any]]:
-        files = {"skill_name": _names(self._with_files)}
+    def _tools(self, *, is_complete: bool) -> list[Tool[Any]]:
+        budget = 4 * self._catalog_tokens // 4
+        files = {"skill_name": _names(self._with_files, budget)}
         path = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
         script = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
         tools: list[Tool[Any]] = []
         if self._offered:
-            loaded: JsonObject = {"skill_name": _names([skill.name for skill in self._offered])}
+            loaded: JsonObject = {"skill_name": _names([skill.name for skill in self._offered], budget)}
             if any(skill.inputs for skill in self._offered):
                 loaded["inputs"] = _INPUTS_SCHEMA
             tools += [
-                _tool(self.list_skills, "List the skills there are, with their descriptions.", {}),
+                _tool(
+                    self.list_skills,
+                    "List the skills there are, page by page.",
+                    {"offset": {"type": "integer"}, "limit": {"type": "integer"}},
+                    required=(),
+                ),
                 _tool(
                     self.load_skill,
                     "Load a skill: its instructions and the files it has. Do this before using it.",
@@ -145,7 +171,12 @@ class SkillToolset(AbstractToolset[Any]):
             ]
         if self._with_files:
             tools += [
-                _tool(self.load_skill_resource, "Read a text file of a skill.", files | {"path": path}),
+                _tool(
+                    self.load_skill_resource,
+                    "Read a text file of a skill.",
+                    files | {"path": path, "start_line": {"type": "integer"}},
+                    required=("skill_name", "path"),
+                ),
                 _tool(
                     self.run_skill_script,
                     "Run a script of a skill in the sandbox, in the working folder, and return what it printed.",
@@ -153,21 +184,33 @@ class SkillToolset(AbstractToolset[Any]):
                     required=("skill_name", "script_path"),
                 ),
             ]
-        if not self.catalog.complete:
+        if not is_complete:
             query = {"type": "string", "description": "What the job is about, in a few words"}
-            tools.append(_tool(self.search_skills, "Find skills for a job.", {"query": query}))
+            words: JsonObject = {"query": query, "limit": {"type": "integer"}}
+            tools.append(_tool(self.search_skills, "Find skills for a job.", words, required=("query",)))
         return tools
 
     # The tools. Arguments come unchecked from the model, so that every mistake gets its own error code.
 
-    async def list_skills(self, _: ToolContextRun) -> Json:
-        """Return name and description of every skill on offer."""
-        return [{"name": skill.name, "description": skill.description} for skill in self._offered]
+    async def list_skills(self, _: ToolContextRun, offset: Json = 0, limit: Json = 50) -> Json:
+        """Return name and first sentence of the skills on offer from `offset` on, at most 16 KiB of them."""
+        start, count = _whole(offset, 0, len(self._offered)), _whole(limit, _MAX_FOUND, _MAX_FOUND)
+        page: list[Json] = []
+        size = 0
+        for skill in self._offered[start : start + count]:
+            entry: JsonObject = {"name": skill.name, "description": first_sentence(skill.description)}
+            size += len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")) + 2
+            if size > _MAX_ANSWER_BYTES:
+                break
+            page.append(entry)
+        end = start + len(page)
+        return {"skills": page, "total": len(self._offered), "next_offset": end if end < len(self._offered) else None}
 
-    async def search_skills(self, _: ToolContextRun, query: Json = None) -> Json:
+    async def search_skills(self, _: ToolContextRun, query: Json = None, limit: Json = 10) -> Json:
         """Return the skills that fit `query` best, best first."""
-        found = self.registry.search(str(query or ""), limit=20)
-        return [{"name": skill.name, "description": skill.description} for skill in found if skill.catalogued][:10]
+        wanted = _whole(limit, 10, _MAX_FOUND)
+        found = [skill for skill in self.registry.search(str(query or ""), limit=4 * wanted) if skill.catalogued]
+        return [{"name": each.name, "description": cut(each.description, _MAX_FOUND_TEXT)} for each in found[:wanted]]
 
     async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
         """Return a skill's text, with `inputs` put in, and record that it is active."""
@@ -181,10 +224,12 @@ class SkillToolset(AbstractToolset[Any]):
         await deps.emit(activated(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed))
         return update_of(activation, known)
 
-    async def load_skill_resource(self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None) -> Json:
-        """Return the text of one of the skill's files, at most 1 MiB of it."""
+    async def load_skill_resource(
+        self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None, start_line: Json = 1
+    ) -> Json:
+        """Return the text of one of the skill's files from a line on, at most 256 KiB of it."""
         deps = context_of(ctx.deps)
-        return await asyncio.to_thread(self._resource, skill_name, path, deps)
+        return await asyncio.to_thread(self._resource, skill_name, path, deps, _whole(start_line, 1, 1 << 40))
 
     async def run_skill_script(
         self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
@@ -254,7 +299,7 @@ class SkillToolset(AbstractToolset[Any]):
         except BoughError as error:
             return _error(refusal_code(error), error)
 
-    def _resource(self, name: Json, path: Json, deps: ToolContext) -> Json:
+    def _resource(self, name: Json, path: Json, deps: ToolContext, start_line: int = 1) -> Json:
         found = self._find_active(name, deps)
         if isinstance(found, dict):
             return found
@@ -263,12 +308,15 @@ class SkillToolset(AbstractToolset[Any]):
         if folder is None:
             return _error("RESOURCE_NOT_FOUND", NotFound(f"the skill {skill.name!r} has no files"))
         try:
-            data = read_resource(folder, str(path or ""), max_bytes=_MAX_RESOURCE_BYTES)
+            part = read_part(folder, str(path or ""), start_line=start_line, max_bytes=_MAX_RESOURCE_BYTES)
         except BoughError as error:
             return _error("RESOURCE_NOT_FOUND", error)
-        if b"\0" in data[:8192]:
-            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({len(data)} bytes); let a script read it")
-        return data.decode("utf-8", "replace")
+        if part.is_binary:
+            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({part.size} bytes); let a script read it")
+        if part.next_line is None:
+            return part.text
+        more = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
+        return f"{part.text}\n[cut; read on with {more}]"
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
         """Return the skill with its copy: as the conversation holds it, else as it is now."""
@@ -296,8 +344,22 @@ class SkillToolset(AbstractToolset[Any]):
         return _refusal("SKILL_NOT_FOUND", f"only the user can call {skill.name!r}; {nearest(name, offered)}")
 
 
-def _names(names: Sequence[str]) -> JsonObject:
-    return {"type": "string", "enum": list(names)} if 0 < len(names) <= _MAX_ENUM else {"type": "string"}
+def _names(names: Sequence[str], max_bytes: int) -> JsonObject:
+    """Return the schema of a skill's name: the names there are, where they are few."""
+    is_short = 0 < len(names) <= _MAX_ENUM and len(json.dumps(list(names))) <= max_bytes
+    return {"type": "string", "enum": list(names)} if is_short else {"type": "string"}
+
+
+def _whole(value: Json, default: int, largest: int) -> int:
+    """Return a number that a model gave, within bounds; the default for what is none."""
+    return max(0, min(int(value), largest)) if isinstance(value, int | float) else default
+
+
+def _size_of_schemas(tools: Sequence[Tool[Any]]) -> int:
+    """Return how many bytes the tools take in a request, as JSON."""
+    return sum(
+        len(json.dumps([tool.name, tool.description, tool.function_schema.json_schema]).encode()) for tool in tools
+    )
 
 
 def _tool(

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 
 from bough.agents.activation import skipped
+from bough.agents.skill_tools import SkillToolset
 from bough.conversation.agent import title_of
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
@@ -18,6 +19,8 @@ from bough.skills.match.triggers import TriggerIndex
 from bough.skills.match.withheld import match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
+_PROMPT_CHARACTERS = 1_000
+"""How much of the end of a system prompt says what the skills are wanted for."""
 
 
 def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
@@ -61,18 +64,42 @@ _IMAGES: Mapping[str, Callable[[bytes], bool]] = {
 """The kinds of images that every provider takes, by how their bytes begin."""
 
 
-def events_of(message: UserMessage, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
-    """Return the message's events: itself, what it activates, and the title it gives.
+def events_of(
+    message: UserMessage,
+    state: State,
+    triggers: TriggerIndex,
+    registry: SkillRegistry,
+    toolset: SkillToolset | None = None,
+) -> list[Event]:
+    """Return the message's events: itself, what it activates, the title it gives, and the catalogue that fits it.
 
     Only what a person says activates skills: another agent's words name them without asking for them.
+
+    Args:
+        toolset: The agent's skills; where not all are in the catalogue, the first message says which are.
     """
     is_users = message.sender == "user"
     activated = activation_events(message.plain, state, triggers, registry) if is_users else []
     names = (event.name for event in activated if isinstance(event, SkillActivated) and event.trigger != "always")
     events: list[Event] = [message.model_copy(update={"skills": tuple(names)}), *activated]
+    if not state.has_message and toolset is not None and not toolset.catalog.complete:
+        events += _rank_catalog(message.plain, state, toolset)
     if state.title is None and (title := title_of(message.plain)):
         events.append(StateChanged(changes={"title": title}))
     return events
+
+
+def _rank_catalog(text: str, state: State, toolset: SkillToolset) -> list[Event]:
+    """Return the change of the instructions by which the catalogue has what the first message is about.
+
+    It is before the first request, so that every request has the same beginning; later messages do not change it.
+    """
+    request = "\n".join(
+        filter(None, (state.title, text, state.instructions.partition("<available_skills>")[0][-1000:]))
+    )
+    ranked = toolset.rank_catalog(request).text
+    instructions = state.instructions.replace(toolset.catalog.text, ranked, 1)
+    return [] if instructions == state.instructions else [StateChanged(changes={"instructions": instructions})]
 
 
 def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[PermissionDenied, list[Event]] | None:

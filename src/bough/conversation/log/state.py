@@ -159,6 +159,11 @@ class State:
     _seen: int = 0
 
     @property
+    def has_message(self) -> bool:
+        """Whether anything was said yet."""
+        return self._last_message >= 0
+
+    @property
     def open_calls(self) -> list[ToolCall]:
         """Calls of the latest response that have no outcome yet, in its order."""
         return [call for call in self.calls.values() if call.outcome is None]

@@ -1,4 +1,8 @@
-"""The list of skills in a system prompt (tier 1): XML, escaped, sorted, the same bytes for the same skills."""
+"""The list of skills in a system prompt (tier 1): XML, escaped, sorted, the same bytes for the same skills and request.
+
+Where all descriptions do not fit, those that fit the request best keep the most text; where not even a sentence of each
+fits, the list says how many more there are and how they are found. So nothing changes from all to nothing at a bound.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from bough.skills.model import SkillMetadata
+from bough.skills.find.search import SkillSearch
+from bough.skills.model import Scope, SkillMetadata
 
+MAX_DESCRIPTION = 1_024
+MAX_SENTENCE = 160
+_LEVELS = (MAX_DESCRIPTION, 512, 256)
+_SCOPES: dict[Scope, int] = {"configured": 0, "code": 0, "project": 1, "user": 2, "installed": 3, "builtin": 4}
 _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_SENTENCE = re.compile(r"[.!?。！？](?=\s|$)|[。！？]")
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
+_CLOSING_BYTES = 160
+"""Kept free for the line that says how many more there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,57 +30,109 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is in it with its description; else skills have to be searched for.
+        complete: Whether every skill is in it, with a sentence at least; else skills have to be searched for.
+        shown: Names of the skills in it.
     """
 
     text: str
     complete: bool
+    shown: frozenset[str] = frozenset()
 
 
 def tokens_of(text: str) -> int:
     """An estimate of a text's length in tokens: one for four bytes, rounded up."""
-    return (len(text.encode("utf-8", "replace")) + 3) // 4
+    return (_bytes_of(text) + 3) // 4
 
 
-def render_catalog(skills: Sequence[SkillMetadata], *, budget_tokens: int) -> Catalog:
+def render_catalog(
+    skills: Sequence[SkillMetadata], *, budget_tokens: int, schema_bytes: int = 0, request: str = ""
+) -> Catalog:
     """Return the catalog of the skills a model may load; empty text when there are none. O(text).
 
-    With descriptions when that fits the budget, else names only, else as many names as fit.
+    Args:
+        budget_tokens: For the catalog and the schemas of the tools together.
+        schema_bytes: What these schemas take of it.
+        request: What the skills are wanted for: the best-ranked come first where there is not room for all.
     """
     shown = sorted((skill for skill in skills if skill.invocable), key=lambda skill: skill.name)
     if not shown:
         return Catalog("", complete=True)
-    full = _frame([f"<skill name={_attribute(s.name)}>{_text(s.description)}</skill>\n" for s in shown])
-    if tokens_of(full) <= budget_tokens:
-        return Catalog(full, complete=True)
-    names = [f"<skill name={_attribute(skill.name)}/>\n" for skill in shown]
-    return Catalog(_frame(_fitting(names, budget_tokens)), complete=False)
+    left = 4 * budget_tokens - schema_bytes - len(_OPEN) - len(_CLOSE) - _CLOSING_BYTES
+    full = [_line(skill, MAX_DESCRIPTION) for skill in shown]
+    everything = frozenset(skill.name for skill in shown)
+    if sum(map(_bytes_of, full)) <= left:
+        return Catalog(_frame(full), complete=True, shown=everything)
+    short = {skill.name: _line(skill, 0) for skill in shown}
+    left -= sum(map(_bytes_of, short.values()))
+    ranking = rank(shown, request)
+    if left >= 0:
+        _raise_texts(short, ranking, left)
+        return Catalog(_frame([short[skill.name] for skill in shown]), complete=True, shown=everything)
+    left += sum(map(_bytes_of, short.values()))
+    fitting: set[str] = set()
+    for skill in ranking:
+        size = _bytes_of(short[skill.name])
+        if size <= left:
+            left -= size
+            fitting.add(skill.name)
+    lines = [short[skill.name] for skill in shown if skill.name in fitting]
+    more = (
+        f'<more count="{len(shown) - len(fitting)}">search_skills finds them by words; list_skills lists them</more>\n'
+    )
+    return Catalog(_frame([*lines, more]), complete=False, shown=frozenset(fitting))
 
 
-def _fitting(lines: list[str], budget_tokens: int) -> list[str]:
-    left = budget_tokens * 4 - len(_OPEN) - len(_CLOSE)
-    fitting: list[str] = []
-    for line in lines:
-        left -= len(line.encode("utf-8", "replace"))
-        if left < 0:
-            break
-        fitting.append(line)
-    return fitting
+def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
+    """Return skills in the order in which they are wanted: by their fit to the request, then by scope and name."""
+    places = {skill.name: place for place, skill in enumerate(SkillSearch(skills).search(request, len(skills)))}
+    return sorted(
+        skills, key=lambda skill: (places.get(skill.name, len(skills)), _SCOPES.get(skill.scope, 5), skill.name)
+    )
+
+
+def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], left: int) -> None:
+    """Give the best-ranked as much of their descriptions as fits."""
+    for skill in ranking:
+        for level in _LEVELS:
+            longer = _line(skill, level)
+            size = _bytes_of(longer) - _bytes_of(lines[skill.name])
+            if size <= left:
+                lines[skill.name] = longer
+                left -= size
+                break
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a description, at most 160 characters of it."""
+    line = _clean(text)
+    end = _SENTENCE.search(line)
+    return cut(line if end is None else line[: end.end()], MAX_SENTENCE)
+
+
+def cut(text: str, length: int) -> str:
+    """Return at most `length` characters of a text, cut between words, the cut marked."""
+    if len(text) <= length:
+        return text
+    head = text[: length - 1]
+    whole = head.rpartition(" ")[0]
+    return (whole if len(whole) > length // 2 else head).rstrip(" ,;:") + "…"
+
+
+def _line(skill: SkillMetadata, length: int) -> str:
+    """Return a skill's line, with `length` characters of its description; with 0, its first sentence."""
+    text = cut(_clean(skill.description), length) if length else first_sentence(skill.description)
+    return f'<skill name="{escape(_clean(skill.name))}">{escape(text, quote=False)}</skill>\n'
 
 
 def _frame(lines: list[str]) -> str:
     return f"{_OPEN}{''.join(lines)}{_CLOSE}"
 
 
-def _text(text: str) -> str:
-    return escape(_line(text), quote=False)
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def _attribute(text: str) -> str:
-    return f'"{escape(_line(text))}"'
-
-
-def _line(text: str) -> str:
+def _clean(text: str) -> str:
     """The words of a text with one blank between them; what XML forbids is replaced."""
     if text.isprintable() and "  " not in text:  # nearly always, and in a third of the time
         return text.strip(" ")

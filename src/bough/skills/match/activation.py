@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 100
 MAX_SKILLS = 5
+MAX_INSTRUCTIONS = 64 << 10
 MAX_BYTES = 256 << 10
 
 
@@ -60,7 +61,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
     values = check_inputs(skill.inputs, inputs or {})
     missing = missing_inputs(skill.inputs, values)
     parts = [
-        substitute(skill.content, values),
+        _bound_instructions(substitute(skill.content, values), skill),
         "[The instructions are longer than 1 MB; the rest was left out.]" if skill.document.truncated else "",
         _asking([each for each in skill.inputs if each.name in missing]),
         _listing(skill.resources),
@@ -116,6 +117,19 @@ def too_many(reason: str) -> LimitExceeded:
 def too_long(reason: str) -> LimitExceeded:
     """Return why a skill is left out whose text has no room."""
     return LimitExceeded(reason, hint="shorten it, or name fewer skills")
+
+
+def _bound_instructions(text: str, skill: Skill) -> str:
+    """Return instructions of at most 64 KiB, with where the rest is read."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_INSTRUCTIONS:
+        return text
+    head = data[:MAX_INSTRUCTIONS].decode("utf-8", "ignore").rpartition("\n")[0] or text[: MAX_INSTRUCTIONS // 4]
+    if skill.path is None or skill.folder is None:
+        return f"{head}\n[cut: the instructions have {len(data)} bytes]"
+    whole = skill.path.read_bytes().decode("utf-8", "replace")
+    line = whole.count("\n", 0, max(0, whole.find(skill.content[:200]))) + head.count("\n") + 2
+    return f"{head}\n[cut; read on with load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})]"
 
 
 def _contained(body: str) -> str:

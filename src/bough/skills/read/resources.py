@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -91,6 +92,49 @@ def nearest(name: str, names: tuple[str, ...]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"there are: {', '.join(names[:8])}" if names else "there are none"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePart:
+    """A piece of a file.
+
+    Attributes:
+        size: Of the whole file, in bytes.
+        next_line: Where to read on; None at the end of the file.
+        is_binary: Whether it is no text; then `text` is empty.
+    """
+
+    text: str
+    size: int
+    next_line: int | None = None
+    is_binary: bool = False
+
+
+def read_part(folder: Path, name: str, *, start_line: int = 1, max_bytes: int = 256 << 10) -> ResourcePart:
+    """Return the lines of a file of the skill from `start_line` on, at most `max_bytes` of them. O(file).
+
+    Raises:
+        InvalidInput: The path is not one inside the skill.
+        NotFound: There is no such file.
+    """
+    path = resolve(folder, name)
+    lines: list[bytes] = []
+    left, number = max_bytes, 0
+    with path.open("rb") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        if b"\0" in handle.read(8192):
+            return ResourcePart("", size, is_binary=True)
+        handle.seek(0)
+        while line := handle.readline(max_bytes):
+            number += 1
+            if number < start_line:
+                continue
+            if len(line) > left:
+                text = b"".join(lines or [line[:left]]).decode("utf-8", "replace")
+                return ResourcePart(text, size, number if lines else number + 1)
+            lines.append(line)
+            left -= len(line)
+    return ResourcePart(b"".join(lines).decode("utf-8", "replace"), size)
 
 
 def read_resource(folder: Path, name: str, *, max_bytes: int = 256 << 10) -> bytes:

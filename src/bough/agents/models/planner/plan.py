@@ -111,7 +111,8 @@ def _entries(turn: PlannerTurn) -> tuple[RankedSkill, ...]:
 
 def _listed(result: Json) -> Iterator[RankedSkill]:
     """Yield the skills in what a finder returned: a list of objects with a name and a description."""
-    for item in cast("list[Json]", result) if isinstance(result, list) else ():
+    found = cast("JsonObject", result).get("skills") if isinstance(result, dict) else result
+    for item in cast("list[Json]", found) if isinstance(found, list) else ():
         if isinstance(item, dict) and "name" in item:
             fields = cast("JsonObject", item)
             yield RankedSkill(name=str(fields["name"]), text=str(fields.get("description", "")))
