@@ -19,6 +19,7 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 Scope: TypeAlias = Literal["configured", "project", "user", "installed", "builtin", "code"]
 SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent"]
 
+_LENGTH = len("SKILL.md")
 MAX_FILE_BYTES = 1 << 20
 """What is ever read of one file."""
 
@@ -380,8 +381,8 @@ class Skill:
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether a file of this name makes its folder a skill."""
-    return name in ("SKILL.md", "skill.md")
+    """Whether a file of this name, in letters of any case, makes its folder a skill."""
+    return len(name) == _LENGTH and name.lower() == "skill.md"
 
 
 def kind_of(path: Path | None, trigger: Trigger | None) -> SkillKind:

@@ -312,6 +312,8 @@ class SkillRegistry:
         self.diagnostics.extend(found.diagnostics)
         for skill in found.skills:
             locked = self._locked.get(skill.file)
+            if root.scope == "installed" and locked is None:
+                continue  # a skill in a skill that was installed is not installed itself
             if locked is not None and locked.used_name != skill.name:
                 skill = SkillMetadata(locked.used_name, *skill[1:])
             if skill.file in self._disabled_paths or (locked is not None and locked.disabled):

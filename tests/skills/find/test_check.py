@@ -8,7 +8,8 @@ import pytest
 
 from bough.errors import NotFound
 from bough.skills.find.check import check
-from bough.skills.find.discover import MAX_DEPTH, Root, discover
+from bough.skills.find.discover import Root, WalkBounds, discover, skill_files
+from bough.skills.model import Diagnostic
 
 GOOD = "---\nname: {0}\ndescription: x\n---\nx\n"
 
@@ -61,13 +62,43 @@ def test_nothing_to_check_is_an_error(tmp_path: Path, name: str) -> None:
         check(tmp_path / name)
 
 
-def test_discovery_goes_down_to_its_bound_and_says_so(tmp_path: Path) -> None:
-    inside = "/".join(f"d{i}" for i in range(MAX_DEPTH - 1))
-    put(tmp_path, f"{inside}/reached")
-    put(tmp_path, f"{inside}/further/beyond")
+def test_no_depth_is_lost_and_a_bound_says_what_was_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = "/".join(f"d{i}" for i in range(40))
+    put(tmp_path, f"{inside}/deep")
+    put(tmp_path, "near")
     found = discover(Root(tmp_path))
-    assert [skill.name for skill in found.skills] == ["reached"]
-    assert [each.code for each in found.diagnostics] == ["too-deep"]
+    assert ([skill.name for skill in found.skills], found.diagnostics) == (["near", "deep"], [])
+    notes: list[Diagnostic] = []
+    paths = [path for path, _ in skill_files(Root(tmp_path), notes, bounds=WalkBounds(names=10))]
+    assert [Path(path).parent.name for path in paths] == ["near"]
+    assert [note.code for note in notes] == ["bound-files"]
+    assert "1 folders were not looked at, the first of them d0/d1" in notes[0].message
+    notes.clear()
+    assert list(skill_files(Root(tmp_path), notes, bounds=WalkBounds(seconds=-1.0))) == []
+    assert [note.code for note in notes] == ["bound-seconds"]
+
+
+def test_folders_named_build_or_dist_and_files_in_any_case_are_found(tmp_path: Path) -> None:
+    for name in ("build", "dist", "target", "venv", "node_modules"):
+        put(tmp_path, name)
+    put(tmp_path, "outer")
+    put(tmp_path, "outer/extra/inner")
+    put(tmp_path, "outer/scripts/part")
+    put(tmp_path, ".hidden/secret")
+    for number, name in enumerate(("skill.md", "Skill.md", "SKILL.MD")):
+        (tmp_path / f"case-{number}").mkdir()
+        (tmp_path / f"case-{number}" / name).write_text(GOOD.format(f"case-{number}"))
+    (tmp_path / "outer" / "skill.md").write_text("other")
+    found = discover(Root(tmp_path))
+    names = {skill.name for skill in found.skills}
+    assert {"build", "dist", "target", "venv", "node_modules", "outer", "inner"} <= names
+    assert len([name for name in names if name.startswith("case-")]) == 3
+    assert names.isdisjoint({"part", "secret"})
+    assert {note.code for note in found.diagnostics} == {"skill-in-skill", "duplicate-skill-file"}
+    checked = {each.name: [note.code for note in each.diagnostics] for each in check(tmp_path, recursive=True)}
+    assert checked["secret"] == ["hidden"] and checked["part"] == ["skill-in-skill"]
 
 
 def test_a_skill_in_a_skill_is_a_part_of_it(tmp_path: Path) -> None:
@@ -95,7 +126,10 @@ def test_links_to_skill_folders_are_followed_once_but_not_out_of_a_project(tmp_p
     (root / "a").symlink_to(tmp_path / "store" / "shared")
     (root / "b").symlink_to(tmp_path / "store" / "shared")
     (root / "circle").symlink_to(root)
-    assert [skill.path.parent.name for skill in discover(Root(root)).skills] == ["a"]
+    (root / "dangling").symlink_to(tmp_path / "nowhere")
+    outside = discover(Root(root))
+    assert [skill.path.parent.name for skill in outside.skills] == ["a"]
+    assert {each.code for each in outside.diagnostics} == {"link-dangling", "name-folder"}
     inside = discover(Root(root, "project", within=tmp_path / "project"))
     assert inside.skills == []
-    assert {each.code for each in inside.diagnostics} == {"link-out"}
+    assert {each.code for each in inside.diagnostics} == {"link-out", "link-dangling"}

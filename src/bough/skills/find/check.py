@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bough.errors import NotFound
-from bough.skills.find.discover import Root, skill_files
-from bough.skills.model import Diagnostic
-from bough.skills.read.parse import Mode, read_file
+from bough.skills.find.discover import THOROUGH, Root, skill_files
+from bough.skills.model import Diagnostic, is_skill_file
+from bough.skills.read.parse import Mode, read_file, skill_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         count += 1
         reading = read_file(Path(path), mode)
         name = reading.skill.name if reading.skill else home
-        yield CheckedSkill(path, name, reading.skill is not None, reading.diagnostics)
+        own = tuple(note for note in notes if note.path == path)
+        notes[:] = [note for note in notes if note.path != path]
+        yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own))
     if not count and not notes:
         raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
     for note in notes:
@@ -80,12 +82,9 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
 
 def _files(directory: Path, recursive: bool, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
     if directory.is_file():
-        is_flat = directory.name not in ("SKILL.md", "skill.md")
+        is_flat = not is_skill_file(directory.name)
         yield str(directory.absolute()), directory.stem if is_flat else directory.absolute().parent.name
     elif recursive:
-        yield from skill_files(Root(directory), notes)
-    else:
-        for name in ("SKILL.md", "skill.md"):
-            if os.path.lexists(directory / name):
-                yield str(directory.absolute() / name), directory.absolute().name
-                return
+        yield from skill_files(Root(directory), notes, bounds=THOROUGH, everything=True)
+    elif os.path.lexists(file := skill_file(directory.absolute())):
+        yield str(file), directory.absolute().name

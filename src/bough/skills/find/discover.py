@@ -1,12 +1,16 @@
 """Finding the files that define skills under a root: folders with a `SKILL.md`, and flat `*.md` files.
 
-A root may be a skill itself. Folders that are skills are not searched further; depth and count are bounded.
+A root may be a skill itself, and a skill may have others in it. Nothing is lost by its depth: what is bounded are the
+names and the seconds, and a bound that is reached is said.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import stat
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,14 +18,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from bough.skills.find.index import SkillIndex
-from bough.skills.model import Diagnostic, Scope, SkillMetadata
+from bough.skills.model import Diagnostic, Scope, SkillMetadata, is_skill_file
 from bough.skills.read.parse import HeadReading, read_head
 
-MAX_DEPTH = 5
-MAX_FOLDERS = 100_000
 T = TypeVar("T")
 
-_SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv", "venv", "dist", "build"})
+_NEVER_ENTERED = frozenset({".git", ".hg", ".svn"})
+_RARELY_ENTERED = frozenset({"node_modules", "__pycache__", ".venv", "venv"})
+"""Entered only where they are a skill themselves: they hold thousands of folders that nobody wrote."""
+
+_PARTS_OF_A_SKILL = frozenset({"scripts", "references", "assets", "evals"})
 _NO_SKILL = frozenset(
     {"readme.md", "license.md", "changelog.md", "contributing.md", "security.md", "code_of_conduct.md"}
 )
@@ -83,49 +89,123 @@ def _collector_waiting() -> Generator[None]:
             gc.enable()
 
 
-def skill_files(root: Root, notes: list[Diagnostic]) -> Iterator[tuple[str, str]]:
-    """Yield (absolute path, name of the place) of every skill's file; `notes` takes what was passed over."""
-    return walk(root, lambda path, home: (path, home) if os.path.lexists(path) else None, notes)
+def skill_files(
+    root: Root, notes: list[Diagnostic], *, bounds: WalkBounds | None = None, everything: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield (absolute path, name of the place) of every skill's file; see `walk`."""
+    return walk(root, lambda path, home: (path, home), notes, bounds=bounds, everything=everything)
 
 
-def walk(root: Root, probe: Callable[[str, str], T | None], notes: list[Diagnostic]) -> Iterator[T]:
-    """Yield what `probe` returns for each file that could define a skill, in order of path.
+def walk(
+    root: Root,
+    probe: Callable[[str, str], T | None],
+    notes: list[Diagnostic],
+    *,
+    bounds: WalkBounds | None = None,
+    everything: bool = False,
+) -> Iterator[T]:
+    """Yield what `probe` returns for each file that could define a skill, breadth first, in order of path.
+
+    No depth is lost: what a bound leaves out is the deepest, and is said with how many folders it was.
 
     Args:
         probe: Called with a file's absolute path and its place's name; None where there is no such file.
         notes: Takes a diagnostic for what was passed over.
+        bounds: How much is looked at; None takes those of discovery.
+        everything: Whether hidden folders, the parts of skills and folders of packages are entered, too.
     """
+    limit = bounds or WalkBounds()
     top = os.path.abspath(root.path)
-    folders = 0
-    seen = {os.path.realpath(top)}
-    stack = [(top, 0)]
-    while stack:
-        folder, depth = stack.pop()
-        entries = _scan(folder, notes, missing_is_fine=depth == 0)
-        own = "SKILL.md" if "SKILL.md" in entries else "skill.md" if "skill.md" in entries else None
+    seen = _identity_of(top)
+    deadline = time.monotonic() + limit.seconds
+    waiting: deque[tuple[str, str]] = deque([(top, "")])
+    names = 0
+    while waiting:
+        if names > limit.names or time.monotonic() > deadline:
+            notes.append(_bound_note(names > limit.names, limit, top, waiting))
+            return
+        folder, outer = waiting.popleft()
+        entries = _scan(folder, notes, missing_is_fine=folder == top)
+        names += len(entries)
+        own = _skill_file_of(entries, notes)
         if own is not None:
-            yield from _present(probe(f"{folder}/{own}", os.path.basename(folder)))
-            continue
-        if depth == 0:
+            path = f"{folder}/{own}"
+            notes += _place_notes(path, top, outer)
+            yield from _present(probe(path, os.path.basename(folder)))
+        elif folder == top:
             for path, home in _flat_files(entries, root):
                 yield from _present(probe(path, home))
-        inner: list[tuple[str, int]] = []
         for name, entry in entries.items():
-            is_own = entry.is_dir(follow_symlinks=False)
-            if name in _SKIPPED or not (is_own or _is_followed(entry, root, seen, notes)):
+            if name in _NEVER_ENTERED or not (everything or _is_entered(f"{folder}/{name}", name, own)):
                 continue
-            folders += 1
-            if folders > MAX_FOLDERS:
-                notes.append(_bound("too-many-folders", top, f"more than {MAX_FOLDERS} folders; the rest is not read"))
-                return
-            result = probe(f"{folder}/{name}/SKILL.md", name)
-            if result is not None:
-                yield result
-            elif depth + 1 >= MAX_DEPTH:
-                notes.append(_bound("too-deep", entry.path, f"more than {MAX_DEPTH} folders deep; not searched"))
-            else:
-                inner.append((f"{folder}/{name}", depth + 1))
-        stack.extend(reversed(inner))
+            if entry.is_dir(follow_symlinks=False) or _is_followed(entry, root, seen, notes):
+                waiting.append((f"{folder}/{name}", outer if own is None else folder))
+
+
+def _identity_of(folder: str) -> set[tuple[int, int]]:
+    """Return device and inode of a folder; nothing where there is none."""
+    try:
+        info = os.stat(folder)
+    except OSError:
+        return set()
+    return {(info.st_dev, info.st_ino)}
+
+
+def _is_entered(path: str, name: str, own: str | None) -> bool:
+    """Whether discovery looks into a folder of this name."""
+    if name.startswith(".") or (own is not None and name in _PARTS_OF_A_SKILL):
+        return False
+    return name not in _RARELY_ENTERED or _has_skill_file(path)
+
+
+def _place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
+    """Yield what is worth knowing of the place where a skill lies."""
+    if outer:
+        yield Diagnostic("skill-in-skill", "info", f"a skill in the folder of another skill: {outer}", None, "", path)
+    if "/." in path[len(top) :]:
+        yield Diagnostic("hidden", "info", "discovery does not look in hidden folders", None, "", path)
+
+
+@dataclass(frozen=True, slots=True)
+class WalkBounds:
+    """How much of a root is looked at: names of files and folders, and seconds."""
+
+    names: int = 200_000
+    seconds: float = 5.0
+
+
+THOROUGH = WalkBounds(1_000_000, 20.0)
+"""For those who asked about this very folder: `check -r`, `add`, `lock`."""
+
+
+def _bound_note(by_names: bool, limit: WalkBounds, top: str, waiting: deque[tuple[str, str]]) -> Diagnostic:
+    first = os.path.relpath(waiting[0][0], top)
+    reached = f"{limit.names} names" if by_names else f"{limit.seconds:.0f} s"
+    code = "bound-files" if by_names else "bound-seconds"
+    message = f"more than {reached}: {len(waiting)} folders were not looked at, the first of them {first}"
+    return Diagnostic(code, "warning", message, None, "name a folder further down", top)
+
+
+def _skill_file_of(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
+    """Return the name of the file that makes a folder a skill: `SKILL.md`, else one in other letters."""
+    found = [name for name in entries if is_skill_file(name)]
+    if not found:
+        return None
+    own = "SKILL.md" if "SKILL.md" in found else found[0]
+    for other in found:
+        if other != own:
+            message = f"{own} is the skill's file; {other} is not read"
+            note = Diagnostic("duplicate-skill-file", "warning", message, None, "remove one", entries[other].path)
+            notes.append(note)
+    return own
+
+
+def _has_skill_file(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(is_skill_file(entry.name) for entry in entries)
+    except OSError:
+        return False
 
 
 def _present(result: T | None) -> Iterator[T]:
@@ -162,18 +242,33 @@ def _begins_with_frontmatter(path: str) -> bool:
         return False
 
 
-def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[str], notes: list[Diagnostic]) -> bool:
+def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
+    """Whether a link to a folder is gone into: each folder once, and none out of the project."""
     if not entry.is_symlink():
         return False
+    try:
+        info = os.stat(entry.path)
+    except OSError:
+        notes.append(Diagnostic("link-dangling", "warning", "a link to nothing", None, "remove it", entry.path))
+        return False
+    if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in seen:
+        return False
     target = os.path.realpath(entry.path)
-    if not os.path.isdir(target) or target in seen:
-        return False
     if root.within is not None and not target.startswith(os.path.realpath(root.within) + os.sep):
-        notes.append(_bound("link-out", entry.path, "a link out of the project; not followed"))
+        notes.append(Diagnostic("link-out", "warning", "a link out of the project; not followed", path=entry.path))
         return False
-    seen.add(target)
+    if _is_above(target, entry.path) or _is_visited(target, root):
+        return False
+    seen.add((info.st_dev, info.st_ino))
     return True
 
 
-def _bound(code: str, path: str, message: str) -> Diagnostic:
-    return Diagnostic(code, "warning", message, path=path)
+def _is_above(target: str, path: str) -> bool:
+    """Whether a link leads to a folder that it lies in: that one is being looked at already."""
+    return os.path.realpath(os.path.dirname(path)).startswith(target.rstrip(os.sep) + os.sep)
+
+
+def _is_visited(target: str, root: Root) -> bool:
+    """Whether a folder lies in the root where it is found without the link."""
+    top = os.path.realpath(root.path) + os.sep
+    return target.startswith(top) and "/." not in target[len(top) - 1 :]

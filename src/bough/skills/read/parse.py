@@ -218,10 +218,12 @@ class FileSkillLoader:
 
 def skill_file(path: Path) -> Path:
     """Return the file that defines a skill, given it or its folder."""
-    if not path.is_dir():
-        return path
-    lower = path / "skill.md"
-    return lower if not os.path.lexists(path / "SKILL.md") and os.path.lexists(lower) else path / "SKILL.md"
+    if not path.is_dir() or os.path.lexists(path / "SKILL.md"):
+        return path / "SKILL.md" if path.is_dir() else path
+    try:
+        return next(path / name for name in sorted(os.listdir(path)) if is_skill_file(name))
+    except (OSError, StopIteration):
+        return path / "SKILL.md"
 
 
 def read_bounded(path: Path) -> tuple[bytes | None, list[Diagnostic]]:
