@@ -20,9 +20,7 @@ async def test_the_first_message_ranks_the_catalogue_and_later_ones_leave_it(tmp
         Skill(name=f"matter-{i:03}", description=f"Handles matter {i}.", content="x", trigger=KeywordTrigger(()))
         for i in range(900)
     ]
-    skills.append(
-        Skill(name="zebra", description="Counts stripes of zebras.", content="x", trigger=KeywordTrigger(()))
-    )
+    skills.append(Skill(name="zebra", description="Counts stripes of zebras.", content="x", trigger=KeywordTrigger(())))
     model = ScriptedModel(["one", "two", "three"])
     settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
     spec = AgentSpec(model=model, skills=tuple(skills))

@@ -96,7 +96,7 @@ def test_folders_named_build_or_dist_and_files_in_any_case_are_found(tmp_path: P
     assert {"build", "dist", "target", "venv", "node_modules", "outer", "inner"} <= names
     assert len([name for name in names if name.startswith("case-")]) == 3
     assert names.isdisjoint({"part", "secret"})
-    assert {note.code for note in found.diagnostics} == {"skill-in-skill", "duplicate-skill-file"}
+    assert {note.code for note in found.diagnostics} == {"skill-in-skill", "duplicate-skill-file", "name-characters"}
     checked = {each.name: [note.code for note in each.diagnostics] for each in check(tmp_path, recursive=True)}
     assert checked["secret"] == ["hidden"] and checked["part"] == ["skill-in-skill"]
 

@@ -122,7 +122,7 @@ def walk(
     names = 0
     while waiting:
         if names > limit.names or time.monotonic() > deadline:
-            notes.append(_bound_note(names > limit.names, limit, top, waiting))
+            notes.append(_describe_bound(names > limit.names, limit, top, waiting))
             return
         folder, outer = waiting.popleft()
         entries = _scan(folder, notes, missing_is_fine=folder == top)
@@ -178,7 +178,7 @@ THOROUGH = WalkBounds(1_000_000, 20.0)
 """For those who asked about this very folder: `check -r`, `add`, `lock`."""
 
 
-def _bound_note(by_names: bool, limit: WalkBounds, top: str, waiting: deque[tuple[str, str]]) -> Diagnostic:
+def _describe_bound(by_names: bool, limit: WalkBounds, top: str, waiting: deque[tuple[str, str]]) -> Diagnostic:
     first = os.path.relpath(waiting[0][0], top)
     reached = f"{limit.names} names" if by_names else f"{limit.seconds:.0f} s"
     code = "bound-files" if by_names else "bound-seconds"

@@ -61,7 +61,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
     values = check_inputs(skill.inputs, inputs or {})
     missing = missing_inputs(skill.inputs, values)
     parts = [
-        _bound_instructions(substitute(skill.content, values), skill),
+        _shorten_instructions(substitute(skill.content, values), skill),
         "[The instructions are longer than 1 MB; the rest was left out.]" if skill.document.truncated else "",
         _asking([each for each in skill.inputs if each.name in missing]),
         _listing(skill.resources),
@@ -119,7 +119,7 @@ def too_long(reason: str) -> LimitExceeded:
     return LimitExceeded(reason, hint="shorten it, or name fewer skills")
 
 
-def _bound_instructions(text: str, skill: Skill) -> str:
+def _shorten_instructions(text: str, skill: Skill) -> str:
     """Return instructions of at most 64 KiB, with where the rest is read."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_INSTRUCTIONS:
