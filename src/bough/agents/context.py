@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from bough.agents.delegation import Delegation
+from bough.agents.delegation import Delegation, SharedBound
 from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease
@@ -48,6 +48,8 @@ class ToolContext:
         read_result: Returns the whole text of a result of this conversation, by its event's id in hexadecimal.
         result_chars: How much of a result the model is shown.
         delegation: Runs tasks of sub-agents; None where nobody does.
+        bounds: Returns the bounds that a task started now has to keep.
+        untold_tasks: Returns the ids of the conversation's tasks whose end it was not told.
     """
 
     workspace: Path | None = None
@@ -64,6 +66,8 @@ class ToolContext:
     read_result: Callable[[str], Awaitable[str]] = _no_result
     result_chars: int = 32_000
     delegation: Delegation | None = None
+    bounds: Callable[[], tuple[SharedBound, ...]] = tuple[SharedBound, ...]
+    untold_tasks: Callable[[], tuple[str, ...]] = tuple[str, ...]
 
 
 def context_of(deps: Any) -> ToolContext:

@@ -14,6 +14,7 @@ from bough.errors import BoughError
 from bough.events.model import Usage
 from bough.events.record import Lease
 from bough.events.store import EventStore
+from bough.guard import Limits, limits_from_json
 from bough.types import Json, JsonObject
 
 WaitKind: TypeAlias = Literal["question", "task"]
@@ -27,12 +28,16 @@ class Asking(NamedTuple):
         call: Id of the tool call; the same conversation and call always mean the same child.
         lease: The lease under which the conversation runs; None outside a run.
         rules: The rules in force for it, by the names of `GivenRules`; a child's are narrowed by them.
+        bounds: What it shares with every task below it: its own bounds, then those of the conversations above it.
+        untold: Ids of its tasks whose end it was not told: those in the background, and what an interrupted call left.
     """
 
     conversation: UUID
     call: str
     lease: Lease | None
     rules: Mapping[str, Any]
+    bounds: tuple[SharedBound, ...] = ()
+    untold: tuple[str, ...] = ()
 
 
 class Child(NamedTuple):
@@ -79,6 +84,35 @@ class Spent(NamedTuple):
 
     usage: Usage
     tasks: int
+
+
+class SharedBound(NamedTuple):
+    """Bounds that a conversation shares with all tasks below it.
+
+    Attributes:
+        then: What it and those below it had used when the bounds began to count.
+        level: How many conversations stand above it.
+    """
+
+    conversation: UUID
+    limits: Limits
+    then: Spent
+    level: int = 0
+
+    def to_json(self) -> JsonObject:
+        """Return it as the first `TaskChanged` of a task has it."""
+        return {
+            "conversation": str(self.conversation),
+            "limits": self.limits.to_json(),
+            "spent": {"usage": self.then.usage.model_dump(mode="json"), "tasks": self.then.tasks},
+            "level": self.level,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SharedBound:
+        """Return what `to_json` wrote."""
+        then = Spent(Usage.model_validate(value["spent"]["usage"]), int(value["spent"]["tasks"]))
+        return cls(UUID(value["conversation"]), limits_from_json(value["limits"]), then, int(value["level"]))
 
 
 @runtime_checkable

@@ -202,7 +202,8 @@ def _asking(ctx: Run) -> Asking:
     deps = ctx.deps
     if deps.conversation is None:
         raise Unavailable("there is no conversation to delegate from", hint="run the agent in a conversation")
-    return Asking(deps.conversation, ctx.tool_call_id or "", deps.lease, deps.rules())
+    call = ctx.tool_call_id or ""
+    return Asking(deps.conversation, call, deps.lease, deps.rules(), deps.bounds(), deps.untold_tasks())
 
 
 def _delegation(ctx: Run) -> Delegation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -41,6 +41,12 @@ class Credentials(NamedTuple):
 
 FindCredentials: TypeAlias = Callable[[ConversationRecord, State], Awaitable[Credentials]]
 """Finds the secrets of a conversation that a task runs. Raises `Unavailable` where one cannot be opened."""
+
+AGENT_PATH = "agent_path"
+"""In a task's metadata: names of the agents from the one a person started down to its own, by which it is found.
+
+An agent's name says who it is only below the agent that has it as a sub-agent.
+"""
 
 PRIVATE = "~"
 """Begins the queue of an agent that only the program which made it can run."""
@@ -95,8 +101,9 @@ def find_agent(
         NotFound: Nobody here knows the name; `details` has `known` and `nearest`.
     """
     name = task.agent_name or _text(task.metadata, "agent_name")
-    if name is not None and name in known:
-        return known[name]
+    registered = find_registered(task.metadata, name, known)
+    if registered is not None:
+        return registered
     if recorded:
         return find_same(recorded, known, settings)
     if name is None:
@@ -105,6 +112,21 @@ def find_agent(
     if configured is not None:
         return configured
     raise unknown_agent(name, known)
+
+
+def find_registered(metadata: Mapping[str, Any], name: str | None, known: Mapping[str, AgentSpec]) -> AgentSpec | None:
+    """Return the registered agent of a task: by the way down to it, else by its name; None where there is none."""
+    path: Any = metadata.get(AGENT_PATH) or ()
+    by_path = find_by_path(known, cast("Sequence[str]", path)) if isinstance(path, list | tuple) else None
+    return by_path or (None if name is None else known.get(name))
+
+
+def find_by_path(known: Mapping[str, AgentSpec], path: Sequence[str]) -> AgentSpec | None:
+    """Return the agent at the end of a way down from a registered one; None where the way leads nowhere."""
+    spec = known.get(path[0]) if path else None
+    for name in path[1:]:
+        spec = None if spec is None else next((each for each in spec.sub_agents if each.name == name), None)
+    return spec
 
 
 def find_same(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings) -> AgentSpec | None:

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID, uuid5
 
-from bough.agents.delegation import Asking, Child, Spent
+from bough.agents.delegation import Asking, Child, SharedBound, Spent
 from bough.cancellation import finished
-from bough.conversation.log.journal import Journal
 from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.run.shared_bounds import check_usage, subtract_from, used_since
 from bough.errors import InvalidInput, LimitExceeded, NotFound
 from bough.events.beside import Tables
 from bough.events.store import EventStore
+from bough.tasks.agents import AGENT_PATH, find_by_path
 from bough.tasks.model import Task
 from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.tasks.store import Claim
-from bough.tasks.stores.rows import FORMAT, TaskRow, find_row, parse_id
+from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
 from bough.tasks.stores.submission import ParentLink
 from bough.tasks.submitting import SubmissionRequest
 from bough.types import JsonObject
@@ -69,17 +70,20 @@ class BrokerDelegation:
         broker.require_open()
         await broker.store.open()
         record = await self.log.get(asking.conversation)
-        spec = self._find(agent, parent=str(record.config.get("agent")))
+        place = await broker.store.look(lambda tables: _read_place(tables, asking.conversation))
+        path = place.path or (str(record.config.get("agent")),)
+        spec = self._find(agent, path)
         id = id_of_call(asking.conversation, asking.call)
         known = await broker.store.look(lambda tables: find_row(tables, id))
         rules = Rules.given(broker.settings, **cast(GivenRules, asking.rules))
+        bounds = _place_bounds(asking, place.level)
         if known is None:
-            await self._require_room(asking, rules)
-            rules = await self._subtract_spent(asking, rules)
+            rules = await self._require_room(asking, bounds, rules, place.level)
         request = SubmissionRequest(
             input=prompt,
             metadata={
                 "agent_name": spec.name,
+                AGENT_PATH: [*path, spec.name],
                 "id": id,
                 "idempotency_key": f"{asking.conversation}:{asking.call}",
                 "workspace": record.config.get("workspace", "."),
@@ -88,6 +92,7 @@ class BrokerDelegation:
                 conversation=asking.conversation, call=asking.call, background=background, lease=asking.lease
             ),
             rules=rules,
+            bounds=tuple(bound.to_json() for bound in bounds),
             sender=str(record.config.get("agent") or "user"),
         )
         submitted = await broker.submit_child(request, claim=not background)
@@ -99,7 +104,7 @@ class BrokerDelegation:
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
     ) -> tuple[Child, ...]:
         """Return tasks as they stand, as soon as one of them ended or asks. See `Delegation.wait`."""
-        ids = await self._list_unreported(asking) if tasks is None else [await self._own(asking, id) for id in tasks]
+        ids = list(asking.untold) if tasks is None else [await self._own(asking, id) for id in tasks]
         if ids:
             lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
             waits = [asyncio.create_task(self._broker.wait_until(id, _has_news, timeout)) for id in ids]
@@ -139,12 +144,13 @@ class BrokerDelegation:
         await self._broker.wait_until(found, _has_news)
         return await self._describe(found)
 
-    def _find(self, agent: str, *, parent: str) -> AgentSpec:
+    def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
         """Return a sub-agent of the agent that asks; of an agent that nobody here knows, any that is known."""
-        above = self._agents.get(parent)
-        known = list(self._agents) if above is None else [each.name for each in above.sub_agents]
-        if agent in known:
-            return self._agents[agent]
+        above = find_by_path(self._agents, path)
+        below = self._agents if above is None else {each.name: each for each in above.sub_agents}
+        if agent in below:
+            return below[agent]
+        known = list(below)
         nearest = difflib.get_close_matches(agent, known, n=1)
         raise NotFound(
             f"no sub-agent is called {agent!r}",
@@ -152,41 +158,21 @@ class BrokerDelegation:
             details={"agent": agent, "known": sorted(known), "nearest": nearest[0] if nearest else None},
         )
 
-    async def _require_room(self, asking: Asking, rules: Rules) -> None:
-        """Check the bounds of tasks and depth of the conversation that starts one more."""
-        limits = rules.limits
-        spent = await self._broker.store.spent(asking.conversation)
-        if limits.tasks is not None and spent.tasks >= limits.tasks:
-            raise _reached("tasks", spent.tasks, limits.tasks)
-        if limits.depth is not None:
-            depth = await self._broker.store.look(lambda tables: _read_depth(tables, asking.conversation))
-            if depth >= limits.depth:
-                raise _reached("depth", depth, limits.depth)
+    async def _require_room(self, asking: Asking, bounds: Sequence[SharedBound], rules: Rules, level: int) -> Rules:
+        """Check what a conversation that starts one more task shares with others; return its rules with what is left.
 
-    async def _subtract_spent(self, asking: Asking, rules: Rules) -> Rules:
-        """Return the parent's rules with what is left of the bounds of its run: a child gets no more than that."""
-        journal = Journal(self.log, asking.conversation)
-        await journal.catch_up()
-        used = journal.state.used_by_run
-        spent: dict[str, float] = {
-            "requests": used.requests,
-            "input_tokens": used.input_tokens,
-            "output_tokens": used.output_tokens,
-            "total_tokens": used.input_tokens + used.output_tokens,
-            "cost_usd": used.cost_usd or 0.0,
-        }
-        bounds = rules.limits.bounds
-        left: Any = {name: max(bounds[name] - amount, 0) for name, amount in spent.items() if name in bounds}
-        return replace(rules, limits=replace(rules.limits, **left))
-
-    async def _list_unreported(self, asking: Asking) -> list[str]:
-        journal = Journal(self.log, asking.conversation)
-        await journal.catch_up()
-        return [
-            id
-            for id, link in journal.state.tasks.items()
-            if not link.reported and (link.background or link.ended is not None)
-        ]
+        Raises:
+            LimitExceeded: A bound is reached: `tasks`, `depth`, one of usage, or `parent.…` for an ancestor's.
+        """
+        for bound in bounds:
+            now = await self._broker.store.spent(bound.conversation)
+            is_own = bound.conversation == asking.conversation
+            _require_one(bound, now, level=level, prefix="" if is_own else "parent.")
+            if is_own:
+                name = "limits" if bound.limits.per == "run" else "total"
+                left = subtract_from(bound.limits, used_since(bound, now))
+                rules = replace(rules, **{name: replace(bound.limits, **left)})
+        return rules
 
     async def _own(self, asking: Asking, task_id: str) -> str:
         """Return the whole id of a task of this conversation, by itself or a prefix of at least 8 digits."""
@@ -246,18 +232,48 @@ def _has_news(task: Task) -> bool:
     return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
-def _reached(limit: str, value: int, bound: int) -> LimitExceeded:
+def _reached(limit: str, value: float, bound: float) -> LimitExceeded:
     return LimitExceeded(
-        f"the bound of {limit} is reached: {value} of {bound}",
+        f"the bound of {limit} is reached: {value:g} of {bound:g}",
         hint="do the rest without another agent",
         details={"limit": limit, "value": value, "bound": bound},
     )
 
 
-def _read_depth(tables: Tables, conversation: UUID) -> int:
-    """Return how many levels of parents a conversation has above it."""
-    row = tables.one("task.depth", cid=tables.number(conversation))
-    return 0 if row is None else int(row[0] or 0)
+class Place(NamedTuple):
+    """Where a conversation stands: how many are above it, and the names of the agents on the way down to it."""
+
+    level: int
+    path: tuple[str, ...]
+
+
+def _read_place(tables: Tables, conversation: UUID) -> Place:
+    """Return where a conversation stands in the tree of tasks; without a path where no agent delegated to it."""
+    number = tables.number(conversation)
+    row = tables.one("task.depth", cid=number)
+    live = find_live_row(tables, number)
+    first = None if live is None else read_first(tables, UUID(bytes=live.id))
+    path = () if first is None else first.metadata.get(AGENT_PATH, ())
+    return Place(0 if row is None else int(row[0] or 0), tuple(path))
+
+
+def _place_bounds(asking: Asking, level: int) -> tuple[SharedBound, ...]:
+    """Return the bounds of a conversation and of those above it, each at its level."""
+    return tuple(
+        bound._replace(level=level) if bound.conversation == asking.conversation else bound for bound in asking.bounds
+    )
+
+
+def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> None:
+    """Check that a bound leaves room for one more task. Raises `LimitExceeded`."""
+    limits = bound.limits
+    tasks, depth = now.tasks - bound.then.tasks, level - bound.level
+    if limits.tasks is not None and tasks >= limits.tasks:
+        raise _reached(f"{prefix}tasks", tasks, limits.tasks)
+    if limits.depth is not None and depth >= limits.depth:
+        raise _reached(f"{prefix}depth", depth, limits.depth)
+    if (reached := check_usage(bound, now)) is not None:
+        raise _reached(f"{prefix}{reached.limit}", reached.value, reached.bound)
 
 
 def _read_children(tables: Tables, conversation: UUID) -> list[TaskRow]:

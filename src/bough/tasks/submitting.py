@@ -28,6 +28,7 @@ from bough.tasks.agents import (
     PRIVATE,
     FindHooks,
     find_configured,
+    find_registered,
     is_all_data,
     make_agent,
     rules_of,
@@ -170,7 +171,7 @@ class Submitter:
         name = _read_text(metadata, "agent_name")
         if name is None:
             return make_agent(metadata)
-        return self._agents.get(name) or find_configured(name, self._settings)
+        return find_registered(metadata, name, self._agents) or find_configured(name, self._settings)
 
     def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
 from bough.config import Settings
@@ -26,17 +27,17 @@ from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, TaskChanged
 from bough.events.owner import owner as make_owner
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
+from bough.tasks.model import Task
 from bough.tasks.outcome import RunEnding, describe_error, measure_before
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
 from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import TASKS, Enqueue, Move, give_job
+from bough.tasks.stores.rows import TASKS, Enqueue, Move, give_job, read_first
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from bough.agents.delegation import Delegation
     from bough.tasks.store import TaskStore
 
 LOG = logging.getLogger("bough.task")
@@ -209,6 +210,7 @@ class Worker:
             RulesInForce(journal.state, opened.rules),
             root=opened.record.root,
             delegation=self.delegation,
+            ancestors=await self._read_bounds(task),
         )
         tail = asyncio.create_task(self._follow(active, journal.state.head - 1), name=f"tail of task {task.id}")
         run = asyncio.create_task(
@@ -231,6 +233,13 @@ class Worker:
             await asyncio.gather(tail, return_exceptions=True)
         if active.stopped == "hand_back":
             await self._hand_back(active)
+
+    async def _read_bounds(self, task: Task) -> tuple[SharedBound, ...]:
+        """Return the bounds of the conversations above a task, as it was started under them."""
+        if task.parent_id is None:
+            return ()
+        first = await self.store.look(lambda tables: read_first(tables, UUID(task.id)))
+        return () if first is None else tuple(SharedBound.from_json(each) for each in first.bounds)
 
     async def _follow(self, active: ActiveRun, after: int) -> None:
         """Obey what others say to the task, by whichever process: an interrupt, a cancellation, a take-over."""

@@ -112,6 +112,7 @@ class State:
         own: Usage since the fork; `inherited`: usage before it; `delegated`: of sub-agents' tasks, since the fork, and
             whatever tools added to the run's.
         began: `own` and `delegated` when the latest run began.
+        spent: What it and the tasks below it had used then, and how many these were; None without sub-agents.
         tasks: Tasks that this conversation started, by id, until they ended and were reported.
         active_skills: Content hash by name, of every skill whose text is in the log.
         skill_trees: Digest by name, of the copy that an active skill's scripts and files are taken from.
@@ -144,6 +145,7 @@ class State:
     delegated: Usage = NOTHING_USED
     inherited: Usage = NOTHING_USED
     began: Usage = NOTHING_USED
+    spent: JsonObject | None = None
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
     skill_trees: dict[str, str] = field(default_factory=dict[str, str])
     task: tuple[str, dict[str, str]] | None = None
@@ -177,6 +179,12 @@ class State:
     def used_in_all(self) -> Usage:
         """What the conversation has used with what it was forked from, whatever was reset."""
         return add_usage(self.inherited, add_usage(self.own, self.delegated))
+
+    @property
+    def untold_tasks(self) -> tuple[str, ...]:
+        """Ids of tasks whose end the model was not told: in the background, or left by an interrupted call."""
+        links = self.tasks.items()
+        return tuple(id for id, link in links if not link.reported and (link.background or link.ended is not None))
 
     @property
     def has_work(self) -> bool:
@@ -247,7 +255,7 @@ class State:
     def _change(self, changes: JsonObject) -> None:
         self.status = changes.get("status", self.status)
         if changes.get("status") == "running":
-            self.began = add_usage(self.own, self.delegated)
+            self.began, self.spent = add_usage(self.own, self.delegated), changes.get("spent")
         self.pausing = self.pausing and "status" not in changes
         if changes.get("status") == "running":
             self.limit, self.data = None, None
@@ -282,7 +290,7 @@ class State:
         if event.reset_metrics:
             used = add_usage(self.own, self.delegated)
             self.own, self.delegated, self.inherited = NOTHING_USED, NOTHING_USED, add_usage(self.inherited, used)
-        self.began = add_usage(self.own, self.delegated)
+        self.began, self.spent = add_usage(self.own, self.delegated), None
 
     def _respond(self, seq: int, event: ModelResponded) -> None:
         self.calls, self.responded = {call.id: call for call in calls_of(event)}, seq

@@ -12,6 +12,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
 from bough.conversation.run.recorder import Recorder
+from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.step import REMINDER, Stop
 from bough.conversation.run.stop import StopNote
 from bough.conversation.run.stuck import StuckDetector
@@ -41,7 +42,13 @@ class Supervisor:
         condenser: Condenser,
         clock: Clock,
         note: StopNote,
+        shared: SharedBounds | None = None,
     ) -> None:
+        """Supervise a run.
+
+        Args:
+            shared: Bounds that it keeps together with tasks of its own, and with those beside it.
+        """
         self._journal = journal
         self._recorder = recorder
         self._rules = rules
@@ -49,6 +56,7 @@ class Supervisor:
         self._condenser = condenser
         self._clock = clock
         self._note = note
+        self._shared = shared
         self._started = clock.monotonic()
         self._steps = 0
         self._sent_back = 0
@@ -70,7 +78,7 @@ class Supervisor:
             return "waiting_for_confirmation"
         if self._note.hands_back():
             return "paused"
-        if stop := await self._over_limit(self._steps):
+        if stop := await self._over_limit(self._steps) or await self._over_shared_bound():
             return stop
         if stop := await self._circles():
             return stop
@@ -155,6 +163,14 @@ class Supervisor:
         reached = check(rules.limits, state.used_by_run, elapsed_seconds=elapsed, steps=steps) or check(
             rules.total, state.used_in_all, elapsed_seconds=elapsed, steps=state.used_in_all.requests
         )
+        if reached is None:
+            return None
+        self._journal.stage(reached)
+        return "paused"
+
+    async def _over_shared_bound(self) -> Stop:
+        """Stop where a bound is reached that the run keeps together with other conversations."""
+        reached = None if self._shared is None else await self._shared.check(self._journal.state)
         if reached is None:
             return None
         self._journal.stage(reached)

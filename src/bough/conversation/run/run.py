@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
-from bough.agents.delegation import Delegation
+from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
 from bough.agents.output_type import read_output
 from bough.agents.retry import RetryPolicy
@@ -34,6 +34,7 @@ from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import logged_run
+from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.step import Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
@@ -43,7 +44,7 @@ from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
 from bough.events.record import Lease, Status
 from bough.portal import threads
-from bough.types import SystemClock, new_id
+from bough.types import JsonObject, SystemClock, new_id
 
 
 class Runner:
@@ -52,6 +53,7 @@ class Runner:
     Args:
         root: The first conversation of its tree, whose requests begin alike: a provider may cache that beginning.
         delegation: Runs the tasks of its sub-agents.
+        ancestors: Bounds of the conversations above it, which its task has to keep.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
     """
 
@@ -64,6 +66,7 @@ class Runner:
         *,
         root: UUID,
         delegation: Delegation | None = None,
+        ancestors: Sequence[SharedBound] = (),
         on_node: NodeListener | None = None,
     ) -> None:
         self._journal = journal
@@ -72,6 +75,9 @@ class Runner:
         self._in_force = rules
         self._root = root
         self._delegation = delegation
+        self._shared: SharedBounds | None = None
+        if delegation is not None:
+            self._shared = SharedBounds(delegation, journal.cid, ancestors, rules)
         self._on_node = on_node
         self._steps = 0
         self._data: Any = None
@@ -140,7 +146,8 @@ class Runner:
         try:
             model = self._model()
             await self._journal.render()  # now, while nothing is staged that would be written without what follows it
-            self._journal.stage(*self._in_force.recorded(), StateChanged(changes={"status": "running"}))
+            begun = {"status": "running", **await self._measure_spent()}
+            self._journal.stage(*self._in_force.recorded(), StateChanged(changes=begun))
             while not await self._leave(await self._bounded(model)):
                 self._journal = self._journal.leased(self._generation)
         except asyncio.CancelledError:
@@ -156,6 +163,13 @@ class Runner:
             failure = BoughError(f"the run failed: {type(error).__name__}: {error}")
             await self._record(failure)
             raise failure from error
+
+    async def _measure_spent(self) -> JsonObject:
+        """Return what the conversation and the tasks below it have used, where it may start some."""
+        if self._delegation is None or not self._blueprint.spec.sub_agents:
+            return {}
+        now = await self._delegation.spent(self._journal.cid)
+        return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
 
     @property
     def _is_ended(self) -> bool:
@@ -200,8 +214,9 @@ class Runner:
         )
         condenser = _with_model(rules.condenser, model)
         supervisor = Supervisor(
-            journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock(), note=self._note
-        )
+            journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock(), note=self._note,
+            shared=self._shared,
+        )  # fmt: skip
         spec = self._blueprint.spec
         retries = Retries(
             journal,
@@ -265,6 +280,7 @@ class Runner:
         return self._journal.state.workspace_policy == "readonly"
 
     def _context(self, result_chars: int) -> ToolContext:
+        state, shared = self._journal.state, self._shared
         return ToolContext(
             read_result=partial(find_result, self._surroundings.store, self._journal.cid),
             result_chars=result_chars,
@@ -280,6 +296,8 @@ class Runner:
             lease=self._lease,
             rules=self._rules.as_given,
             delegation=self._delegation,
+            bounds=tuple if shared is None else lambda: shared.list_for_child(state),
+            untold_tasks=lambda: state.untold_tasks,
         )
 
     async def _finish(self) -> bool:

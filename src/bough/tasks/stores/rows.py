@@ -154,6 +154,13 @@ def read_task(tables: Tables, row: TaskRow) -> Task:
     return build_task(row, first, last, read_message(tables, row, first))
 
 
+def read_first(tables: Tables, id: UUID) -> TaskChanged | None:
+    """Return the transition by which a task was submitted; None for no such task."""
+    row = find_row(tables, id)
+    event = None if row is None else _read_events(tables, row.cid, {row.first})[row.first].event
+    return event if isinstance(event, TaskChanged) else None
+
+
 def build_task(row: TaskRow, first: StoredEvent, last: StoredEvent, message: UserMessage | None) -> Task:
     """Return the task of a row and the events that it names."""
     begun, now = first.event, last.event
