@@ -14,6 +14,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
+from bough.agents.a2a_tools import RemoteAgents
 from bough.agents.activation import Standing
 from bough.agents.adopted import AdoptedAgent
 from bough.agents.context import ToolContext
@@ -52,6 +53,7 @@ class Blueprint:
 
     Attributes:
         servers: The MCP servers of its skills; to be closed.
+        remote: The remote agents of the spec; to be closed.
         pool: Runs the servers of the spec, `own_servers`; closed here where `owns_pool`.
         toolset: Its skills as tools; None without skills.
         instructions: The system prompt, what is always active, the catalogue; recorded once, so that it stays
@@ -67,6 +69,7 @@ class Blueprint:
     paths: PathSkillIndex
     pool: McpPool
     own_servers: AgentServers
+    remote: RemoteAgents
     owns_pool: bool
 
     @classmethod
@@ -89,6 +92,7 @@ class Blueprint:
             paths=PathSkillIndex(registry),
             pool=used,
             own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
+            remote=RemoteAgents(spec.a2a_clients, report=_report),
             owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
         )
@@ -107,6 +111,7 @@ class Blueprint:
         own = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
         toolsets += [self.own_servers] if self.spec.mcp_servers else []
+        toolsets += [self.remote] if self.spec.a2a_clients else []
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
@@ -140,6 +145,7 @@ class Blueprint:
     async def aclose(self) -> None:
         """Stop the MCP servers of its skills, and its own where nobody else uses them."""
         await self.servers.aclose()
+        await self.remote.aclose()
         if self.owns_pool:
             await self.pool.aclose()
 
@@ -153,6 +159,7 @@ class Blueprint:
             *([FunctionToolset(spec.tools)] if spec.tools else []),
             *spec.toolsets,
             *([self.own_servers] if spec.mcp_servers else []),
+            *([self.remote] if spec.a2a_clients else []),
             *([] if self.toolset is None else [self.servers]),
         ]
         settings = cast("ModelSettings | None", dict(spec.settings) or None)
@@ -181,7 +188,8 @@ class Blueprint:
 
 def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
     """Return the prompt with its catalogues; what is always active stands behind it, before what is only offered."""
-    catalog = render_sub_agents((agent.name, agent.description) for agent in spec.sub_agents)
+    remote = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
+    catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote])
     if toolset is None:
         return render_prompt(spec.prompt(), sub_agents=catalog, skills="")
     if has_place_for_skills(prompt := spec.prompt()):

@@ -24,6 +24,11 @@ async def _no_result(result: str) -> str:
     raise NotFound(f"there is no result {result!r}", hint="results are kept by conversations")
 
 
+def _no_task(_: str) -> str | None:
+    """Find nothing: a tool that runs outside a conversation has started nothing."""
+    return None
+
+
 def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
     """Give nothing: a tool that runs outside a conversation has no secrets."""
     return {}
@@ -49,6 +54,8 @@ class ToolContext:
         result_chars: How much of a result the model is shown.
         delegation: Runs tasks of sub-agents; None where nobody does.
         bounds: Returns the bounds that a task started now has to keep.
+        task_of_call: Returns the id of the task that a call has started before, None where it has started none.
+        leaves_calls_open: Says whether the run is being stopped so that another one goes on with its calls.
         untold_tasks: Returns the ids of the conversation's tasks whose end it was not told.
     """
 
@@ -68,6 +75,8 @@ class ToolContext:
     delegation: Delegation | None = None
     bounds: Callable[[], tuple[SharedBound, ...]] = tuple[SharedBound, ...]
     untold_tasks: Callable[[], tuple[str, ...]] = tuple[str, ...]
+    task_of_call: Callable[[str], str | None] = _no_task
+    leaves_calls_open: Callable[[], bool] = bool
 
 
 def context_of(deps: Any) -> ToolContext:

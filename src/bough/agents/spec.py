@@ -36,6 +36,7 @@ from bough.agents.output_type import describe_output_type
 from bough.agents.retry import RetryPolicy
 from bough.agents.workspace_tools import WorkspaceAccess
 from bough.config import Settings
+from bough.connect.a2a import A2AClientExtended
 from bough.connect.mcp_config import MCPClientConfig
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
@@ -119,6 +120,7 @@ class AgentSpec(BaseModel, Generic[T]):
             a crash.
         toolsets: PydanticAI's toolsets.
         mcp_servers: MCP servers whose tools it has; started at the first step, here and not in the sandbox.
+        a2a_clients: Remote agents that it can ask; each becomes a tool, as its card says.
         settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
         fallback: Model strings that are tried in this order when the model goes on failing.
         retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
@@ -158,6 +160,7 @@ class AgentSpec(BaseModel, Generic[T]):
     tools: Annotated[Sequence[Callable[..., Any] | Tool[Any]], _AS_IT_IS] = ()
     toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
     mcp_servers: Sequence[MCPClientConfig] = ()
+    a2a_clients: Annotated[Sequence[A2AClientExtended], _AS_IT_IS] = ()
     settings: Annotated[Mapping[str, Any], _AS_IT_IS] = Field(default_factory=dict[str, Any])
     fallback: Sequence[str] = ()
     retry: Annotated[RetryPolicy | None, _AS_IT_IS, BeforeValidator(_retry)] = None
@@ -257,7 +260,15 @@ class AgentSpec(BaseModel, Generic[T]):
         return given
 
     @field_validator(
-        "tools", "toolsets", "mcp_servers", "fallback", "skills", "skill_roots", "sub_agents", mode="before"
+        "tools",
+        "toolsets",
+        "mcp_servers",
+        "a2a_clients",
+        "fallback",
+        "skills",
+        "skill_roots",
+        "sub_agents",
+        mode="before",
     )
     @classmethod
     def _as_tuple(cls, given: Any) -> Any:
@@ -290,6 +301,10 @@ class AgentSpec(BaseModel, Generic[T]):
     @field_serializer("mcp_servers")
     def _server_names(self, servers: Sequence[MCPClientConfig]) -> list[str]:
         return [server.name for server in servers]
+
+    @field_serializer("a2a_clients")
+    def _client_names(self, clients: Sequence[A2AClientExtended]) -> list[str]:
+        return [client.config.name or client.config.url for client in clients]
 
     @field_serializer("settings")
     def _settings_json(self, settings: Mapping[str, Any]) -> JsonObject:

@@ -159,11 +159,16 @@ class A2AClientExtended:
             ConnectError: The agent cannot be reached, or answers what makes no sense.
             NotFound: It has no such task.
         """
+        return await self.observe(await self.submit(prompt, task_id), is_cancelled)
+
+    async def observe(
+        self, task: JsonObject, is_cancelled: Callable[[], bool] | None = None
+    ) -> tuple[TaskStatus, JsonObject]:
+        """Wait until a task ends, asks, or takes longer than `timeout` from now. See `send_and_observe`."""
         deadline = asyncio.get_running_loop().time() + self.config.timeout
-        task = await self.submit(prompt, task_id)
         while (status := _ENDS.get(task["status"]["state"])) is None:
             if is_cancelled is not None and is_cancelled():
-                return TaskStatus.CANCELLED, await self.cancel_task(task["id"])
+                return TaskStatus.CANCELLED, await self.cancel_task(task["id"]) or await self.poll(task["id"])
             if asyncio.get_running_loop().time() >= deadline:
                 return TaskStatus.TIMEOUT, task
             await asyncio.sleep(self.config.poll_interval)

@@ -16,7 +16,7 @@ from bough.agents.config.code import project_configs
 from bough.agents.config.schema import json_schema
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.errors import InvalidInput, NotFound, NotSupported, PermissionDenied, Unavailable
+from bough.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from bough.guard import ConfirmRisky
 from bough.skills import TrustStore
 
@@ -254,9 +254,13 @@ def test_an_agent_is_made_of_a_model_entry(project: Path, monkeypatch: pytest.Mo
         get_agent(config_name="nowhere")
 
 
-def test_what_cannot_be_had_yet_is_refused_by_name(project: Path, settings: Settings) -> None:
+def test_remote_agents_are_clients_by_name(project: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     text = EXAMPLE.replace("    ask: true\n", "    ask: true\n    a2a_clients: [nl2sql]\n")
     (project / "config.yaml").write_text(text)
-    trust(project, settings)
-    with pytest.raises(NotSupported, match="a2a_clients"):
+    with pytest.raises(PermissionDenied):  # its address would be sent prompts
         AgentSpec.from_config("coordinator", settings=settings)
+    trust(project, settings)
+    monkeypatch.setenv("NL2SQL_TOKEN", "a-token")
+    [client] = AgentSpec.from_config("coordinator", settings=settings).a2a_clients
+    assert (client.config.name, client.config.timeout, client.config.bearer_token) == ("nl2sql", 300, "a-token")
+    assert AgentSpec(a2a_clients=[client]).snapshot()["a2a_clients"] == ["nl2sql"]

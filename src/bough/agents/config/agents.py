@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bough.agents.config.check import find_mistakes, near, validate
 from bough.agents.config.code import CodeGate, call_factory, list_modules
 from bough.agents.config.file import ConfigFile, Key, find_config, read_config
 from bough.agents.config.models import read_model
 from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
-from bough.agents.config.servers import make_server
+from bough.agents.config.servers import make_remote_agent, make_server
 from bough.config import Settings
-from bough.errors import BoughError, InvalidInput, NotFound, NotSupported
+from bough.errors import BoughError, InvalidInput, NotFound
 from bough.guard import AllowList, Policy, limits_from_json, policy_from_json, policy_named
 from bough.skills import Skill, SkillRegistry
 
@@ -33,6 +33,7 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 """Takes the file's value; anything else, `[]`, `""` and None too, wins over it."""
 
+T = TypeVar("T")
 SubAgent: TypeAlias = "AgentFields | Any"
 
 
@@ -103,7 +104,6 @@ class AgentConfig:
             InvalidInput: Code or a skill cannot be loaded, or the agent stands below itself.
             PermissionDenied: It names code, and nobody has trusted the file.
             Unavailable: A variable that it needs is not set.
-            NotSupported: It has A2A clients.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
         given = _normalize(overrides or {})
@@ -111,11 +111,6 @@ class AgentConfig:
 
     def _fields(self, name: str, entry: AgentEntry, given: Mapping[str, Any]) -> AgentFields:
         key: Key = ("agents", name)
-        if entry.a2a_clients:
-            place = self.file.place((*key, "a2a_clients"))
-            raise NotSupported(
-                f"{place}: agents.{name}.a2a_clients: remote agents cannot be called yet", hint="leave them out"
-            )
         values: dict[str, Any] = {"name": name, "description": entry.description}
         values |= self.model_fields(entry.model)
         values |= self._prompt(entry, key, given)
@@ -125,6 +120,7 @@ class AgentConfig:
                 tool for place, each in enumerate(entry.tools) for tool in self._tools(each, (*key, "tools", place))
             ),
             "mcp_servers": tuple(self._server(each) for each in entry.mcp_servers),
+            "a2a_clients": tuple(self._remote_agent(each) for each in entry.a2a_clients),
             "workspace_access": entry.workspace_access,
             "workspace": entry.workspace,
             "queue": entry.queue,
@@ -189,14 +185,12 @@ class AgentConfig:
         return cast("Sequence[Any]", made) if isinstance(made, list | tuple) else (made,)
 
     def _server(self, name: str) -> Any:
-        if name not in self.config.mcp_servers:
-            known = list(self.config.mcp_servers)
-            raise NotFound(
-                f"no MCP server is called {name!r}",
-                hint=f"there are: {', '.join(known) or 'none'}",
-                details={"known": known, "nearest": near(name, known)},
-            )
-        return make_server(name, self.config.mcp_servers[name], self.file, gate=self._gate, env=self._env)
+        entry = _find_entry(self.config.mcp_servers, name, "MCP server")
+        return make_server(name, entry, self.file, gate=self._gate, env=self._env)
+
+    def _remote_agent(self, name: str) -> Any:
+        entry = _find_entry(self.config.a2a.clients, name, "A2A client")
+        return make_remote_agent(name, entry, self.file, gate=self._gate, env=self._env)
 
     def _sub_agent(self, name: str, key: Key) -> SubAgent:
         if name in self.config.agents:
@@ -206,6 +200,18 @@ class AgentConfig:
         place = self.file.place(key)
         self._gate.require(place, f"the code {name!r}")
         return call_factory(name, place)
+
+
+def _find_entry(entries: Mapping[str, T], name: str, what: str) -> T:
+    """Return the entry of a name. Raises `NotFound` with what there is, and the nearest name."""
+    if name not in entries:
+        known = list(entries)
+        raise NotFound(
+            f"no {what} is called {name!r}",
+            hint=f"there are: {', '.join(known) or 'none'}",
+            details={"known": known, "nearest": near(name, known)},
+        )
+    return entries[name]
 
 
 _LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_agents"})

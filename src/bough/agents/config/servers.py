@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from bough.agents.config.code import CodeGate
 from bough.agents.config.file import ConfigFile, expand, has_variables
-from bough.agents.config.schema import McpServerEntry
+from bough.agents.config.schema import A2AClientEntry, McpServerEntry
 
 if TYPE_CHECKING:
+    from bough.connect.a2a import A2AClientExtended
     from bough.connect.mcp_config import MCPClientConfig
 
 
@@ -32,3 +33,22 @@ def make_server(
         gate.require_named(place, "variables of the environment")
     expanded = expand(values, env=env, where=f"mcp_servers.{name}")
     return MCPClientConfig.model_validate({"name": name, **expanded})
+
+
+def make_remote_agent(
+    name: str, entry: A2AClientEntry, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
+) -> A2AClientExtended:
+    """Return the client of a remote agent; it connects at first use.
+
+    Raises:
+        PermissionDenied: Its address would be sent what the file or the environment holds, and nobody has trusted it.
+        Unavailable: A variable that it needs is not set.
+    """
+    from bough.connect.a2a import A2AClientExtended
+    from bough.connect.a2a_config import A2AClientConfig
+
+    place = file.place(("a2a", "clients", name))
+    values: dict[str, Any] = entry.model_dump(exclude_unset=True)
+    gate.require_named(place, f"the address {entry.url!r}, which would be sent prompts")
+    expanded = expand(values, env=env, where=f"a2a.clients.{name}")
+    return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -298,6 +298,8 @@ class Runner:
             delegation=self._delegation,
             bounds=tuple if shared is None else lambda: shared.list_for_child(state),
             untold_tasks=lambda: state.untold_tasks,
+            task_of_call=lambda call: next((id for id, link in state.tasks.items() if link.call == call), None),
+            leaves_calls_open=lambda: self._note.leaves_calls_open,
         )
 
     async def _finish(self) -> bool:

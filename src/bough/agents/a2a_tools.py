@@ -1,0 +1,167 @@
+"""Remote agents as tools: the card of each says how its tool is called and what it does; what it answers is data.
+
+Source: seed 004 (`a2a_clients` of an agent).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+from uuid import uuid5
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ToolReturn
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+
+from bough.agents.context import ToolContext
+from bough.cancellation import finished
+from bough.connect.a2a import A2AClientExtended, TaskStatus
+from bough.errors import BoughError, ConnectError
+from bough.events.model import TaskEnded, TaskLinked
+from bough.types import JsonObject
+
+MAX_CARD_BYTES = 4 << 10
+"""So much of a card is in the prompt."""
+
+_TEXTS = {TaskStatus.COMPLETED: "result", TaskStatus.INPUT_REQUIRED: "question"}
+"""Under which key of the answer the agent's text stands; of every other end it says what went wrong."""
+
+Report = Callable[[ToolContext, BoughError], Awaitable[None]]
+
+
+class _RemoteAgent(NamedTuple):
+    name: str
+    description: str
+    client: A2AClientExtended
+
+
+class RemoteAgents(AbstractToolset[ToolContext]):
+    """The tools of an agent's remote agents; their cards are read at the first step, all at the same time.
+
+    One that cannot be reached is reported once and left out: its tool is missing, everything else works.
+
+    Args:
+        clients: How they are reached; each is used through a connection of this toolset's own.
+        report: Is told of each that is left out, given the deps.
+    """
+
+    def __init__(self, clients: Sequence[A2AClientExtended], *, report: Report) -> None:
+        self._clients = tuple(A2AClientExtended(client.config) for client in clients)
+        self._report = report
+        self._reading = asyncio.Lock()
+        self._tools: FunctionToolset[ToolContext] | None = None
+
+    @property
+    def id(self) -> str:
+        """A name for logs."""
+        return "remote-agents"
+
+    async def get_tools(self, ctx: RunContext[ToolContext]) -> dict[str, ToolsetTool[ToolContext]]:
+        """Return a tool for each agent that can be reached, in the order of the spec."""
+        async with self._reading:
+            if self._tools is None:
+                self._tools = await self._read_cards(ctx.deps)
+        return await self._tools.get_tools(ctx)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[ToolContext], tool: ToolsetTool[ToolContext]
+    ) -> Any:
+        """Ask an agent."""
+        return await tool.toolset.call_tool(name, tool_args, ctx, tool)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            await client.aclose()
+
+    async def _read_cards(self, deps: ToolContext) -> FunctionToolset[ToolContext]:
+        cards = await asyncio.gather(*(self._read_card(client, deps) for client in self._clients))
+        tools: dict[str, Tool[ToolContext]] = {}
+        for client, card in zip(self._clients, cards, strict=True):
+            if card is None:
+                continue
+            name = _find_free(_slug(str(card.get("name") or client.config.name)), tools)
+            tools[name] = _make_tool(_RemoteAgent(name, _describe(card), client))
+        return FunctionToolset(list(tools.values()))
+
+    async def _read_card(self, client: A2AClientExtended, deps: ToolContext) -> JsonObject | None:
+        try:
+            return await client.get_agent_card()
+        except BoughError as error:
+            await self._report(deps, error)
+        except Exception as error:  # noqa: BLE001 - whatever a peer says is told, and harms nobody else
+            said = f"the card of {client.config.name or client.config.url} cannot be read: {type(error).__name__}"
+            await self._report(deps, ConnectError(said, hint="look at its log"))
+        return None
+
+
+def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
+    async def ask_agent(ctx: RunContext[ToolContext], prompt: str, task_id: str | None = None) -> ToolReturn:
+        return await _ask(agent, ctx.deps, ctx.tool_call_id or "", prompt, task_id)
+
+    return Tool(
+        ask_agent,
+        takes_ctx=True,
+        name=agent.name,
+        description=agent.description,
+        metadata={"idempotent": True, "tasks": True},
+    )
+
+
+async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
+    """Send a prompt and wait for the end of its task, or a question; a call that runs again finds its task."""
+    client, known = agent.client, deps.task_of_call(call)
+    if known is not None:
+        task = await client.poll(known)
+    else:
+        message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
+        task = await client.submit(prompt, task_id, message_id=message)
+        if task["id"]:  # before anything is waited for: a crash from here on loses nothing
+            await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
+    try:
+        status, task = await client.observe(task)
+    except asyncio.CancelledError:
+        if task["id"] and not deps.leaves_calls_open():  # what is handed on is found by whoever goes on
+            with suppress(BoughError):
+                await finished(client.cancel_task(task["id"]))
+        raise
+    if task["id"] and status not in (TaskStatus.INPUT_REQUIRED, TaskStatus.TIMEOUT):
+        await deps.emit(TaskEnded(task_id=task["id"], state=status.value))
+    answer: JsonObject = {"status": status.value, "task_id": task["id"] or None}
+    answer[_TEXTS.get(status, "error")] = _read_text(task) or (None if status in _TEXTS else status.value)
+    return ToolReturn(answer, metadata={"tasks": [task["id"]] if task["id"] else []})
+
+
+def _read_text(task: JsonObject) -> Any:
+    """Return what a task came to: its artifacts, else what was said last; of one data part the data."""
+    artifacts = [part for artifact in task.get("artifacts", []) for part in artifact.get("parts", [])]
+    said = task.get("status", {}).get("message", {}).get("parts", [])
+    parts: list[JsonObject] = artifacts or said
+    if len(parts) == 1 and "data" in parts[0]:
+        return parts[0]["data"]
+    return "\n".join(str(part.get("text") or part.get("data") or part.get("url") or "") for part in parts)
+
+
+def _describe(card: JsonObject) -> str:
+    """Return what the model is told of an agent: what its card says, cut, and how to answer its questions."""
+    skills = [f"- {skill.get('name', '')}: {skill.get('description', '')}" for skill in card.get("skills", [])]
+    text = "\n".join([str(card.get("description") or "A remote agent."), *skills])
+    cut = text.encode("utf-8", "replace")[:MAX_CARD_BYTES].decode("utf-8", "ignore")
+    return f"{cut}\nWhen it answers with a question, call it again with that task_id and the answer as prompt."
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:48] or "remote_agent"
+
+
+def _find_free(name: str, taken: dict[str, Any]) -> str:
+    """Return the name, with a number where another agent has it."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
