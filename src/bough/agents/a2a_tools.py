@@ -115,14 +115,15 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
 async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
     """Send a prompt and wait for the end of its task, or a question; a call that runs again finds its task."""
     client, known = agent.client, deps.task_of_call(call)
-    if known is not None:
-        task = await client.poll(known)
-    else:
-        message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
-        task = await client.submit(prompt, task_id, message_id=message)
-        if task["id"]:  # before anything is waited for: a crash from here on loses nothing
-            await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
+    task: JsonObject = {"id": known or ""}
     try:
+        if known is not None:
+            task = await client.poll(known)
+        else:
+            message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
+            task = await client.submit(prompt, task_id, message_id=message)
+            if task["id"]:  # before anything is waited for: a crash from here on loses nothing
+                await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
         status, task = await client.observe(task)
     except asyncio.CancelledError:
         if task["id"] and not deps.leaves_calls_open():  # what is handed on is found by whoever goes on

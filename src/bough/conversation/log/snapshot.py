@@ -83,6 +83,7 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "began": (_dump_usage, Usage.model_validate),
     "spent": (_as_is, _as_is),
     "active_skills": (_as_is, _as_is),
+    "skill_trees": (_as_is, _as_is),
     "task": (_as_is, lambda task: None if task is None else (task[0], task[1])),
     "allowed_tools": (_as_is, lambda tools: None if tools is None else tuple(tools)),
     "output": (_as_is, _as_is),
