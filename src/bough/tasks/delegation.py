@@ -17,7 +17,7 @@ from uuid import UUID, uuid5
 from bough.agents.delegation import Asking, Child, SharedBound, Spent
 from bough.cancellation import finished
 from bough.conversation.rules import GivenRules, Rules
-from bough.conversation.run.shared_bounds import check_usage, subtract_from, used_since
+from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
 from bough.errors import InvalidInput, LimitExceeded, NotFound
 from bough.events.beside import Tables
 from bough.events.store import EventStore
@@ -170,7 +170,7 @@ class BrokerDelegation:
             _require_one(bound, now, level=level, prefix="" if is_own else "parent.")
             if is_own:
                 name = "limits" if bound.limits.per == "run" else "total"
-                left = subtract_from(bound.limits, used_since(bound, now))
+                left = subtract_from(bound.limits, measure_since(bound, now))
                 rules = replace(rules, **{name: replace(bound.limits, **left)})
         return rules
 
@@ -240,21 +240,21 @@ def _reached(limit: str, value: float, bound: float) -> LimitExceeded:
     )
 
 
-class Place(NamedTuple):
+class TreePosition(NamedTuple):
     """Where a conversation stands: how many are above it, and the names of the agents on the way down to it."""
 
     level: int
     path: tuple[str, ...]
 
 
-def _read_place(tables: Tables, conversation: UUID) -> Place:
+def _read_place(tables: Tables, conversation: UUID) -> TreePosition:
     """Return where a conversation stands in the tree of tasks; without a path where no agent delegated to it."""
     number = tables.number(conversation)
     row = tables.one("task.depth", cid=number)
     live = find_live_row(tables, number)
     first = None if live is None else read_first(tables, UUID(bytes=live.id))
     path = () if first is None else first.metadata.get(AGENT_PATH, ())
-    return Place(0 if row is None else int(row[0] or 0), tuple(path))
+    return TreePosition(0 if row is None else int(row[0] or 0), tuple(path))
 
 
 def _place_bounds(asking: Asking, level: int) -> tuple[SharedBound, ...]:

@@ -76,10 +76,10 @@ def own_bounds(conversation: UUID, state: State, rules: Rules) -> tuple[SharedBo
 
 def check_usage(bound: SharedBound, now: Spent) -> LimitReached | None:
     """Return the bound of usage that is reached by what a conversation and those below it have used in all."""
-    return check(_only_counted(bound.limits), used_since(bound, now))
+    return check(_only_counted(bound.limits), measure_since(bound, now))
 
 
-def used_since(bound: SharedBound, now: Spent) -> Usage:
+def measure_since(bound: SharedBound, now: Spent) -> Usage:
     """Return what was used since a bound began to count."""
     return subtract_usage(now.usage, bound.then.usage)
 
