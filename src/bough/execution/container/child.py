@@ -83,12 +83,13 @@ class ContainerChild(ChildProcess):
         self._connection = connection
         self._contained = run
         self._group = group
+        self._peer = peer(connection)
         self._kills_before = self._memory_kills
 
     @property
     def pid(self) -> int:
-        """No process of this machine that could be looked below; the engine bounds what there is."""
-        return 0
+        """The first process of the run, as this machine numbers it."""
+        return self._peer
 
     @property
     def _memory_kills(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
@@ -45,28 +45,25 @@ def write_file(root_fd: int, file: File, *, owner: tuple[int, int] | None = None
         owner: uid and gid that new files and folders belong to; None: this process's own.
     """
     *folders, last = split_name(file.path)
-    fd = os.dup(root_fd)
-    try:
+    with ExitStack() as owned:  # each descriptor is closed once, by it: a second time would hit another run's file
+        fd = root_fd
         for part in folders:
-            fd = _enter(fd, part, owner)
+            fd = owned.enter_context(_make_folder(fd, part, owner))
         _replace(fd, last, file, owner)
-    finally:
-        os.close(fd)
 
 
-def _enter(fd: int, part: str, owner: tuple[int, int] | None) -> int:
-    """Close `fd` and return a descriptor of its folder `part`, made where it is missing."""
+@contextmanager
+def _make_folder(fd: int, part: str, owner: tuple[int, int] | None) -> Generator[int]:
+    """Open the folder `part`, made where it is missing."""
     try:
-        try:
-            os.mkdir(part, 0o755, dir_fd=fd)
-        except FileExistsError:
-            return os.open(part, FOLDER, dir_fd=fd)
-        inner = os.open(part, FOLDER, dir_fd=fd)
-        if owner is not None:
+        os.mkdir(part, 0o755, dir_fd=fd)
+        is_new = True
+    except FileExistsError:
+        is_new = False
+    with opened(part, dir_fd=fd) as inner:
+        if is_new and owner is not None:
             os.fchown(inner, *owner)
-        return inner
-    finally:
-        os.close(fd)
+        yield inner
 
 
 def _replace(fd: int, name: str, file: File, owner: tuple[int, int] | None) -> None:
@@ -213,7 +210,10 @@ def _fetch(entry: TreeEntry, left_bytes: int, limits: ExecutionLimits) -> File |
         return f"more than {limits.output_files} files"
     if entry.state.st_size > left_bytes:
         return f"more than {limits.output_bytes} bytes in all"
-    return _read(entry, left_bytes)
+    try:
+        return _read(entry, left_bytes)
+    except OSError as error:  # its mode, a mount over it: it alone stays behind
+        return (error.strerror or "unreadable").lower()
 
 
 def _read(entry: TreeEntry, left_bytes: int) -> File | str:
@@ -226,21 +226,6 @@ def _read(entry: TreeEntry, left_bytes: int) -> File | str:
     if len(content) > left_bytes:
         return "grew while it was read"
     return File(path=entry.path, content=content, mode=stat.S_IMODE(state.st_mode) & 0o777)
-
-
-def size_bytes(root_fd: int, *, stop_at: int) -> int:
-    """Return the disk blocks in use below `root_fd`, 512 bytes a name added; stops counting past `stop_at`.
-
-    A tree too deep or too wide to be counted is over every bound.
-    """
-    total = 0
-    walk = Walk(max_depth=64, max_entries=200_000)
-    for entry in walk.entries(root_fd):
-        total += entry.state.st_blocks * 512 + 512
-        if total > stop_at:
-            return total
-    uncounted = any(reason in ("too deep", "too many entries") for _, reason in walk.skipped)
-    return stop_at + 1 if uncounted else total
 
 
 def remove_tree(path: str) -> None:

@@ -54,6 +54,34 @@ class BombsThreats(Threats):
         most = await _highest(_used_disk, self.run(executor, code, timeout_seconds=10, limits=limits))
         assert most < 1024 << 20
 
+    async def test_disk_bomb_of_files_without_names(self, executor: CodeExecutor) -> None:
+        code = (
+            "import os, time\n"
+            "held = []\n"
+            "for n in range(256):\n"
+            "    held.append(open(f'/work/{n}' if os.path.isdir('/work') else str(n), 'wb'))\n"
+            "    os.unlink(held[-1].name)\n"
+            "    held[-1].write(bytes(1 << 20))\n"
+            "    held[-1].flush()\n"
+            "time.sleep(60)"
+        )
+        limits = ExecutionLimits(work_bytes=32 << 20, open_files=1024)
+        result = await self.run(executor, code, timeout_seconds=20, limits=limits)
+        assert result.killed_by == "work_bytes"
+
+    async def test_a_deep_workspace_is_measured_like_any_other(self, executor: CodeExecutor) -> None:
+        code = (
+            "import os, time\n"
+            "for _ in range(200):\n"
+            "    os.mkdir('d'); os.chdir('d')\n"
+            "open('f', 'w').write('kept')\n"
+            "time.sleep(0.3)"
+        )
+        assert (await self.run(executor, code)).killed_by is None
+        bomb = code.replace("time.sleep(0.3)", "open('g', 'wb').write(bytes(48 << 20)); time.sleep(60)")
+        result = await self.run(executor, bomb, timeout_seconds=20, limits=ExecutionLimits(work_bytes=32 << 20))
+        assert result.killed_by == "work_bytes"
+
     async def test_a_bomb_of_folders_leaves_nothing_behind(
         self, executor: CodeExecutor, outside: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
