@@ -25,7 +25,7 @@ except OSError as error:
 TUNNEL = """
 import socket, sys
 s = socket.create_connection(("127.0.0.1", 3128), timeout=5)
-s.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\n\\r\\n".encode())
+s.sendall(f"CONNECT {sys.argv[1]} HTTP/1.1\\r\\nHost: {sys.argv[1]}\\r\\n\\r\\n".encode())
 head = s.recv(4096)
 print(head.split(b"\\r\\n")[0].decode())
 if b" 200 " in head:

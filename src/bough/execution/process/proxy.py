@@ -4,6 +4,7 @@ The sandbox has a network namespace of its own with nothing but a loopback in it
 hands the listening socket to the host, so whatever connects inside is answered here, outside. `CONNECT` (HTTPS) and
 plain HTTP requests are let through to the named domains, on the ports 80 and 443 or one that is named with the domain.
 A name that resolves to an address of this machine or of a private network is refused, unless it is listed as such.
+A connection carries one request, and its server gets it as it was understood here, never as it was written.
 """
 
 from __future__ import annotations
@@ -17,12 +18,38 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
+import h11
+
 from bough.execution.domain_rule import DomainRule
+
+MAX_CONNECTIONS: Final = 64
+"""How many connections of a run are served at once; more are accepted and closed."""
 
 _HEAD_BYTES: Final = 32 << 10
 _HEAD_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 60.0
 _CHUNK_BYTES: Final = 64 << 10
+_HOP_BY_HOP: Final = frozenset(
+    {b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"proxy-authenticate", b"te"}
+    | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"expect"}
+)
+_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+"""Networks of version 6 whose addresses end with one of version 4."""
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class _RefusedError(Exception):
+    """A request is not let through.
+
+    Attributes:
+        status: What the client is answered.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 @dataclass
@@ -31,78 +58,218 @@ class AllowListProxy:
 
     rules: Sequence[DomainRule]
     _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _serving: asyncio.Task[None] | None = None
+    _connections: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def serve(self, listener: socket.socket) -> None:
         """Begin to accept on a socket that listens inside the sandbox."""
         listener.setblocking(False)
-        task = asyncio.get_running_loop().create_task(self._serve(listener))
-        self._tasks.add(task)
+        self._serving = asyncio.get_running_loop().create_task(self._serve(listener))
 
     async def close(self) -> None:
         """Close every connection; twice is fine."""
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
+        tasks = [*self._connections, *([] if self._serving is None else [self._serving])]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _serve(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._accepted, sock=listener, limit=_HEAD_BYTES)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=_HEAD_BYTES)
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if len(self._connections) >= MAX_CONNECTIONS or task is None:
+            writer.close()
+            return
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         try:
             await self._answer(reader, writer)
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError):
+        except _RefusedError as refused:
+            with suppress(OSError):
+                writer.write(b"HTTP/1.1 %d \r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % refused.status)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, h11.ProtocolError, TimeoutError):
             return
         finally:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_SECONDS)
-        method, target, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
-        tunnel = method == "CONNECT"
-        parts = urlsplit(f"//{target}" if tunnel else target)
-        host, port = (parts.hostname or "").lower(), parts.port or (443 if tunnel else 80)
-        address = await self._address(host, port)
-        if address is None or (not tunnel and parts.scheme != "http"):
-            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            await writer.drain()
-            return
-        out_reader, out_writer = await asyncio.wait_for(asyncio.open_connection(address, port), _CONNECT_SECONDS)
-        if tunnel:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        else:
-            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            out_writer.write(_own_head(head, f"{method} {path} {version}", parts.netloc))
+        """Let one request through.
+
+        Raises:
+            _RefusedError: It is not well-formed, or not for a host that may be reached.
+        """
+        client = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_BYTES)
+        async with asyncio.timeout(_HEAD_SECONDS):
+            request = await _read_request(client, reader)
+        host, port, path = _read_target(request)
+        address = await self._find_address(host, port)
         try:
-            await asyncio.gather(_pump(reader, out_writer), _pump(out_reader, writer))
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                out_reader, out_writer = await asyncio.open_connection(address, port)
+        except (OSError, TimeoutError) as error:
+            raise _RefusedError(502) from error
+        try:
+            if request.method == b"CONNECT":
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await asyncio.gather(_pump(reader, out_writer), _pump(out_reader, writer))
+            else:
+                server = h11.Connection(h11.CLIENT)
+                out_writer.write(server.send(_rebuild(request, host, port, path)) or b"")
+                sending = asyncio.ensure_future(_send_body(client, reader, writer, server, out_writer))
+                try:
+                    await _return_response(server, out_reader, writer)
+                finally:
+                    sending.cancel()
+                    await asyncio.wait([sending])
         finally:
             out_writer.close()
 
-    async def _address(self, host: str, port: int) -> str | None:
-        """Return the address to connect to, or None when the host is not allowed or leads into a private network."""
+    async def _find_address(self, host: str, port: int) -> str:
+        """Return the address to connect to.
+
+        Raises:
+            _RefusedError: The host is not listed, has no address, or one of its addresses is not public.
+        """
         if not any(rule.allows(host, port) for rule in self.rules):
-            return None
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            raise _RefusedError(403)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise _RefusedError(502) from error
+        addresses = [str(address[0]) for *_, address in found]
         named_as_private = host == "localhost" or _is_address(host)
-        for *_, address in found:
-            if named_as_private or ipaddress.ip_address(address[0]).is_global:
-                return str(address[0])
-        return None
+        if not addresses or not (named_as_private or all(is_public(each) for each in addresses)):
+            raise _RefusedError(403)
+        return addresses[0]
 
 
-def _own_head(head: bytes, first: str, host: str) -> bytes:
-    """Return the head of a plain request as its server shall see it: one request, for the host that was checked."""
-    hop_by_hop = (b"proxy-connection:", b"connection:", b"host:", b"proxy-authorization:")
-    kept = [line for line in head.split(b"\r\n")[1:] if line and not line.lower().startswith(hop_by_hop)]
-    return b"\r\n".join([first.encode(), b"Host: " + host.encode(), b"Connection: close", *kept, b"", b""])
+async def _read_request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:
+    """Return the head of a request that is written strictly: readers that differ in what they take must not meet."""
+    head = b""
+    try:
+        while not head.endswith(b"\r\n\r\n"):
+            line = await reader.readuntil(b"\n")
+            head += line
+            if not line.endswith(b"\r\n") or line[:1] in b" \t" or len(head) > _HEAD_BYTES:
+                raise _RefusedError(400)
+        connection.receive_data(head)
+        request = connection.next_event()
+    except (asyncio.LimitOverrunError, h11.RemoteProtocolError) as error:
+        raise _RefusedError(400) from error
+    if not isinstance(request, h11.Request):
+        raise _RefusedError(400)
+    named = [name for name, _ in request.headers]
+    if b"content-length" in named and b"transfer-encoding" in named:
+        raise _RefusedError(400)
+    return request
+
+
+def _read_target(request: h11.Request) -> tuple[str, int, str]:
+    """Return host, port and path of what is asked for; a tunnel has no path."""
+    is_tunnel = request.method == b"CONNECT"
+    target = request.target.decode("ascii", "replace")
+    try:
+        parts = urlsplit(f"//{target}" if is_tunnel else target)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError as error:
+        raise _RefusedError(400) from error
+    if is_tunnel:
+        if port is None or parts.path or parts.query or parts.fragment or "@" in parts.netloc:
+            raise _RefusedError(400)
+        return host, port, ""
+    if parts.scheme != "http" or not host or "@" in parts.netloc:
+        raise _RefusedError(403)
+    return host, port or 80, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _rebuild(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
+    """Return the request as its server shall see it: for the host that was checked, and the only one."""
+    listed = [value for name, value in request.headers if name == b"connection"]
+    dropped = _HOP_BY_HOP | {word.strip().lower() for value in listed for word in value.split(b",")}
+    kept = [(name, value) for name, value in request.headers if name not in dropped]
+    if any(name == b"transfer-encoding" for name, _ in request.headers):
+        kept.append((b"transfer-encoding", b"chunked"))
+    shown = f"[{host}]" if ":" in host else host
+    own = [(b"Host", (shown if port == 80 else f"{shown}:{port}").encode()), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=path, headers=[*own, *kept])
+
+
+async def _send_body(
+    client: h11.Connection,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    server: h11.Connection,
+    out_writer: asyncio.StreamWriter,
+) -> None:
+    """Pass on the body of a request; what comes after it is never read as a second one."""
+    while True:
+        if client.they_are_waiting_for_100_continue:
+            writer.write(client.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        match client.next_event():
+            case h11.Data(data=data):
+                out_writer.write(server.send(h11.Data(data=data)) or b"")
+                await out_writer.drain()
+            case h11.EndOfMessage():
+                out_writer.write(server.send(h11.EndOfMessage()) or b"")
+                return await out_writer.drain()
+            case h11.NEED_DATA:
+                client.receive_data(await _read(reader))
+            case _:
+                return None
+
+
+async def _return_response(
+    server: h11.Connection, out_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Pass on the response as it is, to its end."""
+    while True:
+        data = await _read(out_reader)
+        writer.write(data)
+        await writer.drain()
+        server.receive_data(data)
+        while (event := server.next_event()) is not h11.NEED_DATA:
+            if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed) or event is h11.PAUSED:
+                return
+
+
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await _read(source):
+        target.write(data)
+        await target.drain()
+    with suppress(OSError):
+        target.write_eof()
+
+
+async def _read(source: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(_IDLE_SECONDS):
+        return await source.read(_CHUNK_BYTES)
+
+
+def is_public(text: str) -> bool:
+    """Whether an address, and the one of version 4 that may be in it, is of the public network."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    embedded = _find_embedded(address)
+    if address.is_reserved and not embedded:
+        return False
+    return all(each.is_global and not (each.is_multicast or each.is_unspecified) for each in (address, *embedded))
+
+
+def _find_embedded(address: Address) -> list[Address]:
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    found: list[Address] = []
+    if any(address in network for network in _EMBEDDING):
+        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if address.sixtofour is not None:
+        found.append(address.sixtofour)
+    if address.teredo is not None:
+        found += address.teredo
+    return found
 
 
 def _is_address(host: str) -> bool:
@@ -111,11 +278,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(_CHUNK_BYTES):
-        target.write(data)
-        await target.drain()
-    with suppress(OSError):
-        target.write_eof()
