@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from bough.config import Settings
+from bough.testing import OpenAIServer
 
 BODY = {"agent": {"kind": "Agent", "llm": {"model": "offline"}, "tools": []}}
 CANARY = "canary-4711-very-secret"
@@ -73,7 +74,6 @@ def test_files_go_up_and_come_down(serving: Any, settings: Settings) -> None:
         assert client.get(f"{prefix}/download", params={"path": "link"}).status_code in (403, 404)
 
 
-@pytest.mark.needs("bubblewrap")  # behind Landlock git finds no `./name` of a revision: `original` is null there
 def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
     with serving() as server, server.client() as client:
         id = client.post("/api/conversations", json={}).json()["id"]
@@ -86,8 +86,9 @@ def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
             subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
 
         git("init", "-q")
-        for name in ("kept", "gone", "moved"):
-            (folder / name).write_text(f"{name} was long enough to be found again\n")
+        (folder / "below").mkdir()
+        for name in ("kept", "gone", "moved", "below/deep"):
+            (folder / name).write_text(f"{Path(name).name} was long enough to be found again\n")
         git("add", ".")
         git("commit", "-q", "-m", "first")
         (folder / "kept").write_text("now\n")
@@ -101,6 +102,8 @@ def test_git_says_what_changed(serving: Any, settings: Settings) -> None:
         shown = client.get(f"{prefix}/diff", params={"path": "kept"}).json()
         assert shown == {"modified": "now\n", "original": "kept was long enough to be found again\n"}
         assert client.get(f"{prefix}/diff", params={"path": "new"}).json() == {"modified": "new\n", "original": None}
+        shown = client.get(f"{prefix}/diff", params={"path": "below/deep"}).json()
+        assert shown["original"] == "deep was long enough to be found again\n", "the repository begins above its folder"
         assert client.get(f"{prefix}/diff", params={"path": "never"}).status_code == 404
         assert client.get(f"{prefix}/diff", params={"path": "kept", "ref": "--output=x"}).status_code == 422
 
@@ -154,6 +157,13 @@ def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:
             ({"agent": {**agent, "tools": [{"name": "terminal", "params": {"a": 1}}]}}, "agent.tools.0.params"),
             ({"agent": {**agent, "mcp_config": {"mcpServers": {"x": {}}}}}, "agent.mcp_config"),
             ({"agent": {**agent, "llm": {"model": "offline", "aws_role_name": "x"}}}, "agent.llm.aws_role_name"),
+            *(({"agent": {**agent, "llm": {"model": "offline", name: value}}}, f"agent.llm.{name}") for name, value in [
+                ("temperature", 3), ("temperature", "warm"), ("top_p", 1.5), ("max_output_tokens", 0), ("seed", 0.5),
+                ("timeout", -1), ("reasoning_effort", "huge"), ("extended_thinking_budget", 5000), ("num_retries", -1),
+                ("retry_max_wait", "long"), ("presence_penalty", 0.5), ("api_version", "2024"),
+            ]),
+            ({**BODY, "stuck_detection": False}, "stuck_detection"),
+            ({**BODY, "stuck_detection_thresholds": {"monologue": 9}}, "stuck_detection_thresholds"),
             ({"agent": {**agent, "condenser": {"kind": "Other"}}}, "agent.condenser.kind"),
             ({**BODY, "security_analyzer": {"kind": "GraySwanAnalyzer"}}, "security_analyzer.kind"),
             ({**BODY, "new_field_of_theirs": 1}, "new_field_of_theirs"),
@@ -166,3 +176,20 @@ def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:
         empty = {**BODY, "plugins": None, "client_tools": [], "hook_config": None, "new_field_of_theirs": None}
         made = client.post("/api/conversations", json={**empty, "tool_module_qualnames": {"terminal": "a.b"}})
         assert made.json()["tool_module_qualnames"] == {"terminal": "a.b"}
+
+
+def test_settings_of_a_posted_model_reach_it(serving: Any) -> None:
+    asked = {"temperature": 0.25, "top_p": 0.5, "max_output_tokens": 77, "seed": 7, "num_retries": 0}
+    peers = {"reasoning_effort": "high", "extended_thinking_budget": 200_000, "stream": False, "usage_id": "agent"}
+    with OpenAIServer(["done"]) as model, serving() as server, server.client() as client:
+        llm = {"model": "openai/test", "base_url": model.url, **asked, **peers}
+        message = {"content": [{"type": "text", "text": "hi"}]}
+        body = {"agent": {"kind": "Agent", "llm": llm}, "initial_message": message}
+        made = client.post("/api/conversations", json=body)
+        assert made.status_code == 201, made.text
+        client.post(f"/api/conversations/{made.json()['id']}/run", json={"wait": 60})
+        [request] = model.received
+        sent = {name: request.body.get(name) for name in ("temperature", "top_p", "max_completion_tokens", "seed")}
+        assert sent == {"temperature": 0.25, "top_p": 0.5, "max_completion_tokens": 77, "seed": 7}
+        assert made.json()["spec"]["retry"]["attempts"] == 1
+        assert made.json()["agent"]["llm"] == llm, "given back as it was posted"

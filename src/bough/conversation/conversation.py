@@ -273,7 +273,7 @@ class AsyncConversation(Generic[T]):
         await self._journal.append(*await self.prepare_message(message, sender=sender))
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
-        """Return what sending a message appends, the message first; nothing is appended.
+        """Return what sending a message appends, the message first, secrets masked; nothing is appended.
 
         Raises:
             InvalidInput: The message is empty or too long.
@@ -288,7 +288,8 @@ class AsyncConversation(Generic[T]):
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
-        return [*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]
+        # Masked here: whoever appends these does not do so by this journal.
+        return list(self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]))
 
     async def run(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,6 +19,8 @@ from bough.types import new_id
 
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
+_DISCARDED_BYTES = 1 << 20
+_DISCARD_SECONDS = 2.0
 
 
 class RequestLog:
@@ -104,6 +107,7 @@ class Bounds:
         upload = scope["path"].endswith((_UPLOAD, "/import"))
         bound = self._settings.upload_bytes if upload else self._settings.body_bytes
         if _content_length(scope) > bound:
+            await _discard(receive)
             raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
         got, complete = 0, False
 
@@ -119,10 +123,24 @@ class Bounds:
             got += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if got > bound:
+                if not complete:
+                    await _discard(receive)
                 raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
             return message
 
         await self._app(scope, receiving, send)
+
+
+async def _discard(receive: Receive) -> None:
+    """Take a little more of a body that is too long: a connection closed on unread bytes loses its answer with them."""
+    left = _DISCARDED_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _content_length(scope: Scope) -> int:

@@ -102,7 +102,7 @@ class Journal:
             BoughError: What was staged before could not be written.
         """
         if events:
-            self._staging.add(self._writer, self._masked(events))
+            self._staging.add(self._writer, self.mask(events))
 
     async def settled(self) -> None:
         """Return when everything that was staged here is durable. The barrier before every effect.
@@ -132,7 +132,7 @@ class Journal:
             Conflict: The lease was lost, or the head is not `expected_head`.
             StoreError: The store could not write.
         """
-        batch = self._staging.add(self._writer, self._masked(events), expected_head=expected_head)
+        batch = self._staging.add(self._writer, self.mask(events), expected_head=expected_head)
         await self._staging.written(batch)
 
     @property
@@ -156,7 +156,7 @@ class Journal:
         if not condition():
             return False
         also = None if ending is None else _also(ending, None)
-        batch = self._staging.add(self._writer, self._masked(events), condition=condition, also=also)
+        batch = self._staging.add(self._writer, self.mask(events), condition=condition, also=also)
         await self._staging.written(batch)
         return batch.withdrawn.isdisjoint(event.id for event in events)
 
@@ -170,7 +170,7 @@ class Journal:
                 was staged under this lease can be any more.
             StoreError: The store could not write.
         """
-        masked, also = self._masked(events), _also(ending, error)
+        masked, also = self.mask(events), _also(ending, error)
         batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also)
         await self._staging.written(batch)
 
@@ -249,7 +249,8 @@ class Journal:
                 self._audience.tell(Delta(text=rest, kind=kind))
         self._streams = {}
 
-    def _masked(self, events: Sequence[Event]) -> Sequence[Event]:
+    def mask(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Return events with the values of secrets masked, as they are appended."""
         if not self.secrets.names:
             return events
         masker = self.secrets.masker()

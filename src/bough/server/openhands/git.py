@@ -16,7 +16,7 @@ from bough.execution.base import CodeExecutionResult
 from bough.server.access import Access, FileReader
 from bough.server.commands import run_in_sandbox
 from bough.server.openhands.files import FilePath
-from bough.server.openhands.places import on_tree, place_of
+from bough.server.openhands.places import WorkspacePlace, on_tree, place_of
 from bough.server.routing import workspace_router
 
 routes = workspace_router()
@@ -45,11 +45,14 @@ class GitDiff(BaseModel):
 @routes.get("/git/changes")
 async def list_changes(path: FilePath, request: Request, access: FileReader, ref: Ref = "HEAD") -> list[GitChange]:
     """Return the files of a repository that have changed; nothing where there is no repository."""
-    folder = (await place_of(request, access)).resolve(path)
-    known = await _git(access, folder, f"diff --no-ext-diff --no-textconv --name-status -M -z {shlex.quote(ref)} --")
+    place = await place_of(request, access)
+    folder = place.resolve(path)
+    known = await _git(
+        access, place, folder, f"diff --no-ext-diff --no-textconv --name-status -M -z {shlex.quote(ref)} --"
+    )
     if not known.ok:
         return []
-    new = await _git(access, folder, "ls-files --others --exclude-standard -z")
+    new = await _git(access, place, folder, "ls-files --others --exclude-standard -z")
     added = [GitChange(status="ADDED", path=name) for name in _names(new.stdout)]
     return sorted([*_changes(known.stdout), *added], key=lambda change: change.path)
 
@@ -64,21 +67,38 @@ async def show_diff(path: FilePath, request: Request, access: FileReader, ref: R
         modified = (await on_tree(lambda: tree.read(str(file)))).decode("utf-8", "replace")
     except NotFound:
         modified = None
-    folder = await asyncio.to_thread(_nearest_folder, file)
-    name = shlex.quote(f"{ref}:./{file.relative_to(folder)}")
-    shown = await _git(access, folder, f"show --no-ext-diff --no-textconv {name}")
-    original = shown.stdout.decode("utf-8", "replace") if shown.ok else None
+    original = await _read_original(access, place, file, ref)
     if modified is None and original is None:
         raise NotFound("there is no such file, and there was none")
     return GitDiff(modified=modified, original=original)
+
+
+async def _read_original(access: Access, place: WorkspacePlace, file: Path, ref: str) -> str | None:
+    """Return a file as a revision has it; None where it has none.
+
+    The `--` says that a revision is meant: git would else look for a file of that name, and a sandbox that forbids the
+    look ends it.
+    """
+    folder = await asyncio.to_thread(_nearest_folder, file)
+    name = shlex.quote(f"{ref}:./{file.relative_to(folder)}")
+    shown = await _git(access, place, folder, f"show --no-ext-diff --no-textconv {name} --")
+    return shown.stdout.decode("utf-8", "replace") if shown.ok else None
 
 
 def _nearest_folder(file: Path) -> Path:
     return next(folder for folder in file.parents if folder.is_dir())
 
 
-async def _git(access: Access, folder: Path, arguments: str) -> CodeExecutionResult:
-    return await run_in_sandbox(access.services.executor(), folder, f"{_GIT} {arguments}", _SECONDS)
+async def _git(access: Access, place: WorkspacePlace, folder: Path, arguments: str) -> CodeExecutionResult:
+    """Run git in a folder. The sandbox is given the whole workspace: the repository may begin above the folder."""
+    root = place.root if folder.is_relative_to(place.root) else await asyncio.to_thread(_repository_of, folder)
+    below = shlex.quote(str(folder.relative_to(root)))
+    return await run_in_sandbox(access.services.executor(), root, f"{_GIT} -C {below} {arguments}", _SECONDS)
+
+
+def _repository_of(folder: Path) -> Path:
+    """Return the nearest folder above that begins a repository, for a user's own files; else the folder itself."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
 def _names(output: bytes) -> list[str]:

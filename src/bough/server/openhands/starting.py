@@ -17,7 +17,8 @@ from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations import Start
 from bough.server.forms.base import is_empty
 from bough.server.forms.info import MASKED
-from bough.server.openhands.bodies import AgentBody, LlmBody, MessageBody, StartConversation
+from bough.server.openhands.bodies import AgentBody, MessageBody, StartConversation, ThresholdsBody
+from bough.server.openhands.llm import model_of, retry_of, settings_of
 from bough.server.openhands.rules import analyzer_of, policy_of
 from bough.types import JsonObject
 
@@ -37,11 +38,11 @@ _REFUSED = {
     "container": "the executor is the operator's",
 }
 _REFUSED_OF_AGENT = ("mcp_config", "filter_tools_regex", "critic", "persona")
-_REFUSED_OF_LLM = (
-    "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_profile_name", "aws_role_name",
-    "aws_session_name", "aws_bedrock_runtime_endpoint", "aws_region_name", "provider_connection_id", "extra_headers",
-    "litellm_extra_body", "custom_tokenizer", "ollama_base_url",
-)  # fmt: skip
+_THRESHOLDS: Mapping[str, int] = {
+    "action_observation": 4, "action_error": 3, "monologue": 3, "alternating_pattern": 6,
+}  # fmt: skip
+"""When the peer's agent counts as stuck unless somebody says otherwise."""
+
 _DEFAULT_CONTEXT = frozenset({"skills", "system_message_suffix"})
 
 _ACCESS = ("none", "read", "write", "run")
@@ -68,6 +69,9 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     """
     for name, hint in _REFUSED.items():
         _refuse(name, getattr(body, name), hint)
+    if not body.stuck_detection:
+        raise InvalidInput("stuck_detection: cannot be switched off", hint="bound the run: max_iterations")
+    _refuse("stuck_detection_thresholds", _asked(body.stuck_detection_thresholds), "the detector's own ones hold")
     services = access.services
     spec = agent_of(access, body.agent)
     rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
@@ -123,7 +127,7 @@ def agent_of(access: Access, agent: AgentBody) -> AgentSpec:
         raise InvalidInput("agent.kind: only Agent is served here", hint="name a registered agent, or send an Agent")
     for name in _REFUSED_OF_AGENT:
         _refuse(f"agent.{name}", getattr(agent, name), "register the agent in config.yaml or with --agents")
-    _check_llm(agent.llm)
+    settings, retry = settings_of(agent.llm), retry_of(agent.llm)
     access.services.agents.require_base_url(access.caller, agent.llm.base_url)
     suffix = _suffix_of(agent.agent_context or {})
     prompt = "\n\n".join(filter(None, (agent.system_prompt or DEFAULT_PROMPT, suffix)))
@@ -131,25 +135,13 @@ def agent_of(access: Access, agent: AgentBody) -> AgentSpec:
         name="agent",
         model=model_of(agent.llm),
         base_url=agent.llm.base_url,
+        settings=settings,
+        retry=retry,
         system_prompt=prompt,
         workspace_access=cast("Any", _access_of(agent)),
         skills=None,
         discover_skills=True,
     )
-
-
-def model_of(llm: LlmBody) -> str:
-    """Return the model string that the peer's one stands for: `provider/name` is `provider:name`."""
-    name = llm.model
-    if "/" not in name or ":" in name.split("/", 1)[0]:
-        return name
-    provider, _, model = name.partition("/")
-    if provider == "litellm_proxy":
-        provider = "openai"
-    return f"{_PROVIDERS.get(provider, provider)}:{model}"
-
-
-_PROVIDERS = {"gemini": "google", "vertex_ai": "google-vertex", "together_ai": "together"}
 
 
 def posted_agent(agent: AgentBody) -> JsonObject:
@@ -166,14 +158,6 @@ def mask_keys(value: Any, name: str = "") -> Any:
     if isinstance(value, list):
         return [mask_keys(each, name) for each in cast("list[Any]", value)]
     return MASKED if isinstance(value, str) and value and name.endswith(("_key", "_token", "_secret")) else value
-
-
-def _check_llm(llm: LlmBody) -> None:
-    extra: Mapping[str, Any] = llm.model_extra or {}
-    for name in _REFUSED_OF_LLM:
-        _refuse(f"agent.llm.{name}", extra.get(name), "models are reached through the operator's settings")
-    if extra.get("auth_type") not in (None, "api_key"):
-        raise InvalidInput("agent.llm.auth_type: only api_key is served here", hint="leave it out")
 
 
 def _access_of(agent: AgentBody) -> str:
@@ -214,6 +198,12 @@ def _message_of(body: MessageBody | None) -> UserMessage | None:
     if body is None or not body.content:
         return None
     return UserMessage(content=tuple(part for item in body.content for part in item.parts()))
+
+
+def _asked(thresholds: ThresholdsBody | None) -> JsonObject:
+    """Return the thresholds that are not the peer's own defaults."""
+    given = {} if thresholds is None else thresholds.model_extra or {}
+    return {name: value for name, value in given.items() if value is not None and value != _THRESHOLDS.get(name)}
 
 
 def _refuse(field: str, value: Any, hint: str) -> None:
