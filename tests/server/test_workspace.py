@@ -157,11 +157,23 @@ def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:
             ({"agent": {**agent, "tools": [{"name": "terminal", "params": {"a": 1}}]}}, "agent.tools.0.params"),
             ({"agent": {**agent, "mcp_config": {"mcpServers": {"x": {}}}}}, "agent.mcp_config"),
             ({"agent": {**agent, "llm": {"model": "offline", "aws_role_name": "x"}}}, "agent.llm.aws_role_name"),
-            *(({"agent": {**agent, "llm": {"model": "offline", name: value}}}, f"agent.llm.{name}") for name, value in [
-                ("temperature", 3), ("temperature", "warm"), ("top_p", 1.5), ("max_output_tokens", 0), ("seed", 0.5),
-                ("timeout", -1), ("reasoning_effort", "huge"), ("extended_thinking_budget", 5000), ("num_retries", -1),
-                ("retry_max_wait", "long"), ("presence_penalty", 0.5), ("api_version", "2024"),
-            ]),
+            *(
+                ({"agent": {**agent, "llm": {"model": "offline", name: value}}}, f"agent.llm.{name}")
+                for name, value in [
+                    ("temperature", 3),
+                    ("temperature", "warm"),
+                    ("top_p", 1.5),
+                    ("max_output_tokens", 0),
+                    ("seed", 0.5),
+                    ("timeout", -1),
+                    ("reasoning_effort", "huge"),
+                    ("extended_thinking_budget", 5000),
+                    ("num_retries", -1),
+                    ("retry_max_wait", "long"),
+                    ("presence_penalty", 0.5),
+                    ("api_version", "2024"),
+                ]
+            ),
             ({**BODY, "stuck_detection": False}, "stuck_detection"),
             ({**BODY, "stuck_detection_thresholds": {"monologue": 9}}, "stuck_detection_thresholds"),
             ({"agent": {**agent, "condenser": {"kind": "Other"}}}, "agent.condenser.kind"),
