@@ -36,7 +36,7 @@ from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
-from bough.server.routes import conversations, events, forks, keys, meta, runs, sockets
+from bough.server.routes import approvals, conversations, events, forks, keys, meta, runs, sockets, tasks, usage
 from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
@@ -49,7 +49,9 @@ from bough.types import SystemClock
 Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last: it ends with a route that takes whatever is left below a conversation.
-_ROUTERS = (meta, keys, conversations, forks, events, sockets, commands, files, git, runs)
+_ROUTERS = (
+    meta, keys, usage, tasks, approvals, conversations, forks, events, sockets, commands, files, git, runs,
+)  # fmt: skip
 
 
 def create_app(

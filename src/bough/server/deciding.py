@@ -2,52 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from bough.errors import Conflict
+from bough.conversation.run.decision import CallDecision
+from bough.conversation.run.decision import decide as decide_calls
+from bough.errors import Conflict, NotFound
+from bough.events.model import StateChanged, ToolRejected
+from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.conversations import opened
-from bough.types import JsonObject
+from bough.server.forms.base import stamp
+
+_DECIDED_BY = "decided by "
 
 
 async def decide(
-    access: Access, id: UUID, *, accept: bool, reason: str = "", calls: Collection[str] = (), run: bool
+    access: Access, id: UUID, decision: CallDecision, *, run: bool, expected_head: int | None = None
 ) -> None:
-    """Approve or reject calls that wait, all of them where none is named.
+    """Record a decision on calls that wait.
 
     Args:
-        reason: Why they are rejected; the model is told.
         run: Whether the run goes on once nothing waits any more.
 
     Raises:
-        Conflict: Nothing waits, or a call that is named does not.
+        Conflict: A call that it names does not wait; the head is another one.
         LimitExceeded: A new run is needed, and the tenant has as many as it may have.
     """
-    runs, by = access.services.runs, access.caller.name
+    runs = access.services.runs
     task = await runs.find_asking(id)
     if task is not None:
-        chosen = list(calls) or _calls_of(task.request or {})
-        answer: Any = {"approve": chosen} if accept else {"reject": chosen, "reason": reason}
-        await runs.broker.provide_input(task.id, answer, run=run, by=by)
+        await runs.broker.provide_input(task.id, decision, run=run, expected_head=expected_head)
         return
     async with opened(access, id) as conversation:
-        if accept:
-            await conversation.approve(*calls, by=by)
-        else:
-            await conversation.reject(reason, *calls, by=by)
-        waits = bool(conversation.state.waiting)
-    if run and not waits and not await runs.is_live(id):  # a run that goes on sees the decision itself
+        events, left = decide_calls(conversation.state, decision)
+        await conversation.append(*events)
+    if run and not left and not await runs.is_live(id):  # a run that goes on sees the decision itself
         await runs.start(access.caller, id)
 
 
-def _calls_of(request: JsonObject) -> list[str]:
-    """Return the calls that a task asks about.
+async def list_approvals(access: Access, record: ConversationRecord) -> tuple[str, ...]:
+    """Return the calls of a conversation that wait for an approval.
 
     Raises:
-        Conflict: It asks a question, which is answered by a value.
+        Conflict: None does.
     """
-    if request.get("kind") != "approval":
-        raise Conflict("what waits is no approval", hint="answer it: POST {id}/approvals/{tool_call_id}")
-    return [str(call["id"]) for call in request.get("calls", ())]
+    state = await access.services.states.state_of(record)
+    found = tuple(id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval")
+    if not found:
+        raise Conflict("no call waits for a confirmation", hint="GET {id} says what waits")
+    return found
+
+
+async def require_waiting(access: Access, record: ConversationRecord, call: str) -> None:
+    """Check that a call waits.
+
+    Raises:
+        NotFound: There is no such call.
+        Conflict: It was decided already; `details` says by whom, how and when.
+    """
+    state = await access.services.states.state_of(record)
+    if call in state.waiting:
+        return
+    made = await _find_decision(access, record.id, call)
+    if made is None and call not in state.calls:
+        raise NotFound("there is no such call")
+    raise Conflict("the call does not wait any more", hint="GET {id} says what waits", details=made or {})
+
+
+async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] | None:
+    """Return who decided on a call, how and when; None where nobody did. O(changes since)."""
+    kinds = ("ToolRejected", "StateChanged")
+    async for stored in access.store.read(id, reverse=True, kinds=kinds):
+        match event := stored.event:
+            case ToolRejected() if event.tool_call_id == call:
+                return {"by": event.by, "decision": "reject", "ts": stamp(stored.ts)}
+            case StateChanged() if call in event.changes.get("approved", ()):
+                by = (event.reason or "").removeprefix(_DECIDED_BY)
+                return {"by": by, "decision": "approve", "ts": stamp(stored.ts)}
+            case _:
+                continue
+    return None

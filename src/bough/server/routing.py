@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
 
@@ -72,7 +72,8 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
     for field in dependant.query_params:
         annotation: Any = field.field_info.annotation
         yield field.alias
-        yield from getattr(annotation, "model_fields", ())
+        model: Mapping[str, Any] = getattr(annotation, "model_fields", {})
+        yield from (each.alias or name for name, each in model.items())
     for each in dependant.dependencies:
         yield from _query_names(each)
 

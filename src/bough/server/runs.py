@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from bough.server.auth.caller import Caller
 from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
-from bough.tasks import Task, TaskBroker, TaskState
+from bough.tasks import Task, TaskBroker, TaskEvent, TaskState
 from bough.tasks.state import TERMINAL_STATES
 from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, read_task
 from bough.tasks.worker import ActiveRun
@@ -83,19 +83,23 @@ class Runs:
         """Whether a run of the conversation is pending or goes on, in whichever process."""
         return bool(await self.live_among([cid]))
 
-    async def start(self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None) -> UUID:
+    async def start(
+        self, caller: Caller, cid: UUID, *, approve: Collection[str] = (), key: str | None = None, **submission: Any
+    ) -> UUID:
         """Start a run, and return its task's id; of one that waits for a person, the task that waits.
 
         Args:
             approve: Calls that wait and may run now.
             key: The same one, the same task.
+            submission: `id`, `queue`, `priority`, `deadline_seconds` of the task.
 
         Raises:
             Conflict: It is running.
             LimitExceeded: The tenant has as many runs as it may have.
         """
-        metadata: dict[str, Any] = {} if key is None else {"idempotency_key": key}
-        task = await self.broker.run(cid, by=caller.name, approve=approve, **metadata)
+        metadata = {"idempotency_key": key, **submission}
+        given: dict[str, Any] = {name: value for name, value in metadata.items() if value is not None}
+        task = await self.broker.run(cid, by=caller.name, approve=approve, **given)
         assert task is not None  # noqa: S101 - a run that is started has a task
         return UUID(task)
 
@@ -125,6 +129,10 @@ class Runs:
             return None if row is None or row.current is not TaskState.INPUT_REQUIRED else read_task(tables, row)
 
         return await self.broker.store.look(look)
+
+    def stream(self, task: str, after: int) -> AsyncIterator[TaskEvent]:
+        """Iterate the events of a task behind `after`, then live ones, to its end. Raises: see `TaskBroker.stream`."""
+        return self.broker.stream(task, after)
 
     async def wait(self, task: UUID, seconds: float) -> Task:
         """Return a task when it has ended or asks, when this server drains, or after `seconds`."""

@@ -77,7 +77,7 @@ class Replies:
         self._wake = wake
 
     async def answer(
-        self, task_id: str, answer: Json, *, run: bool, by: str = "user", expected_head: int | None
+        self, task_id: str, answer: Json | CallDecision, *, run: bool, by: str = "user", expected_head: int | None
     ) -> Task:
         """Answer what a task asks. See `TaskBroker.provide_input`."""
         while True:
@@ -93,7 +93,10 @@ class Replies:
                 if below is None:
                     raise asks_nothing(task)
                 return await self.answer(below, answer, run=run, by=by, expected_head=None)
-            decision = replace(read_decision(state, request, answer), by=by)
+            if isinstance(answer, CallDecision):
+                decision = answer
+            else:
+                decision = replace(read_decision(state, request, answer), by=by)
             events, left = decide(state, decision)
             answering = Answering(
                 UUID(task.id), events, left, state.head, run=run, approved=bool(decision.approve), enqueue=self._enqueue

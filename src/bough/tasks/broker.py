@@ -14,6 +14,7 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation.run.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, UserMessage
@@ -334,13 +335,19 @@ class TaskBroker:
         )  # fmt: skip
 
     async def provide_input(
-        self, task_id: str, answer: Json, *, run: bool = True, by: str = "user", expected_head: int | None = None
+        self,
+        task_id: str,
+        answer: Json | CallDecision,
+        *,
+        run: bool = True,
+        by: str = "user",
+        expected_head: int | None = None,
     ) -> Task:
         """Reply what a task asks, and return it; any worker goes on with it once nothing waits any more.
 
         Args:
             answer: Of a question any JSON, one of its choices where it has any. Of an approval `True`, `False`, or
-                `{"approve": [ids], "reject": [ids], "reason": "", "arguments": {id: {…}}}`.
+                `{"approve": [ids], "reject": [ids], "reason": "", "arguments": {id: {…}}}`. Or a `CallDecision`.
             run: False records the answer, and runs nothing.
             by: Who answers.
 

@@ -49,6 +49,7 @@ class TaskFilter:
         conversation: Runs of this conversation.
         root: Runs of the conversations of this tree of forks.
         owner: Of the conversation.
+        unowned: Of conversations without an owner.
     """
 
     states: frozenset[TaskState] = frozenset()
@@ -58,6 +59,7 @@ class TaskFilter:
     conversation: UUID | None = None
     root: UUID | None = None
     owner: str | None = None
+    unowned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,14 +131,6 @@ class ConfirmationAnswer(LenientForm):
     reason: Annotated[str, StringConstraints(max_length=2000)] = "User rejected the action."
 
 
-class Decision(Form):
-    """The answer to one call that waits."""
-
-    decision: Literal["approve", "reject"]
-    reason: Annotated[str, StringConstraints(max_length=2000)] = ""
-    run: bool = True
-
-
 def _image(url: str) -> ImagePart:
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:

@@ -8,13 +8,14 @@ from uuid import UUID
 from fastapi import Header, Query, Request
 from sse_starlette import EventSourceResponse
 
+from bough.conversation.run.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bounds.etag import IfMatch, expected_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations import opened, say
-from bough.server.deciding import decide
+from bough.server.deciding import decide, list_approvals
 from bough.server.forms.base import Page, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
@@ -113,9 +114,14 @@ async def send_message(
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
 async def respond_to_confirmation(id: ConversationId, body: ConfirmationAnswer, access: Approver) -> Success:
     """Approve or reject all calls that wait; approving goes on with the run."""
-    await access.store.get(id)
-    await decide(access, id, accept=body.accept, reason=body.reason, run=body.accept)
+    calls, by = await list_approvals(access, await access.store.get(id)), access.caller.name
+    decision = CallDecision(approve=calls, by=by) if body.accept else _reject(calls, body.reason, by)
+    await decide(access, id, decision, run=body.accept)
     return Success()
+
+
+def _reject(calls: tuple[str, ...], reason: str, by: str) -> CallDecision:
+    return CallDecision(reject=calls, reason=reason, by=by)
 
 
 async def _reader(access: Access, id: UUID, *, ours: bool) -> EventReader:

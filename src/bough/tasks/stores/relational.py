@@ -382,7 +382,8 @@ def _read_page(tables: Tables, wanted: TaskFilter, before: int | None, limit: in
     states = json.dumps(sorted(state.number for state in wanted.states)) if wanted.states else None
     rows = tables.run(
         "task.page", before=before, states=states, agent=wanted.agent, queue=wanted.queue, parent=wanted.parent,
-        conversation=wanted.conversation, root=wanted.root, owner=wanted.owner, limit=limit + 1,
+        conversation=wanted.conversation, root=wanted.root, owner=wanted.owner, unowned=wanted.unowned,
+        limit=limit + 1,
     )  # fmt: skip
     found = [TaskRow(*row) for row in rows]
     cursor = str(found[limit - 1].k) if len(found) > limit else None

@@ -62,3 +62,21 @@ select pg_advisory_xact_lock(hashtextextended('bough tenant ' || %(id)s::text, 0
 -- Tasks of an owner's conversations that are pending or running.
 select count(*) from task t join conversation c on c.cid = t.cid
 where t.state < 2 and c.owner is not distinct from %(owner)s;
+
+-- name: usage
+-- What an owner's conversations used between two days, by one of five keys; the most first.
+select case %(by)s::text when 'day' then u.day::text when 'agent' then u.agent when 'model' then u.model
+                when 'tree' then coalesce(r.id, u.conversation)::text else u.conversation::text end as key,
+       sum(u.requests)::bigint, sum(u.input_tokens)::bigint, sum(u.output_tokens)::bigint,
+       sum(u.cache_read_tokens)::bigint, sum(u.cache_write_tokens)::bigint, sum(u.cost_usd)::float8,
+       sum(u.unpriced)::bigint
+from usage_day u left join conversation c on c.id = u.conversation
+     left join conversation r on r.cid = coalesce(c.root, c.cid)
+where u.owner is not distinct from %(owner)s and u.day between %(first)s and %(last)s
+group by 1 order by sum(u.input_tokens) + sum(u.output_tokens) desc, 1;
+
+-- name: usage_of
+-- What one conversation used itself.
+select sum(requests)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(cache_read_tokens)::bigint,
+       sum(cache_write_tokens)::bigint, sum(cost_usd)::float8, sum(unpriced)::bigint
+from usage_day where conversation = %(conversation)s;

@@ -61,3 +61,20 @@ select 1 from server_tenant where id = :id;
 -- name: count_runs
 -- Tasks of an owner's conversations that are pending or running.
 select count(*) from task t join conversation c on c.cid = t.cid where t.state < 2 and c.owner is :owner;
+
+-- name: usage
+-- What an owner's conversations used between two days, by one of five keys; the most first.
+select case :by when 'day' then cast(u.day as text) when 'agent' then u.agent when 'model' then u.model
+                when 'tree' then lower(hex(ifnull(r.id, u.conversation))) else lower(hex(u.conversation)) end as key,
+       sum(u.requests), sum(u.input_tokens), sum(u.output_tokens), sum(u.cache_read_tokens), sum(u.cache_write_tokens),
+       sum(u.cost_usd), sum(u.unpriced)
+from usage_day u left join conversation c on c.id = u.conversation
+     left join conversation r on r.cid = ifnull(c.root, c.cid)
+where u.owner is :owner and u.day between :first and :last
+group by 1 order by sum(u.input_tokens) + sum(u.output_tokens) desc, 1;
+
+-- name: usage_of
+-- What one conversation used itself.
+select sum(requests), sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(cache_write_tokens),
+       sum(cost_usd), sum(unpriced)
+from usage_day where conversation = :conversation;

@@ -46,6 +46,7 @@ where (%(before)s::bigint is null or t.k < %(before)s)
   and (%(conversation)s::uuid is null or c.id = %(conversation)s)
   and (%(root)s::uuid is null or coalesce(c.root, c.cid) = (select r.cid from conversation r where r.id = %(root)s))
   and (%(owner)s::text is null or c.owner = %(owner)s)
+  and (not %(unowned)s::bool or c.owner is null)
 order by t.k desc limit %(limit)s;
 
 -- name: rows_in_state

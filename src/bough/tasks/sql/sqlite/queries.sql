@@ -46,6 +46,7 @@ where (:before is null or t.k < :before)
   and (:conversation is null or c.id = :conversation)
   and (:root is null or ifnull(c.root, c.cid) = (select r.cid from conversation r where r.id = :root))
   and (:owner is null or c.owner = :owner)
+  and (not :unowned or c.owner is null)
 order by t.k desc limit :limit;
 
 -- name: rows_in_state

@@ -1,0 +1,114 @@
+"""Bodies and answers about tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, Field, JsonValue, StringConstraints
+
+from bough.server.forms.base import Form, Reason, Stamp, stamp
+from bough.server.forms.conversations import Message
+from bough.server.forms.info import Ledger
+from bough.tasks import Task, TaskEvent, TaskState
+from bough.types import JsonObject
+
+QueueName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+TaskStateName = Literal["pending", "running", "completed", "failed", "input_required", "cancelled"]
+
+
+class NewTask(Form):
+    """A task: a conversation of its own, and the run of it. `agent` is a registered name."""
+
+    input: Message
+    agent: str | None = Field(default=None, max_length=64)
+    id: UUID | None = None
+    queue: QueueName | None = None
+    priority: int = Field(default=0, ge=-(2**15), le=2**15 - 1)
+    deadline_seconds: float | None = Field(default=None, gt=0, lt=10**9)
+    system_prompt: str | None = Field(default=None, max_length=1 << 20)
+
+
+class TaskQuery(Form):
+    """Which tasks to list."""
+
+    page_id: str | None = Field(default=None, max_length=20)
+    limit: int = Field(default=50, ge=1, le=100)
+    state: TaskStateName | None = None
+    agent: str | None = Field(default=None, max_length=64)
+    queue: str | None = Field(default=None, max_length=65)
+    parent: UUID | None = None
+    root: UUID | None = None
+
+
+class TaskAnswer(Form):
+    """The answer to what a task asks: of a question any JSON, of an approval `true`, `false` or which calls."""
+
+    answer: JsonValue
+    run: bool = True
+
+
+class CallAnswer(Form):
+    """The answer to one call that waits."""
+
+    decision: Literal["approve", "reject", "answer"]
+    reason: Reason = ""
+    arguments: JsonObject | None = None
+    value: JsonValue = None
+    run: bool = True
+
+
+class TaskEventInfo(BaseModel):
+    """Something that happened to a task."""
+
+    seq: int
+    event_type: str
+    payload: JsonObject
+    timestamp: Stamp
+
+    @classmethod
+    def of(cls, event: TaskEvent) -> TaskEventInfo:
+        """Return it as an answer."""
+        kind, at = event.event_type.value, stamp(event.timestamp)
+        return cls(seq=event.seq, event_type=kind, payload=event.payload, timestamp=at)
+
+
+class TaskInfo(BaseModel):
+    """A task as it stands."""
+
+    id: str
+    conversation: UUID
+    state: TaskStateName
+    input: str
+    result: str | None
+    data: JsonValue
+    error: str | None
+    code: str | None
+    request: JsonObject | None
+    agent: str | None
+    queue: str
+    priority: int
+    attempts: int
+    max_attempts: int
+    parent: str | None
+    metadata: JsonObject
+    usage: Ledger
+    created_at: Stamp
+    updated_at: Stamp
+    deadline: Stamp | None
+
+    @classmethod
+    def of(cls, task: Task) -> TaskInfo:
+        """Return it as an answer."""
+        assert task.conversation is not None  # noqa: S101 - what a store returns has one
+        same = ("id", "input", "result", "data", "error", "code", "request", "queue", "priority", "attempts")
+        return cls(
+            **{name: getattr(task, name) for name in (*same, "max_attempts", "metadata", "conversation")},
+            state=TaskState(task.state).value,
+            agent=task.agent_name,
+            parent=task.parent_id,
+            usage=Ledger.of(task.usage),
+            created_at=stamp(task.created_at),
+            updated_at=stamp(task.updated_at),
+            deadline=None if task.deadline is None else stamp(task.deadline),
+        )

@@ -1,0 +1,119 @@
+"""What waits for a person, in all conversations of the caller, and the answers to it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
+
+from bough.conversation.run.decision import CallDecision
+from bough.errors import InvalidInput
+from bough.events.record import ConversationFilter, ConversationRecord
+from bough.server.access import Access, Approver, Reader
+from bough.server.bounds.etag import IfMatch, expected_head, require_match
+from bough.server.deciding import decide, require_waiting
+from bough.server.forms.base import Form, Page, Stamp, Success, stamp
+from bough.server.forms.tasks import CallAnswer
+from bough.server.routing import ConversationId, router
+from bough.types import JsonObject
+
+routes = router("Approvals")
+
+
+class ApprovalQuery(Form):
+    """Which ones to list."""
+
+    page_id: str | None = Field(default=None, max_length=200)
+    limit: int = Field(default=50, ge=1, le=100)
+    conversation: UUID | None = None
+
+
+class WaitingApproval(BaseModel):
+    """A call that waits, with the conversation that it waits in."""
+
+    conversation: UUID
+    title: str | None
+    agent: str | None
+    head: int
+    tool_call_id: str
+    kind: str
+    tool: str
+    arguments: JsonObject
+    risk: str | None
+    reason: str
+    since: Stamp
+    question: str | None = None
+
+
+class Decided(Success):
+    """A decision was recorded."""
+
+    head: int
+
+
+@routes.get("/api/approvals")
+async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader) -> Page[WaitingApproval]:
+    """List what waits, the longest waiting conversation first; a page holds whole conversations."""
+    if query.conversation is not None:
+        return Page(items=await _waiting_in(access, await access.store.get(query.conversation)))
+    wanted = ConversationFilter(status="waiting_for_confirmation")
+    page = await access.store.list(wanted, query.page_id, query.limit, "updated")
+    items = [each for record in page.items for each in await _waiting_in(access, record)]
+    return Page(items=items, next_page_id=page.next_cursor)
+
+
+@routes.post("/api/conversations/{id}/approvals/{tool_call_id}")
+async def decide_call(
+    id: ConversationId,
+    tool_call_id: Annotated[str, Path(max_length=200)],
+    body: CallAnswer,
+    access: Approver,
+    if_match: IfMatch = None,
+) -> Decided:
+    """Approve, reject or answer one call that waits; the run goes on once nothing waits any more."""
+    record = await access.store.get(id)
+    require_match(record, if_match)
+    await require_waiting(access, record, tool_call_id)
+    decision = _decision_of(body, tool_call_id, by=access.caller.name)
+    await decide(access, id, decision, run=body.run, expected_head=expected_head(if_match))
+    return Decided(head=(await access.store.get(id)).head)
+
+
+def _decision_of(body: CallAnswer, call: str, *, by: str) -> CallDecision:
+    if body.arguments is not None and body.decision != "approve":
+        raise InvalidInput("arguments: only of a call that is approved", hint='give decision "approve"')
+    match body.decision:
+        case "approve":
+            edited = {} if body.arguments is None else {call: body.arguments}
+            return CallDecision(approve=(call,), arguments=edited, by=by)
+        case "reject":
+            return CallDecision(reject=(call,), reason=body.reason, by=by)
+        case "answer":
+            return CallDecision(answers={call: body.value}, by=by)
+
+
+async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:
+    state = await access.services.states.state_of(record)
+    found: list[WaitingApproval] = []
+    for id, about in state.waiting.items():
+        call = state.calls.get(id)
+        asked: JsonObject = about.get("request") or {}
+        found.append(
+            WaitingApproval(
+                conversation=record.id,
+                title=record.title,
+                agent=record.config.get("agent"),
+                head=record.head,
+                tool_call_id=id,
+                kind=str(about.get("kind", "approval")),
+                tool=str(about.get("tool", "")),
+                arguments=call.given if call else {},
+                risk=about.get("risk"),
+                reason=str(about.get("reason") or ""),
+                since=stamp(record.updated),
+                question=asked.get("question"),
+            )
+        )
+    return found

@@ -1,0 +1,124 @@
+"""Tasks: submitted, listed, followed, answered, cancelled, tried again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Header, Path, Query, Request, Response
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.status import HTTP_201_CREATED
+
+from bough.events.model import UserMessage
+from bough.server.access import Access, TaskReader, TaskWriter
+from bough.server.auth.owned_tasks import OwnedTasks
+from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
+from bough.server.conversations import Start, existing, start
+from bough.server.forms.base import Page
+from bough.server.forms.conversations import AgentForm
+from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
+from bough.server.routing import router
+from bough.tasks import TaskFilter, TaskState
+from bough.types import new_id
+
+routes = router("Tasks")
+
+TaskId = Annotated[UUID, Path(alias="task", description="Id of a task: a UUID.")]
+
+
+@routes.post("/api/tasks", status_code=HTTP_201_CREATED, responses={200: {"model": TaskInfo}})
+async def submit_task(
+    body: NewTask, access: TaskWriter, request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> TaskInfo:
+    """Submit a task; the same id with the same request gives the one that is there (200)."""
+    id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
+    digest = digest_of(body.model_dump(mode="json"))
+    if await existing(access, id, digest) is None:
+        await start(access, _start_of(access, body, id, digest))
+    elif await access.services.runs.latest(id) is not None:
+        response.status_code = 200
+    # By the same id: what was interrupted between the two is completed by the same request.
+    task = await access.services.runs.start(
+        access.caller, id, id=id, queue=body.queue, priority=body.priority, deadline_seconds=body.deadline_seconds
+    )
+    return TaskInfo.of(await _tasks(access).get(str(task)))
+
+
+def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
+    agents = access.services.agents
+    asked = body.agent if body.system_prompt is None else AgentForm(system_prompt=body.system_prompt)
+    return Start(
+        id=id,
+        agent=agents.agent_for(access.caller, asked),
+        workspace=access.services.workspaces.folder_for(access.caller, id, None),
+        message=UserMessage.text(body.input),
+        about={"form": "ours", "request": digest},
+    )
+
+
+@routes.get("/api/tasks")
+async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -> Page[TaskInfo]:
+    """List tasks, the newest first."""
+    for id in (query.parent, query.root):
+        if id is not None:
+            await access.store.get(id)
+    states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
+    wanted = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
+    page = await _tasks(access).list(wanted, query.page_id, query.limit)
+    return Page(items=[TaskInfo.of(task) for task in page.items], next_page_id=page.next_cursor)
+
+
+@routes.get("/api/tasks/{task}")
+async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
+    """Return one task."""
+    return TaskInfo.of(await _tasks(access).get(str(task)))
+
+
+@routes.get("/api/tasks/{task}/events", responses={200: {"content": {"text/event-stream": {}}}})
+async def get_task_events(
+    task: TaskId,
+    access: TaskReader,
+    after: Annotated[int, Query(ge=0)] = 0,
+    accept: Annotated[str | None, Header()] = None,
+) -> list[TaskEventInfo]:
+    """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""
+    found = await _tasks(access).get(str(task))
+    if accept is not None and "text/event-stream" in accept:
+        return EventSourceResponse(_stream(access, found.id, after))  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+    return [TaskEventInfo.of(event) for event in found.events if event.seq > after]
+
+
+async def _stream(access: Access, task: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    with access.services.limits.stream(access.caller):
+        async for event in access.services.runs.stream(task, after):
+            data = json.dumps(TaskEventInfo.of(event).model_dump(mode="json"), ensure_ascii=False)
+            yield ServerSentEvent(data=data, event=event.event_type.value, id=str(event.seq))
+
+
+@routes.post("/api/tasks/{task}/cancel")
+async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
+    """Cancel a task and its open children: final at once. One that has ended is returned as it is."""
+    await _tasks(access).get(str(task))
+    return TaskInfo.of(await access.services.runs.broker.cancel(str(task)))
+
+
+@routes.post("/api/tasks/{task}/input")
+async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> TaskInfo:
+    """Answer what a task asks; it goes on once nothing waits any more."""
+    access.caller.require("write", "approve")
+    await _tasks(access).get(str(task))
+    broker, by = access.services.runs.broker, access.caller.name
+    return TaskInfo.of(await broker.provide_input(str(task), body.answer, run=body.run, by=by))
+
+
+@routes.post("/api/tasks/{task}/retry", status_code=HTTP_201_CREATED)
+async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
+    """Go on with the conversation of a task that failed or was cancelled, in a new task."""
+    await _tasks(access).get(str(task))
+    return TaskInfo.of(await access.services.runs.broker.poll(await access.services.runs.broker.retry(str(task))))
+
+
+def _tasks(access: Access) -> OwnedTasks:
+    return OwnedTasks(access.services.runs.broker, access.store)

@@ -1,0 +1,110 @@
+"""What was used, and the tree of forks with what each of them used."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from bough.events.record import ConversationFilter, ConversationRecord, Status
+from bough.server.access import Access, Reader
+from bough.server.forms.base import Form, Page
+from bough.server.forms.info import Ledger
+from bough.server.routing import ConversationId, router
+from bough.server.usage import UsageKey, UsageSum, sum_of_each, sum_usage
+
+routes = router("Usage")
+
+
+class UsageRow(Ledger):
+    """What was used by one of what is summed by; `unpriced` counts tokens whose price nobody knows."""
+
+    key: str
+    unpriced: int
+
+    @classmethod
+    def of_sum(cls, row: UsageSum) -> UsageRow:
+        """Return it as an answer."""
+        return cls(**row._asdict())
+
+
+class UsageQuery(Form):
+    """What to sum by, and from which day to which, in UTC."""
+
+    by: UsageKey = "day"
+    from_: date | None = Field(default=None, alias="from")
+    to: date | None = None
+
+
+class TreeQuery(Form):
+    """Which page of a tree; `root=false` is of what was forked from the conversation itself."""
+
+    page_id: str | None = Field(default=None, max_length=200)
+    limit: int = Field(default=50, ge=1, le=100)
+    root: bool = True
+
+
+class TreeItem(BaseModel):
+    """A conversation of a tree; `parent` is what it was forked from."""
+
+    id: UUID
+    parent: UUID | None
+    at: int | None
+    title: str | None
+    status: Status
+    head: int
+    own: Ledger
+    live: bool
+
+
+class TreePage(Page[TreeItem]):
+    """A page of a tree: what was forked comes before its forks, the oldest first."""
+
+    root: UUID
+
+
+@routes.get("/api/usage")
+async def get_usage(query: Annotated[UsageQuery, Query()], access: Reader) -> list[UsageRow]:
+    """Return what the caller's conversations used; deleted ones count."""
+    found = await sum_usage(access.services.store, access.caller.owner, query.by, query.from_, query.to)
+    return [UsageRow.of_sum(row) for row in found]
+
+
+@routes.get("/api/conversations/{id}/tree")
+async def get_tree(id: ConversationId, query: Annotated[TreeQuery, Query()], access: Reader) -> TreePage:
+    """Return a page of the tree of forks that a conversation belongs to."""
+    record = await access.store.get(id)
+    page = await access.store.list(ConversationFilter(root=record.root), query.page_id, query.limit, "created")
+    shown = page.items if query.root else await _forked_from(access, page.items, id)
+    ids = [each.id for each in shown]
+    used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(ids)
+    items = [_tree_item(each, used.get(each.id), live=each.id in live) for each in shown]
+    return TreePage(root=record.root, items=items, next_page_id=page.next_cursor)
+
+
+async def _forked_from(access: Access, records: list[ConversationRecord], id: UUID) -> list[ConversationRecord]:
+    """Return those that descend from a conversation, itself among them. O(depth) each."""
+    found: list[ConversationRecord] = []
+    for record in records:
+        if record.id == id or id in [above.id for above in await access.store.ancestry(record.id)]:
+            found.append(record)
+    return found
+
+
+def _tree_item(record: ConversationRecord, used: UsageSum | None, *, live: bool) -> TreeItem:
+    return TreeItem(
+        id=record.id,
+        parent=record.forked_from,
+        at=record.forked_at,
+        title=record.title,
+        status="running" if live else record.status,
+        head=record.head,
+        own=_NOTHING if used is None else Ledger(**{name: getattr(used, name) for name in Ledger.model_fields}),
+        live=live,
+    )
+
+
+_NOTHING = Ledger(requests=0, input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None)
