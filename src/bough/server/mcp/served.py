@@ -11,6 +11,7 @@ import anyio
 
 from bough.conversation import ForkOverrides
 from bough.conversation.fork.compare import compare
+from bough.conversation.run.decision import CallDecision
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, ToolCalled, UserMessage
 from bough.events.record import ConversationFilter, Status
@@ -95,7 +96,11 @@ class ServedConversations:
         """Approve or reject a waiting call, and go on with the run."""
         self.access.caller.require("write", "conversations", "approve")
         head = (await self.access.store.get(id)).head
-        await decide(self.access, id, accept=approve, reason=reason, calls=[call], run=run)
+        by = self.access.caller.name
+        decision = (
+            CallDecision(approve=(call,), by=by) if approve else CallDecision(reject=(call,), reason=reason, by=by)
+        )
+        await decide(self.access, id, decision, run=run)
         return await self._proceed(id, head, run=run, progress=progress)
 
     async def compare(self, a: UUID, b: UUID) -> JsonObject:
