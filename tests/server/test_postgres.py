@@ -79,7 +79,7 @@ def test_a_run_of_one_server_is_followed_on_the_other(cluster: Cluster) -> None:
             reader = Reader(other, id, until=_renames)
             reader.caught_up.wait()
             while not reader.got_delta.is_set():
-                client.post(f"/api/conversations/{id}/events", json={"content": "speak", "run": True})
+                client.post(f"/api/conversations/{id}/events", json={"content": "speak"})
                 client.post(f"/api/conversations/{id}/run", json={"wait": 60})
             client.patch(f"/api/conversations/{id}", json={"title": "last"})
             reader.join()
