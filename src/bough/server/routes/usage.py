@@ -78,14 +78,14 @@ async def get_tree(id: ConversationId, query: Annotated[TreeQuery, Query()], acc
     """Return a page of the tree of forks that a conversation belongs to."""
     record = await access.store.get(id)
     page = await access.store.list(ConversationFilter(root=record.root), query.page_id, query.limit, "created")
-    shown = page.items if query.root else await _forked_from(access, page.items, id)
+    shown = page.items if query.root else await _select_descendants(access, page.items, id)
     ids = [each.id for each in shown]
     used, live = await sum_of_each(access.services.store, ids), await access.services.runs.live_among(ids)
     items = [_tree_item(each, used.get(each.id), live=each.id in live) for each in shown]
     return TreePage(root=record.root, items=items, next_page_id=page.next_cursor)
 
 
-async def _forked_from(access: Access, records: list[ConversationRecord], id: UUID) -> list[ConversationRecord]:
+async def _select_descendants(access: Access, records: list[ConversationRecord], id: UUID) -> list[ConversationRecord]:
     """Return those that descend from a conversation, itself among them. O(depth) each."""
     found: list[ConversationRecord] = []
     for record in records:
