@@ -29,6 +29,7 @@ class Asking(NamedTuple):
         lease: The lease under which the conversation runs; None outside a run.
         rules: The rules in force for it, by the names of `GivenRules`; a child's are narrowed by them.
         bounds: What it shares with every task below it: its own bounds, then those of the conversations above it.
+        readonly: Whether it may only read its workspace: a child that shares it may not do more.
         untold: Ids of its tasks whose end it was not told: those in the background, and what an interrupted call left.
     """
 
@@ -38,6 +39,7 @@ class Asking(NamedTuple):
     rules: Mapping[str, Any]
     bounds: tuple[SharedBound, ...] = ()
     untold: tuple[str, ...] = ()
+    readonly: bool = False
 
 
 class Child(NamedTuple):
@@ -53,6 +55,7 @@ class Child(NamedTuple):
         request: What it asks for, while it waits for input.
         seconds: Since it was submitted.
         last: What it did last, in one line.
+        workspace: The folder that was made for it, a copy or a git worktree; None where it worked in its parent's.
     """
 
     task_id: str
@@ -67,6 +70,7 @@ class Child(NamedTuple):
     request: JsonObject | None
     seconds: float
     last: str
+    workspace: str | None = None
 
     @property
     def is_ended(self) -> bool:

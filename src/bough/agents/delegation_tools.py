@@ -70,13 +70,15 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
     if child.is_asking:
         raise CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
     if child.state == "completed":
-        return _report(child.result if child.data is None else child.data, (child,))
+        value = child.result if child.data is None else child.data
+        return _report(value if child.workspace is None else {"result": value, **_name_folder(child)}, (child,))
     failure: JsonObject = {
         "task_id": child.task_id,
         "state": child.state,
         "code": child.code,
         "error": child.error,
         "partial": child.result,
+        **_name_folder(child),
     }
     raise ChildFailed(json.dumps(failure, ensure_ascii=False), tasks=(child.task_id,))
 
@@ -178,8 +180,14 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
         told["request"] = child.request
     else:
         told |= {"seconds": round(child.seconds, 1), "last": child.last}
+    told |= _name_folder(child)
     told["usage"] = child.usage.model_dump(mode="json", exclude_none=True)
     return told
+
+
+def _name_folder(child: Child) -> JsonObject:
+    """Return where the child's files are, where that is not the parent's folder: nothing is merged back."""
+    return {} if child.workspace is None else {"workspace": child.workspace}
 
 
 def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
@@ -203,7 +211,7 @@ def _asking(ctx: Run) -> Asking:
     if deps.conversation is None:
         raise Unavailable("there is no conversation to delegate from", hint="run the agent in a conversation")
     call = ctx.tool_call_id or ""
-    return Asking(deps.conversation, call, deps.lease, deps.rules(), deps.bounds(), deps.untold_tasks())
+    return Asking(deps.conversation, call, deps.lease, deps.rules(), deps.bounds(), deps.untold_tasks(), deps.readonly)
 
 
 def _delegation(ctx: Run) -> Delegation:

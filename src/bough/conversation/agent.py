@@ -21,7 +21,17 @@ from bough.guard import Limits
 
 _TITLE_LENGTH = 60
 
-CODE_KEYS = ("tools", "toolsets", "mcp_servers", "skills", "executor", "agent", "sub_agents", "output_type")
+CODE_KEYS = (
+    "tools",
+    "toolsets",
+    "mcp_servers",
+    "a2a_clients",
+    "skills",
+    "executor",
+    "agent",
+    "sub_agents",
+    "output_type",
+)
 """What a log only names of an agent: to run it again somebody has to have the agent itself."""
 
 

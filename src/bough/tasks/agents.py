@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pydantic_ai.models import Model
 
+from bough.agents.config.agents import AgentConfig
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import CODE_KEYS, recorded_spec, settled_spec
@@ -78,7 +80,7 @@ async def open_conversation(
     journal = Journal(log, cid)
     await journal.catch_up()
     recorded = journal.state.agent
-    spec = find_agent(task, recorded, agents, settings)
+    spec = await find_agent(task, recorded, agents, settings)
     if spec is None:
         spec = recorded_spec(journal.state)
     spec = with_model(spec, model)
@@ -92,25 +94,33 @@ async def open_conversation(
     return await reopened(cid, log, spec, None, settings, rules)
 
 
-def find_agent(
+async def find_agent(
     task: Task, recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], settings: Settings
 ) -> AgentSpec | None:
-    """Return the agent of a task: a registered spec, or one made of its metadata; None for the recorded one.
+    """Return the agent of a task: registered, or of `config.yaml`, or made of its metadata; None for the recorded one.
+
+    What is recorded goes before `config.yaml` where it is all data.
 
     Raises:
         NotFound: Nobody here knows the name; `details` has `known` and `nearest`.
+        PermissionDenied: `config.yaml` names code for it, and nobody has trusted that.
+        InvalidInput: `config.yaml` has a mistake.
     """
     name = task.agent_name or _text(task.metadata, "agent_name")
     registered = find_registered(task.metadata, name, known)
     if registered is not None:
         return registered
     if recorded:
-        return find_same(recorded, known, settings)
+        same = find_same(recorded, known, settings)
+        if same is not None or queue_of_recorded(recorded) is None:
+            return same
     if name is None:
-        return make_agent(task.metadata)
-    configured = find_configured(name, settings)
+        return None if recorded else await make_agent(task.metadata, settings)
+    configured = await find_configured(task.metadata, name, settings)
     if configured is not None:
-        return configured
+        return settled_spec(configured, settings)
+    if recorded:
+        return None  # which says what its record only names
     raise unknown_agent(name, known)
 
 
@@ -138,16 +148,36 @@ def find_same(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], setti
     return settled if settled.snapshot() == recorded else None
 
 
-def find_configured(name: str, settings: Settings) -> AgentSpec | None:
-    """Return the agent that `config.yaml` describes under a name; None where it describes none."""
-    del name, settings
-    return None
+async def find_configured(metadata: Mapping[str, Any], name: str, settings: Settings) -> AgentSpec | None:
+    """Return the agent that `config.yaml` describes, by the way down to it, else by its name; None for none.
+
+    Code that it names is imported in a thread: factories may block.
+
+    Raises: see `AgentSpec.from_config`.
+    """
+    path: Any = metadata.get(AGENT_PATH) or (name,)
+    root = await asyncio.to_thread(_load_configured, str(path[0]), settings)
+    found = None if root is None else find_by_path({root.name: root}, cast("Sequence[str]", path))
+    return found or (await asyncio.to_thread(_load_configured, name, settings) if len(path) > 1 else None)
 
 
-def make_agent(metadata: Mapping[str, Any]) -> AgentSpec:
-    """Return the agent of a task without one: of its `system_prompt` and `config_name`, or the default one."""
-    prompt = _text(metadata, "system_prompt")
-    return AgentSpec() if prompt is None else AgentSpec(system_prompt=prompt)
+def _load_configured(name: str, settings: Settings) -> AgentSpec | None:
+    if name not in AgentConfig.load(settings=settings).names:
+        return None
+    return AgentSpec.from_config(name, settings=settings)
+
+
+async def make_agent(metadata: Mapping[str, Any], settings: Settings) -> AgentSpec:
+    """Return the agent of a task without one: of its `system_prompt`, and the model that `config_name` names.
+
+    Raises:
+        NotFound: `config.yaml` has no such model.
+    """
+    prompt, model = _text(metadata, "system_prompt"), _text(metadata, "config_name")
+    fields: dict[str, Any] = {} if prompt is None else {"system_prompt": prompt}
+    if model is not None:
+        fields |= await asyncio.to_thread(lambda: AgentConfig.load(settings=settings).model_fields(model))
+    return AgentSpec(**fields)
 
 
 def unknown_agent(name: str, known: Mapping[str, AgentSpec]) -> NotFound:
@@ -179,7 +209,7 @@ def rules_of(spec: AgentSpec) -> dict[str, Any]:
 def is_all_data(spec: AgentSpec) -> bool:
     """Whether a log that records the spec is enough to build it again, in any process."""
     has_code = isinstance(spec.model, Model) or spec.tools or spec.agent is not None or spec.executor is not None
-    return not (has_code or spec.skills is not None or spec.sub_agents)
+    return not (has_code or spec.a2a_clients or spec.skills is not None or spec.sub_agents)
 
 
 def queue_of_recorded(recorded: Mapping[str, Any]) -> str | None:

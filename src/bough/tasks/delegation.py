@@ -11,17 +11,20 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID, uuid5
 
 from bough.agents.delegation import Asking, Child, SharedBound, Spent
 from bough.cancellation import finished
+from bough.conversation.fork.workspace import ForkedWorkspace, forked_workspace
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
 from bough.errors import InvalidInput, LimitExceeded, NotFound
 from bough.events.beside import Tables
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.tasks.agents import AGENT_PATH, find_by_path
+from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
 from bough.tasks.model import Task
 from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.tasks.store import Claim
@@ -38,6 +41,8 @@ _CALLS = UUID("0f0c5f5e-9d3b-5d0b-8a43-6a7a4a3d1c22")
 """Namespace of the ids of tasks that tool calls start."""
 
 _SHORTEST_PREFIX = 8
+_OWN_FOLDER = "own_workspace"
+"""In a task's metadata: the folder that was made for it."""
 
 
 def id_of_call(conversation: UUID, call: str) -> UUID:
@@ -72,13 +77,15 @@ class BrokerDelegation:
         record = await self.log.get(asking.conversation)
         place = await broker.store.look(lambda tables: _read_place(tables, asking.conversation))
         path = place.path or (str(record.config.get("agent")),)
-        spec = self._find(agent, path)
+        spec = await self._find(agent, path)
         id = id_of_call(asking.conversation, asking.call)
         known = await broker.store.look(lambda tables: find_row(tables, id))
         rules = Rules.given(broker.settings, **cast(GivenRules, asking.rules))
         bounds = _place_bounds(asking, place.level)
         if known is None:
             rules = await self._require_room(asking, bounds, rules, place.level)
+        workspace = await self._make_workspace(spec, asking, record, id, is_new=known is None)
+        own = {} if workspace.made is None else {_OWN_FOLDER: str(workspace.path)}
         request = SubmissionRequest(
             input=prompt,
             metadata={
@@ -86,8 +93,10 @@ class BrokerDelegation:
                 AGENT_PATH: [*path, spec.name],
                 "id": id,
                 "idempotency_key": f"{asking.conversation}:{asking.call}",
-                "workspace": record.config.get("workspace", "."),
+                "workspace": str(workspace.path),
+                **own,
             },
+            workspace_policy=workspace.policy,
             parent=ParentLink(
                 conversation=asking.conversation, call=asking.call, background=background, lease=asking.lease
             ),
@@ -95,10 +104,30 @@ class BrokerDelegation:
             bounds=tuple(bound.to_json() for bound in bounds),
             sender=str(record.config.get("agent") or "user"),
         )
-        submitted = await broker.submit_child(request, claim=not background)
+        try:
+            submitted = await broker.submit_child(request, claim=not background)
+        except BaseException:
+            await workspace.remove()
+            raise
         if submitted.claimed is not None:
             broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease))
         return await self._describe(str(id))
+
+    async def _make_workspace(
+        self, spec: AgentSpec, asking: Asking, record: ConversationRecord, id: UUID, *, is_new: bool
+    ) -> ForkedWorkspace:
+        """Return where a child works: in its parent's folder, or in a copy or git worktree that is made for it.
+
+        Raises: see `forked_workspace`.
+        """
+        source = Path(str(record.config.get("workspace", ".")))
+        if not is_new:
+            return ForkedWorkspace(source, "shared")  # nothing is written: it has its folder
+        policy = "readonly" if asking.readonly and spec.workspace == "shared" else spec.workspace
+        place = self._broker.settings.home / "workspaces" / str(id)
+        if policy in ("copy", "worktree") and place.exists():  # made by a parent that died before it wrote its child
+            await ForkedWorkspace(place, policy, place).remove()
+        return await forked_workspace(policy, source, place)
 
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
@@ -144,9 +173,11 @@ class BrokerDelegation:
         await self._broker.wait_until(found, _has_news)
         return await self._describe(found)
 
-    def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
+    async def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
         """Return a sub-agent of the agent that asks; of an agent that nobody here knows, any that is known."""
         above = find_by_path(self._agents, path)
+        if above is None:
+            above = await find_configured({AGENT_PATH: path}, path[-1], self._broker.settings)
         below = self._agents if above is None else {each.name: each for each in above.sub_agents}
         if agent in below:
             return below[agent]
@@ -225,6 +256,7 @@ class BrokerDelegation:
             request=task.request,
             seconds=(datetime.now(UTC) - task.created_at).total_seconds(),
             last=str(said).splitlines()[0][:200] if said else "",
+            workspace=task.metadata.get(_OWN_FOLDER),
         )
 
 

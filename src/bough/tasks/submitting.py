@@ -14,12 +14,13 @@ from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State
 from bough.conversation.message import checked, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
 from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
-from bough.events.model import ConversationStarted, Event, UserMessage
+from bough.events.model import ConversationStarted, Event, StateChanged, UserMessage
 from bough.events.record import ConversationRecord, microseconds
 from bough.guard import Limits, limits_from_json
 from bough.guard.limits import narrower
@@ -61,6 +62,7 @@ class SubmissionRequest:
     Attributes:
         rules: Of the parent, by which the child's are narrowed; None without a parent.
         sender: Who speaks: `user`, or the parent's agent.
+        workspace_policy: How it came by its workspace; see `ForkedWorkspace`.
     """
 
     input: str | None
@@ -69,6 +71,7 @@ class SubmissionRequest:
     rules: Rules | None = None
     sender: str = "user"
     bounds: tuple[JsonObject, ...] = ()
+    workspace_policy: WorkspacePolicy = "shared"
 
 
 class Submitter:
@@ -132,14 +135,17 @@ class Submitter:
     async def _new(self, asked: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
         """Return a submission that makes its conversation."""
         message = checked(asked.input or "", sender=asked.sender)
-        spec = self._find(asked.metadata)
+        found = await self._find(asked.metadata)
         queue = read_queue(asked.metadata)
-        if spec is None:
+        if found is None:
             name = _read_text(asked.metadata, "agent_name")
             record, opening = _begin_unresolved(id, name, asked.metadata, self._clock.now())
             shared |= {"agent": name, "queue": queue or "default"}
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
-        private = not is_all_data(spec) or (spec.model is None and isinstance(self._model, Model))
+        spec, is_configured = found
+        private = (not is_configured and not is_all_data(spec)) or (
+            spec.model is None and isinstance(self._model, Model)
+        )
         spec = with_model(spec, self._model)
         shared |= {"agent": spec.name, "queue": PRIVATE + spec.name if private else queue or spec.queue}
         rules = self._rules(asked, spec)
@@ -153,6 +159,8 @@ class Submitter:
         prepared = beginning.prepare(self._settings, rules)
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
         opening = await prepared.greet(executor, rules)
+        if asked.workspace_policy != "shared":
+            opening.append(StateChanged(changes={"workspace_policy": asked.workspace_policy}))
         state = _fold(opening)
         guard = rules.guard(id, state.workspace)
         verdict = await guard.on_prompt(message.plain)
@@ -166,12 +174,19 @@ class Submitter:
             activated=(*activated, *verdict.events), **shared,
         )  # fmt: skip
 
-    def _find(self, metadata: Mapping[str, Any]) -> AgentSpec | None:
-        """Return the agent of a task; None for a name that is not known here, which its worker may know."""
+    async def _find(self, metadata: Mapping[str, Any]) -> tuple[AgentSpec, bool] | None:
+        """Return the agent of a task, and whether any process with this `config.yaml` can make it.
+
+        None for a name that is not known here, which its worker may know.
+        """
         name = _read_text(metadata, "agent_name")
         if name is None:
-            return make_agent(metadata)
-        return find_registered(metadata, name, self._agents) or find_configured(name, self._settings)
+            return await make_agent(metadata, self._settings), "config_name" in metadata
+        registered = find_registered(metadata, name, self._agents)
+        if registered is not None:
+            return registered, False
+        configured = await find_configured(metadata, name, self._settings)
+        return None if configured is None else (configured, True)
 
     def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""
