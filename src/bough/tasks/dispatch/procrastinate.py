@@ -17,23 +17,21 @@ from typing import TYPE_CHECKING, Any
 import procrastinate
 from procrastinate import App, JobContext, PsycopgConnector, SyncPsycopgConnector
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
+from procrastinate.job_context import AbortReason
 from psycopg import AsyncConnection, Error, sql
 from psycopg_pool import PoolTimeout
 
-from bough.cancellation import finished
-from bough.errors import BoughError
 from bough.events.beside import Tables
 from bough.events.integrity import IntegrityFinding
-from bough.tasks.dispatch.jobs import JobSweep, renew_job
+from bough.tasks.dispatch.delivery import Delivery, WhyStopped
+from bough.tasks.dispatch.jobs import JobSweep
 from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import Task
-from bough.tasks.stores.endings import find_current
 from bough.tasks.stores.jobs_schema import jobs_schema, newest_step, read_jobs_version
 from bough.tasks.stores.postgres import TaskStorePostgres, address_of
-from bough.tasks.stores.rows import FORMAT, parse_id
+from bough.tasks.stores.rows import FORMAT
 
 if TYPE_CHECKING:
-    from bough.tasks.store import Claim
     from bough.tasks.worker import Worker
 
 LOG = logging.getLogger("bough.task")
@@ -44,6 +42,7 @@ JOB = "bough.run"
 _POLL_SECONDS = 1.0
 """How often the engine looks for itself, in case a notification was lost."""
 
+_CONNECT_SECONDS = 5.0
 _BACK_OFF_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _FAILURES = (ProcrastinateException, Error, PoolTimeout, OSError)
 
@@ -105,9 +104,11 @@ class ProcrastinateDispatcher:
         wanted = asyncio.create_task(
             self._wanted.run(worker, queues=queues, concurrency=concurrency, stopping=stopping), name="wanted tasks"
         )
+        delivery = Delivery(self._store, worker, self.enqueue, concurrency, stopping)
         try:
-            await self._serve(worker, queues, concurrency, stopping)
+            await self._serve(delivery, queues, stopping)
             await wanted
+            await delivery.finish()
         finally:
             for helper in (*helpers, wanted):
                 helper.cancel()
@@ -124,35 +125,33 @@ class ProcrastinateDispatcher:
             found.append(IntegrityFinding(problem))
         return found
 
-    async def _serve(self, worker: Worker, queues: Collection[str], concurrency: int, stopping: asyncio.Event) -> None:
+    async def _serve(self, delivery: Delivery, queues: Collection[str], stopping: asyncio.Event) -> None:
         """Keep the engine's worker running, with the queues that are served at the time, until `stopping` is set.
 
-        One that has to end, since another queue is served, ends what it runs while its successor takes what is new.
+        One that ends leaves what it has started: the engine begins anew when another queue is served, and after its
+        server was away.
         """
-        ending: set[asyncio.Task[None]] = set()
         failures = 0
-        try:
-            while not stopping.is_set():
-                self._woken.clear()
-                served = tuple(sorted(set(queues)))
-                engine = asyncio.create_task(self._run_engine(worker, served, concurrency), name="engine")
+        while not stopping.is_set():
+            self._woken.clear()
+            served = tuple(sorted(set(queues)))
+            engine = asyncio.create_task(self._run_engine(delivery, served), name="engine")
+            try:
                 while served == tuple(sorted(set(queues))) and not engine.done() and not stopping.is_set():
                     await _first(engine, self._woken)
                     self._woken.clear()
-                if not engine.done():
-                    engine.cancel()  # it takes no more, and is over when what it runs has ended
-                    ending.add(engine)
-                    failures = 0
-                elif not stopping.is_set():
-                    LOG.warning("the engine of tasks has stopped: %s", _describe(engine))
-                    with suppress(TimeoutError):
-                        seconds = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
-                        await asyncio.wait_for(stopping.wait(), seconds)
-                    failures += 1
-        finally:
-            await asyncio.gather(*ending, return_exceptions=True)
+            finally:
+                has_failed = engine.done()
+                engine.cancel()
+                await asyncio.gather(engine, return_exceptions=True)
+            failures = failures + 1 if has_failed else 0
+            if has_failed and not stopping.is_set():
+                LOG.warning("the engine of tasks has stopped: %s", _describe(engine))
+                with suppress(TimeoutError):
+                    seconds = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS)) - 1]
+                    await asyncio.wait_for(stopping.wait(), seconds)
 
-    async def _run_engine(self, worker: Worker, queues: Collection[str], concurrency: int) -> None:
+    async def _run_engine(self, delivery: Delivery, queues: Collection[str]) -> None:
         """Run the engine's worker on some queues until it is cancelled, or the server is lost."""
         if not queues:
             await asyncio.Event().wait()
@@ -161,55 +160,18 @@ class ProcrastinateDispatcher:
 
             @app.task(name=JOB, pass_context=True)
             async def deliver(context: JobContext, task_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
-                await self._deliver(worker, context, task_id)
+                await delivery.deliver(task_id, context.job.id, lambda: _why_stopped(context))
 
             await app.run_worker_async(
                 queues=[name_queue(schema, queue) for queue in queues],
-                concurrency=concurrency,
+                concurrency=delivery.concurrency,
                 install_signal_handlers=False,
                 listen_notify=True,
                 delete_jobs="always",
                 fetch_job_polling_interval=_POLL_SECONDS,
                 abort_job_polling_interval=_POLL_SECONDS,
+                shutdown_graceful_timeout=0,
             )
-
-    async def _deliver(self, worker: Worker, context: JobContext, task_id: str) -> None:
-        """Run the task that a job names, if it can be claimed."""
-        try:
-            claim = await worker.claim_task(task_id)
-            if claim is None:
-                await self._renew(task_id, context.job.id)
-                return
-        except BoughError as error:  # the sweep finds a row without a job
-            LOG.warning("task %s could not be claimed: %s", task_id, error.message)
-            return
-        run = worker.start(claim)
-        while not run.done():
-            try:
-                await asyncio.wait({run})
-            except asyncio.CancelledError:
-                if not context.should_abort():
-                    run.cancel()
-                    await finished(asyncio.wait({run}))
-                    raise
-                # `withdraw` told the job to stop: the second way, beside the log's tail, to hear of a cancellation.
-                if (current := asyncio.current_task()) is not None:
-                    current.uncancel()
-                await self._stop_lost(worker, claim)
-
-    async def _renew(self, task_id: str, job: int | None) -> None:
-        """Give a task another job that cannot run yet, although this one came."""
-        id = parse_id(task_id)
-        if id is not None and job is not None:
-            await self._store.change(lambda tables: renew_job(tables, id, job, self.enqueue))
-
-    async def _stop_lost(self, worker: Worker, claim: Claim) -> None:
-        """Stop a run whose claim was ended by somebody else. A job that was aborted without that stops nothing."""
-        id = parse_id(claim.task.id)
-        with suppress(BoughError):
-            is_held = await self._store.look(lambda tables: id and find_current(tables, id, claim.lease))
-            if not is_held and (active := worker.active.get(claim.task.id)) is not None:
-                active.stop("fenced")
 
 
 def name_queue(schema: str, queue: str) -> str:
@@ -231,8 +193,9 @@ async def _open_app(address: str, schema: str) -> AsyncGenerator[App]:
         await db.commit()
 
     connector = PsycopgConnector(
-        conninfo=address, kwargs={"application_name": "bough"}, configure=configure, min_size=1, max_size=4
-    )
+        conninfo=address, kwargs={"application_name": "bough"}, configure=configure, min_size=1, max_size=4,
+        timeout=_CONNECT_SECONDS,
+    )  # fmt: skip
     app = App(connector=connector)
     async with app.open_async():
         yield app
@@ -249,6 +212,16 @@ async def _first(engine: asyncio.Task[None], woken: asyncio.Event) -> None:
 async def _set_when(event: asyncio.Event, other: asyncio.Event) -> None:
     await event.wait()
     other.set()
+
+
+def _why_stopped(context: JobContext) -> WhyStopped | None:
+    match context.abort_reason():
+        case AbortReason.SHUTDOWN:
+            return "engine ends"
+        case AbortReason.USER_REQUEST:
+            return "job aborted"
+        case None:
+            return None
 
 
 def _describe(engine: asyncio.Task[None]) -> str:

@@ -86,7 +86,8 @@ class RelationalTaskStore(TaskStore):
     async def change(self, change: Callable[[Tables], T], *, beside: Collection[Beside] = ()) -> T:
         """Run a change of rows and events in one transaction; durable on return.
 
-        A change that loses a race for something unique is run again, and then finds what is there.
+        A change that loses a race, for something unique or for a row that was looked at before it was locked, is run
+        again, and then finds what is there.
 
         Raises:
             BoughError: What the change raises; nothing is written then.
@@ -96,7 +97,7 @@ class RelationalTaskStore(TaskStore):
             try:
                 return await log.together((TASKS, *beside), change)
             except Conflict as conflict:
-                if not conflict.details.get("not_unique"):
+                if not conflict.details.keys() & {"not_unique", "moved_on"}:
                     raise
         return await log.together((TASKS, *beside), change)
 

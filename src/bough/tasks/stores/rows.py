@@ -245,7 +245,7 @@ def move(
         raise InvalidTransition(
             f"task {row.task_id} has moved on meanwhile",
             hint="look at it again",
-            details={"task": row.task_id, "from": row.current.value, "to": to.value},
+            details={"task": row.task_id, "from": row.current.value, "to": to.value, "moved_on": True},
         )
     return row._replace(
         state=to.number, version=row.version + 1, attempts=attempt, not_before=not_before, last=head - 1, job=job

@@ -8,9 +8,13 @@ import pytest
 
 from bough.errors import Conflict, InvalidInput, InvalidTransition
 from bough.events.model import Usage
+from bough.events.owner import owner
+from bough.tasks.broker import TaskBroker
+from bough.tasks.dispatch.local import LocalDispatcher
 from bough.tasks.model import EventType, Task
 from bough.tasks.state import TERMINAL_STATES, TRANSITIONS, TaskState
 from bough.tasks.store import TaskStore
+from bough.tasks.stores.relational import RelationalTaskStore
 
 _WAYS: dict[TaskState, tuple[TaskState, ...]] = {
     TaskState.PENDING: (),
@@ -121,3 +125,24 @@ class TransitionsContract:
         found = await tasks.get(task.id)
         assert found is not None
         assert len([event for event in found.events if event.event_type is EventType.STATE_CHANGE]) == 3
+
+    async def test_a_cancellation_that_comes_with_the_end_raises_nothing(self, tasks: TaskStore) -> None:
+        """Twenty tasks end while they are cancelled: each is one or the other, and both callers are told which."""
+        if not isinstance(tasks, RelationalTaskStore):
+            pytest.skip("a broker runs no tasks of other stores")
+        broker = TaskBroker(tasks, dispatcher=LocalDispatcher())
+        made = [await _bring(tasks, TaskState.PENDING) for _ in range(20)]
+        claims = [await tasks.claim(owner(), id=task.id) for task in made]
+        ends = [tasks.release(claim, TaskState.COMPLETED) for claim in claims if claim is not None]
+        cancels = [broker.cancel(task.id) for task in made]
+        results = await asyncio.gather(*(each for pair in zip(cancels, ends, strict=True) for each in pair),
+                                       return_exceptions=True)  # fmt: skip
+        cancelled, ended = results[::2], results[1::2]
+        for task, stopped, end in zip(made, cancelled, ended, strict=True):
+            found = await tasks.get(task.id)
+            assert found is not None
+            assert isinstance(stopped, Task), stopped
+            assert stopped.state is found.state
+            assert found.state is (TaskState.COMPLETED if end is None else TaskState.CANCELLED)
+            assert end is None or isinstance(end, Conflict | InvalidTransition)
+        await broker.aclose()
