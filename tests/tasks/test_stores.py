@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bough.events.stores.postgres import PostgresEventStore
-from bough.tasks import TaskStore, TaskStoreMemory, TaskStoreSqlite
+from bough.tasks import TaskStore, TaskStoreJson, TaskStoreMemory, TaskStoreSqlite
 from bough.tasks.stores.postgres import TaskStorePostgres
 from bough.testing.postgres import drop_schema
 from bough.testing.task_store import TaskStoreContract
@@ -31,6 +31,16 @@ class TestSqlite(TaskStoreContract):
     @pytest.fixture
     async def tasks(self, tmp_path: Path) -> AsyncGenerator[TaskStore]:  # pyright: ignore[reportIncompatibleMethodOverride]
         store = TaskStoreSqlite(f"sqlite:///{tmp_path / 'log.db'}")
+        yield store
+        await store.aclose()
+
+
+class TestJson(TaskStoreContract):
+    """`TaskStoreJson`."""
+
+    @pytest.fixture
+    async def tasks(self, tmp_path: Path) -> AsyncGenerator[TaskStore]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        store = TaskStoreJson(tmp_path / "tasks")
         yield store
         await store.aclose()
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bough.tasks.model import EventType, Task, TaskEvent
     from bough.tasks.state import TERMINAL_STATES, TaskState
     from bough.tasks.store import Claim, TaskFilter, TaskPage, TaskStore
+    from bough.tasks.stores.json_files import TaskStoreJson
     from bough.tasks.stores.memory import TaskStoreMemory
     from bough.tasks.stores.postgres import TaskStorePostgres
     from bough.tasks.stores.sqlite import TaskStoreSqlite
@@ -32,6 +33,7 @@ __all__ = [
     "TaskPage",
     "TaskState",
     "TaskStore",
+    "TaskStoreJson",
     "TaskStoreMemory",
     "TaskStorePostgres",
     "TaskStoreSqlite",
@@ -49,6 +51,7 @@ _HOMES = {
     "TaskPage": "store",
     "TaskState": "state",
     "TaskStore": "store",
+    "TaskStoreJson": "stores.json_files",
     "TaskStoreMemory": "stores.memory",
     "TaskStorePostgres": "stores.postgres",
     "TaskStoreSqlite": "stores.sqlite",
