@@ -70,7 +70,7 @@ class Summary:
 
 
 @dataclass
-class Score:
+class RecordedParts:
     """The parts of a record that a replay brings in, in their order."""
 
     turns: list[RecordedTurn] = field(default_factory=list[RecordedTurn])
@@ -78,23 +78,23 @@ class Score:
     summaries: deque[Summary] = field(default_factory=deque[Summary])
 
     @classmethod
-    def of(cls, record: Sequence[StoredEvent]) -> Score:
+    def of(cls, record: Sequence[StoredEvent]) -> RecordedParts:
         """Read a record up to its last response. O(events)."""
-        score, state, view = cls(), State(), View()
+        parts, state, view = cls(), State(), View()
         last = max((stored.seq for stored in record if stored.kind == "ModelResponded"), default=-1)
         steps = responses = 0
         for at, stored in enumerate(record):
             event = stored.event
             if stored.seq < last:
                 if isinstance(event, UserMessage) and event.sender not in INWARD:
-                    score._message(event, state.has_work, steps, _writing(record, at, responses))
+                    parts._message(event, state.has_work, steps, _writing(record, at, responses))
                 elif isinstance(event, Condensed):
-                    score._summary(event, view, responses, idle=not state.has_work)
+                    parts._summary(event, view, responses, idle=not state.has_work)
             steps += isinstance(event, STEPS)
             responses += isinstance(event, ModelResponded)
             state.apply(stored.seq, event)
             view.apply(stored.seq, event)
-        return score
+        return parts
 
     def due(self, steps: int) -> list[UserMessage]:
         """Return the messages that come now that so many steps have been taken."""
@@ -147,12 +147,12 @@ class RecordedCondenser:
         responses: Returns how many responses the replay has had.
     """
 
-    score: Score
+    parts: RecordedParts
     responses: Callable[[], int]
 
     async def condense(self, view: View, size: Size, *, force: bool = False) -> Condensed | None:
         """Return the summary that comes now; None where none does, or what it stood for is not there."""
-        due = self.score.summaries
+        due = self.parts.summaries
         if not due or due[0].responses > self.responses():
             return None
         summary = due.popleft()
@@ -171,7 +171,7 @@ class Conductor:
         responses: How many responses the replay has had; `steps`: how many steps.
     """
 
-    score: Score
+    parts: RecordedParts
     send: Callable[[UserMessage], None] | None = None
     responses: int = 0
     steps: int = 0
@@ -181,11 +181,11 @@ class Conductor:
         self.responses += isinstance(event, ModelResponded)
         self.steps += isinstance(event, STEPS)
         if isinstance(event, (*STEPS, UserMessage)):
-            self._send(self.score.due(self.steps))
+            self._send(self.parts.due(self.steps))
 
     async def while_writing(self, response: int) -> None:
         """Bring in what came while the model wrote this response."""
-        self._send(self.score.due_while_writing(response))
+        self._send(self.parts.due_while_writing(response))
 
     def _send(self, messages: Sequence[UserMessage]) -> None:
         if self.send is not None:

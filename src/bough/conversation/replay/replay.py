@@ -16,7 +16,7 @@ from bough.conversation.agent import recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, calls_of
 from bough.conversation.log.view import response_of
-from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedTurn, Score
+from bough.conversation.replay.recording import Conductor, RecordedCondenser, RecordedParts, RecordedTurn
 from bough.errors import BoughError
 from bough.events import open_store
 from bough.events.model import ModelResponded, ToolCalled, ToolRejected
@@ -140,8 +140,8 @@ async def rerun(
         model: Asked instead of the record.
     """
     responses = [response_of(stored.event) for stored in record if isinstance(stored.event, ModelResponded)]
-    score = Score.of(record)
-    conductor = Conductor(score)
+    parts = RecordedParts.of(record)
+    conductor = Conductor(parts)
     spec = agent.model_copy(update={"model": model or ReplayModel(responses, writing=conductor.while_writing)})
     agreed = _Agreed.by(record)
     store = await open_store("memory:")
@@ -156,12 +156,12 @@ async def rerun(
             title="replay",
             confirmation_policy=AlwaysConfirm(),
             security_analyzer=agreed.analyzer,
-            condenser=RecordedCondenser(score, lambda: conductor.responses),
+            condenser=RecordedCondenser(parts, lambda: conductor.responses),
         )
         async with again:
             conductor.send = again._follow(conductor.watch)  # pyright: ignore[reportPrivateUsage]
             try:
-                for turn in score.turns:
+                for turn in parts.turns:
                     await _take(again, turn, agreed)
             except BoughError as caught:
                 error = caught
