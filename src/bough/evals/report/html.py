@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
 
 from bough.errors import Unavailable
 from bough.evals.report.plot import plot_share, plot_strip
@@ -86,8 +85,9 @@ def _plot_metric(metric: JsonObject) -> str:
 def _strips(report: JsonObject) -> list[tuple[str, list[float]]]:
     cases: list[JsonObject] = report["cases"]
     usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
-    costs: list[Any] = [usage.get("cost_usd") or 0.0 for usage in usages]
-    return [("seconds", [float(each.get("seconds") or 0.0) for each in cases]), ("USD", [float(c) for c in costs])]
+    costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
+    strips = [("seconds", [float(each.get("seconds") or 0.0) for each in cases])]
+    return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is no 0
 
 
 def _number(value: Json) -> str:
