@@ -76,6 +76,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "data": "eval_data",
             "add": "eval_add",
             "judge": "eval_judge",
+            "score": "eval_score",
             **dict.fromkeys(("compare", "report"), "eval_report"),
         },
     ),

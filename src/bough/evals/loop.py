@@ -212,7 +212,7 @@ async def _drive(
     )
     try:
         if todo:
-            await _run_attempts(eval_set, todo, runner, options, judged=judge is not None)
+            await drive_attempts(eval_set, todo, runner, options, judged=judge is not None)
     finally:
         # What is there is worth a report whatever ended the run; it only reads the logs.
         run, notes = await read_run(folder, host.store)
@@ -220,9 +220,10 @@ async def _drive(
     return replace(run, is_over_budget=not runner.has_budget)
 
 
-async def _run_attempts(
+async def drive_attempts(
     eval_set: EvalSet, todo: Sequence[PlannedAttempt], runner: AttemptRunner, options: EvalOptions, *, judged: bool
 ) -> None:
+    """Run attempts over pydantic-evals, `jobs` at once; their results are notes in the logs."""
     from pydantic_evals import Dataset
 
     planned = {each.name: each for each in todo}

@@ -69,6 +69,7 @@ class AttemptRunner:
         recordings: Answer instead of model and judge.
         record_to: Where attempts and judgements are written as bundles.
         skill_folder: Of the skill that is tried.
+        judge_host: Where the judge's conversations are; None: among the attempts.
         spent_usd: Agent and judge, so far.
     """
 
@@ -76,6 +77,7 @@ class AttemptRunner:
     folder: RunFolder
     agent: AgentSpec
     judge: Judge | None = None
+    judge_host: ConversationHost | None = None
     metrics: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
     agent_for: AgentFor | None = None
     prepare: Prepare | None = None
@@ -285,7 +287,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         )
         folder = runner.folder.path / "judge"
         folder.mkdir(exist_ok=True)
-        return await judge.judge(judged, runner.host, folder)
+        return await judge.judge(judged, runner.judge_host or runner.host, folder)
 
     def _outcome(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> AttemptResult:
         """Return what the attempt came to, from how it ended and what its scores say."""

@@ -45,7 +45,8 @@ class RunReader:
             NotFound: The folder holds no run.
         """
         record = folder.read_record()
-        opened = None if store is not None or not folder.has_store else await open_store(folder.store_url)
+        url = record.get("store") or (folder.store_url if folder.has_store else None)  # of conversations elsewhere
+        opened = None if store is not None or url is None else await open_store(str(url))
         try:
             yield cls(folder, record, store or opened)
         finally:

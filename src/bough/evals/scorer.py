@@ -1,0 +1,168 @@
+"""Scoring conversations that are there, whoever made them: metrics and judge read their logs, nothing is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.evals.converse import ConversationHost
+from bough.evals.eval_set import EvalSet
+from bough.evals.judge.judge import Judge
+from bough.evals.judge.prompt import PROMPT_SHA256
+from bough.evals.loop import EvalOptions, drive_attempts, make_judge
+from bough.evals.report.write import write_reports
+from bough.evals.run.add import case_of_log
+from bough.evals.run.attempt import AttemptEnd, AttemptRunner
+from bough.evals.run.folder import RunFolder
+from bough.evals.run.plan import PlannedAttempt
+from bough.evals.run.read import read_run
+from bough.evals.run.result import EvalRun
+from bough.evals.set_case import SetCase
+from bough.events import open_store
+from bough.events.store import EventStore
+from bough.execution.named import executor_named
+from bough.types import JsonObject
+
+_MATERIAL = {"tool_uses": (), "reference": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedAttempt(PlannedAttempt):
+    """A conversation that is there, in the place of an attempt.
+
+    Attributes:
+        log: Its id.
+    """
+
+    log: UUID
+
+    @property
+    def conversation(self) -> UUID:
+        """The conversation itself."""
+        return self.log
+
+
+class LogScorer(AttemptRunner):
+    """An attempt is what the log says already; no model is asked and no tool runs."""
+
+    async def run(self, planned: PlannedAttempt) -> AttemptEnd:
+        """Return how the conversation ended."""
+        trace = await self.read_trace(planned.conversation)
+        return AttemptEnd(status=trace.status, answer=trace.answer)
+
+
+async def score_logs(
+    conversations: Sequence[UUID],
+    *,
+    case: SetCase | None = None,
+    metrics: Mapping[str, float | None] | None = None,
+    judge: Judge | str | None = None,
+    votes: int = 1,
+    threshold: float = 1.0,
+    store: EventStore | None = None,
+    settings: Settings | None = None,
+    folder: Path | None = None,
+) -> EvalRun:
+    """Score logs that are there. Each gets a result note; nothing else of them changes, and no tool runs.
+
+    Args:
+        case: What was expected of them; None scores by the metrics that need no expectation, and `metrics`.
+        judge: Decides the rubrics of the case; its calls are in the folder of the run. `none` leaves them out.
+        store: Where the conversations are; None: as the settings say.
+        folder: Where runs are kept; None: `evals` below the home folder.
+
+    Raises:
+        NotFound: There is no such conversation.
+        InvalidInput: None is named, one has no message, or something needs a judge and there is none.
+    """
+    if not conversations:
+        raise InvalidInput("no conversation is named", hint="`bough conv list` names them")
+    settings = settings or Settings.load()
+    options = EvalOptions(judge=judge, votes=votes, metrics=metrics or {}, threshold=threshold, kind="score")
+    options.check()
+    logs = store or await open_store(settings.store)
+    try:
+        cases = [await _case_of(logs, id, case) for id in dict.fromkeys(conversations)]
+        run = RunFolder.new(settings.home / "evals" if folder is None else folder)
+        with run.hold():
+            found = make_judge(options, [each for each, _ in cases], settings)
+            run.write_record(_describe(run, cases, found, options, settings))
+            return await _score(logs, run, cases, found, options, settings)
+    finally:
+        if store is None:
+            await logs.aclose()
+
+
+async def _case_of(store: EventStore, id: UUID, expected: SetCase | None) -> tuple[SetCase, UUID]:
+    """Return the case that a conversation is held against, under the conversation's own name."""
+    events = [stored async for stored in store.read(id)]
+    if expected is not None:
+        return replace(expected, id=str(id)), id
+    made = case_of_log(events, str(id))
+    # What was done is no expectation of itself: every log would pass.
+    turns = tuple(turn.model_copy(update=_MATERIAL) for turn in made.input.turns)
+    return replace(made, input=made.input.model_copy(update={"turns": turns})), id
+
+
+async def _score(
+    logs: EventStore,
+    run: RunFolder,
+    cases: Sequence[tuple[SetCase, UUID]],
+    judge: Judge | None,
+    options: EvalOptions,
+    settings: Settings,
+) -> EvalRun:
+    own = await open_store(run.store_url)
+    executor = executor_named(settings.executor)
+    try:
+        scorer = LogScorer(
+            host=ConversationHost(store=logs, settings=settings, executor=executor),
+            judge_host=ConversationHost(store=own, settings=settings, executor=executor),
+            folder=run,
+            agent=AgentSpec(name="recorded", skills=()),
+            judge=judge,
+            metrics=options.metrics,
+            keep=True,
+        )
+        planned = [LoggedAttempt(run=run.run, case=each, log=id) for each, id in cases]
+        named = EvalSet(name="conversations", cases=tuple(each for each, _ in cases))
+        await drive_attempts(named, planned, scorer, options, judged=judge is not None)
+        result, notes = await read_run(run, logs)
+        await write_reports(run, result, notes, logs)
+        return result
+    finally:
+        await executor.aclose()
+        await own.aclose()
+
+
+def _describe(
+    run: RunFolder,
+    cases: Sequence[tuple[SetCase, UUID]],
+    judge: Judge | None,
+    options: EvalOptions,
+    settings: Settings,
+) -> JsonObject:
+    judged: JsonObject | None = None
+    if judge is not None:
+        judged = {"model": judge.model_name, "votes": judge.votes, "prompt_sha256": PROMPT_SHA256}
+    return {
+        "schema_version": 1,
+        "run": run.run,
+        "kind": "score",
+        "set": {"name": "conversations", "path": None, "sha256": "", "cases": len(cases)},
+        "cases": [{"id": each.id, "sha256": each.sha256} for each, _ in cases],
+        "conversations": {each.id: str(id) for each, id in cases},
+        "store": settings.store,
+        "model": "as recorded",
+        "judge": judged,
+        "repeat": 1,
+        "threshold": options.threshold,
+        "metrics": dict(options.metrics),
+        "started": datetime.now(UTC).isoformat(),
+    }
