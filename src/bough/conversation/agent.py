@@ -18,6 +18,7 @@ from bough.conversation.log.state import State
 from bough.conversation.result import T
 from bough.errors import InvalidInput
 from bough.guard import Limits
+from bough.types import JsonObject
 
 _TITLE_LENGTH = 60
 
@@ -33,6 +34,17 @@ CODE_KEYS = (
     "output_type",
 )
 """What a log only names of an agent: to run it again somebody has to have the agent itself."""
+
+
+PLACES = ("base_url", "skill_roots", "system_prompt_path")
+"""What of an agent from elsewhere is left out: requests with a person's own key would go where the sender says."""
+
+
+def without_places(spec: AgentSpec, recorded: JsonObject) -> AgentSpec:
+    """Return a spec without the places that a log from elsewhere recorded: it may be made of that record."""
+    said = spec.snapshot()
+    same = [name for name in PLACES if said.get(name) and said.get(name) == recorded.get(name)]
+    return spec.model_copy(update={name: AgentSpec.model_fields[name].get_default() for name in same})
 
 
 def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
@@ -114,12 +126,13 @@ def require_prices(model: Model, limits: Limits) -> None:
 
 
 def recorded_spec(state: State) -> AgentSpec:
-    """Return the agent that a log recorded.
+    """Return the agent that a log recorded; in quarantine without what it says of places.
 
     Raises:
         InvalidInput: It had a model object, Python tools or skills of its own: a log holds their names only.
     """
-    recorded = {key: value for key, value in state.agent.items() if value is not None}
+    places = PLACES if state.quarantined else ()
+    recorded = {key: value for key, value in state.agent.items() if value is not None and key not in places}
     if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
     for key in CODE_KEYS:

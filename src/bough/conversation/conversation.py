@@ -29,6 +29,7 @@ from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
 from bough.conversation.parts import Parts, require_delegation
+from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, RulesOfRun, limits_by_count
 from bough.conversation.run import ask
@@ -137,6 +138,7 @@ class AsyncConversation(Generic[T]):
         broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
+        workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
         """Open a conversation that exists, to go on with it. Reads the end of its log, from a kept state on.
@@ -147,6 +149,7 @@ class AsyncConversation(Generic[T]):
                 skills of its own, since a log holds their names and not their code.
             executor: As in `create`; a conversation that was started in the sandbox stays in it.
             broker: As in `create`; `server` and `api_key` too, and a server's conversations have whole ids only.
+            workspace: Of what was imported and is opened for the first time; None makes an empty folder in the home.
             given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
                 have to be given again, since a log only names them.
 
@@ -161,7 +164,7 @@ class AsyncConversation(Generic[T]):
             return await remote.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
-        parts = await reopened(id, store, agent, executor, settings, rules, broker)
+        parts = await reopened(id, store, agent, executor, settings, rules, broker, workspace)
         async with parts.surroundings.kept_on_success():
             require_delegation(parts.blueprint.spec, broker)
         return cls(parts)
@@ -365,6 +368,16 @@ class AsyncConversation(Generic[T]):
             Conflict: Nothing waits, or a call that is named does not.
         """
         await Decisions(self._journal).reject(calls, by=by, reason=reason)
+
+    async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
+        """End the quarantine of what was imported: its recorded rules hold, narrowed by the given ones and `policy`.
+
+        Its open calls still wait. Until then every call asks, no secret is given, and scripts run in the sandbox.
+
+        Raises:
+            Conflict: It is not in quarantine.
+        """
+        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation; the log is left untouched.

@@ -20,11 +20,13 @@ from bough.conversation.agent import (
     resolved_model,
     settled_spec,
     spec_of,
+    without_places,
     workspace_folder,
 )
 from bough.conversation.log.journal import Journal
 from bough.conversation.message import said
 from bough.conversation.parts import Parts, Surroundings, require_delegation
+from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput
@@ -149,6 +151,7 @@ async def reopened(
     settings: Settings,
     asked: Rules,
     delegation: Delegation | None = None,
+    workspace: str | Path | None = None,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
     surroundings = await Surroundings.of(settings, store, executor, settings.executor, delegation)
@@ -157,12 +160,17 @@ async def reopened(
         record = await surroundings.store.get(cid)
         journal = Journal(surroundings.store, cid, secrets=asked.secrets)
         await journal.catch_up()
+        await quarantine(journal, record, settings, workspace)
         state = journal.state
         given = spec_of(agent)
+        if given is not None and state.quarantined:
+            given = without_places(given, state.agent)
         asked = asked.within(given)
-        Rules.resumed(state.policies, asked)  # refuses where hooks or an analyzer are missing
+        Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
         spec = given or recorded_spec(state)
         surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
+        if state.quarantined:
+            surroundings.require_sandbox()  # last: nothing that is given goes beyond it
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))

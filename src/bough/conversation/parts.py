@@ -75,6 +75,13 @@ class Surroundings:
                 self.executor = least
                 self._owned.append(least)
 
+    def require_sandbox(self) -> None:
+        """Take the sandbox unless what is used is no weaker: for what came from elsewhere, whoever names another."""
+        sandbox = executor_named("sandbox")
+        if sandbox.isolation > self.executor.isolation:
+            self.executor = sandbox
+            self._owned.append(sandbox)
+
     def retain(self) -> Surroundings:
         """Count one more user."""
         self._users += 1

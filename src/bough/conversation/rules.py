@@ -16,6 +16,7 @@ from bough.errors import InvalidInput
 from bough.events.model import Event, StateChanged
 from bough.guard import (
     AllowList,
+    AlwaysConfirm,
     ConfirmRisky,
     Guard,
     HookSet,
@@ -199,6 +200,30 @@ class Rules:
         )
 
     @classmethod
+    def of_state(cls, state: State, given: Rules) -> Rules:
+        """Return the rules of a log, narrowed by what is given; in quarantine every call asks, and nothing is secret.
+
+        Raises: see `resumed`.
+        """
+        if not state.quarantined:
+            return cls.resumed(state.policies, given)
+        apart = replace(given, secrets=Secrets())
+        return cls.without_hooks(state.policies, apart).narrowed(cls(policy=AlwaysConfirm()))
+
+    @classmethod
+    def without_hooks(cls, recorded: JsonObject, given: Rules) -> Rules:
+        """Return the recorded rules of a log from elsewhere, narrowed by what is given.
+
+        Its hooks and secrets are somebody else's, and an analyzer that it only names nobody has here.
+        """
+        plain = recorded | {"hooks": None, "secrets": None}
+        try:
+            _analyzer(recorded.get("analyzer"), given.analyzer)
+        except InvalidInput:
+            plain["analyzer"] = None
+        return cls.resumed(plain, given)
+
+    @classmethod
     def resumed(cls, recorded: JsonObject, given: Rules) -> Rules:
         """Return the rules of a conversation that is opened again: the recorded ones, narrowed by what is given.
 
@@ -269,6 +294,7 @@ class RulesInForce:
         self._state = state
         self._given = given
         self._recorded: JsonObject | None = None
+        self._quarantined = False
         self._rules = given
 
     @property
@@ -282,6 +308,8 @@ class RulesInForce:
 
     def recorded(self) -> list[Event]:
         """Return the event that records what this object is stricter about than its log; none where it is not."""
+        if self._state.quarantined:
+            return []  # quarantine is no rule of the log: it ends with the adoption
         narrowing = self().narrowing(self._state.policies)
         return [StateChanged(changes={"policies": narrowing})] if narrowing else []
 
@@ -291,11 +319,11 @@ class RulesInForce:
         Raises:
             InvalidInput: The log names hooks or an analyzer that were not given here.
         """
-        recorded = self._state.policies
-        if recorded is not self._recorded:
-            if recorded != self._recorded:
-                self._rules = Rules.resumed(recorded, self._given)
-            self._recorded = recorded
+        recorded, quarantined = self._state.policies, self._state.quarantined
+        if recorded is not self._recorded or quarantined != self._quarantined:
+            if recorded != self._recorded or quarantined != self._quarantined:
+                self._rules = Rules.of_state(self._state, self._given)
+            self._recorded, self._quarantined = recorded, quarantined
         return self._rules
 
 

@@ -326,6 +326,14 @@ class EventStore(Protocol):
         """Look at every row and return what does not add up. O(store)."""
         ...
 
+    async def count_imported(self, cid: UUID) -> int:
+        """Return before which seq a log has events that came by import; 0 where none did. O(depth).
+
+        Raises:
+            NotFound: There is no such conversation, or it was deleted.
+        """
+        ...
+
     async def peek(self, cid: UUID) -> ConversationRecord:
         """Return the record even of a deleted conversation, as long as a living fork needs its tombstone.
 

@@ -23,7 +23,7 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, limits_by_count
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, NotFound
-from bough.events.model import Event, ForkedFrom, StateChanged
+from bough.events.model import Event, ForkedFrom, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.events.store import Cut
 from bough.execution.base import Isolation
@@ -156,7 +156,7 @@ class Source:
         own = journal.state.workspace_policy in ("copy", "worktree")
         workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
         blueprint = self._blueprint(request)
-        rules = Rules.resumed(journal.state.policies, self._rules(request, journal.state))
+        rules = Rules.of_state(journal.state, self._rules(request, journal.state))
         parts = replace(self.parts, journal=journal, record=record, blueprint=blueprint, rules=rules)
         return Branch(parts=parts, workspace=workspace)
 
@@ -196,7 +196,7 @@ class Source:
 
     def _rules(self, request: ForkRequest, at: State) -> Rules:
         """Return the rules of the cut and of the present, narrowed by what the fork asks for besides."""
-        rules = Rules.resumed(at.policies, self.parts.rules)
+        rules = Rules.of_state(at, self.parts.rules)
         asked = request.overrides
         if "confirmation_policy" in asked and not allows_policy(rules.policy, asked["confirmation_policy"]):
             raise _wider("confirmation policy")
@@ -217,6 +217,10 @@ class Source:
 
     async def _write(self, plan: _ForkPlan, workspace: ForkedWorkspace) -> ConversationRecord:
         request, state = plan.request, self.parts.journal.state
+        if state.imported is not None and plan.cut.at <= state.imported:  # the cut leaves out that they are foreign
+            signer = self.parts.record.config.get("signed_by")
+            apart = Imported(count=plan.cut.at, signer=signer or None, workspace=str(workspace.path))
+            plan = replace(plan, apart=(apart,))
         title = request.title if request.title is not None else state.title
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
         spec = plan.blueprint.spec
@@ -258,6 +262,7 @@ class _ForkPlan:
     blueprint: Blueprint
     rules: Rules
     workspace: WorkspacePolicy
+    apart: tuple[Event, ...] = ()
 
     def events(self, source: UUID, changes: JsonObject) -> list[Event]:
         """Return the fork's first own events."""
@@ -274,7 +279,7 @@ class _ForkPlan:
             reset_metrics=self.request.reset_metrics,
         )
         always = standing_events(self.blueprint.standing) if "instructions" in changes else []
-        return [forked, *self.cut.closing, StateChanged(changes=changes), *always]
+        return [forked, *self.cut.closing, *self.apart, StateChanged(changes=changes), *always]
 
 
 def _wider(what: str) -> InvalidInput:

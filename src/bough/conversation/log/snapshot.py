@@ -96,6 +96,8 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "turned": (_as_is, _as_is),
     "responded": (_as_is, _as_is),
     "last": (lambda id: None if id is None else id.hex, lambda text: None if text is None else UUID(text)),
+    "imported": (_as_is, _as_is),
+    "quarantined": (_as_is, _as_is),
     "_last_message": (_as_is, _as_is),
     "_seen": (_as_is, _as_is),
 }

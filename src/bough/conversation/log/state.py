@@ -16,6 +16,7 @@ from bough.events.model import (
     ConversationStarted,
     Event,
     ForkedFrom,
+    Imported,
     LimitReached,
     ModelResponded,
     OutputGiven,
@@ -40,6 +41,9 @@ ToolOutcome = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
 
 
 NOTHING_USED = Usage(requests=0)
+
+IMPORTED_CALL = "it was called before the import"
+"""Why a call waits that came with an imported log."""
 
 
 @dataclass(kw_only=True)
@@ -122,6 +126,8 @@ class State:
         data: The value of the output type that the latest run gave, as JSON; None where it gave none.
         turns: How many turns of a user have begun, and `turned`: seq of the message that began the last one.
         responded: Seq of the latest model response; None before the first one.
+        imported: Seq of the event that says that all before it came from elsewhere; None where nothing did.
+        quarantined: Whether nobody has adopted what came from elsewhere: every call asks.
         last: Id of the last event; None before the first one.
     """
 
@@ -157,6 +163,8 @@ class State:
     turned: int = 0
     responded: int | None = None
     last: UUID | None = None
+    imported: int | None = None
+    quarantined: bool = False
     _last_message: int = -1
     _seen: int = 0
 
@@ -243,6 +251,8 @@ class State:
                     self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:
                     self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
+            case Imported():
+                self._import(seq, event)
             case OutputGiven():
                 self.data = event.data
                 self.unanswered = self._last_message >= self._seen  # outcomes of the calls that gave it need no answer
@@ -264,12 +274,23 @@ class State:
             if call := self.calls.get(id):
                 call.approved = True
         self.policies = self.policies | changes.get("policies", {})
+        self.quarantined = self.quarantined and "adopted" not in changes
         self.title = changes.get("title", self.title)
         self.tags = changes.get("tags", self.tags)
         self.workspace = Path(changes["workspace"]) if "workspace" in changes else self.workspace
         self.workspace_policy = changes.get("workspace_policy", self.workspace_policy)
         self.agent = changes.get("agent", self.agent)
         self.instructions = changes.get("instructions", self.instructions)
+
+    def _import(self, seq: int, event: Imported) -> None:
+        """Take in what came from elsewhere: nothing that was allowed there is allowed here."""
+        self.imported, self.quarantined, self.pausing = seq, True, False
+        self.workspace, self.workspace_policy = Path(event.workspace), "shared"
+        for call in self.calls.values():
+            call.approved, call.carried = False, True
+        self.waiting = {call.id: {"tool": call.tool, "reason": IMPORTED_CALL} for call in self.open_calls}
+        self.status = "waiting_for_confirmation" if self.waiting else "idle"
+        self.tasks = {id: link for id, link in self.tasks.items() if link.ended is not None}
 
     def _end_task(self, seq: int, event: TaskEnded) -> None:
         known = self.tasks.get(event.task_id, TaskLink())

@@ -112,7 +112,9 @@ async def read_bundle(
     from bough.events.bundle.check import check_events  # an export needs none of it
 
     check_events(contents, events)
-    record = replace(contents.record, owner=owner)
+    # Who signed it is said here, whatever the bundle says: what was imported is kept apart by it.
+    config = contents.record.config | {"signed_by": contents.signer}
+    record = replace(contents.record, owner=owner, config=config)
     plan = _Plan(store, record, {ancestor.id: ancestor for ancestor in contents.ancestors}, events)
     await store.restore(await plan.pieces(contents.ranges))
     return await store.get(record.id)
@@ -241,7 +243,7 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents,
         if contents is None:
             contents = read_header(value)
         elif isinstance(value, dict) and "sha256" in value:
-            _verify(value, digest.digest(), len(events), trusted)
+            contents.signer = _verify(value, digest.digest(), len(events), trusted)
             return contents, events
         else:
             events.append(read_event(value, number))
@@ -260,7 +262,8 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
         yield line, value
 
 
-def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes] | None) -> None:
+def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes] | None) -> str:
+    """Return who signed it, hexadecimal."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -279,6 +282,7 @@ def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes]
             hint="add the key to those you trust, if you know whose it is",
             details={"public_key": signer.hex()},
         )
+    return signer.hex()
 
 
 def _event_as_json(stored: StoredEvent) -> dict[str, Any]:

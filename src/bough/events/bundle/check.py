@@ -74,12 +74,14 @@ class Contents:
         record: The conversation.
         ancestors: What it descends from, each after what that descends from.
         ranges: Who owns which events, oldest first.
+        signer: Public key of who signed it, hexadecimal, once that is verified.
     """
 
     def __init__(self, header: _Header) -> None:
         self.record = header.conversation.record()
         self.ancestors = [ancestor.record() for ancestor in header.ancestors]
         self.ranges: list[Range[UUID]] = list(header.lineage)
+        self.signer = ""
 
 
 def read_header(value: Any) -> Contents:

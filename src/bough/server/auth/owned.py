@@ -260,6 +260,11 @@ class OwnedStore:
         """Refuse: names are of the command line."""
         raise NotFound("conversations are named by their whole id here")
 
+    async def count_imported(self, cid: UUID) -> int:
+        """Return where what came by import ends. See `EventStore.count_imported`."""
+        await self.get(cid)
+        return await self._store.count_imported(cid)
+
     async def together(
         self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
     ) -> T:

@@ -53,7 +53,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def portable(record: ConversationRecord) -> tuple[object, ...]:
     """Return what of a record a bundle carries."""
     places = (record.id, record.root, record.parent, record.base, record.head, record.forked_from, record.forked_at)
-    words = (record.fork_event, record.status, record.title, record.tags, record.config, record.lineage)
+    config = {key: value for key, value in record.config.items() if key != "signed_by"}  # said by each import anew
+    words = (record.fork_event, record.status, record.title, record.tags, config, record.lineage)
     return (*places, *words, record.created)
 
 

@@ -109,6 +109,13 @@ class RelationalReading(ABC):
             raise faults.no_conversation(cid)
         return record_of(row)
 
+    def count_imported(self, cid: UUID) -> int:
+        """Return before which seq a log has events that came by import; 0 where none did."""
+        count = self.one("count_imported", id=cid)[0]
+        if count is None:
+            raise faults.no_conversation(cid)
+        return count
+
     def ancestry(self, cid: UUID) -> builtins.list[ConversationRecord]:
         """Return the conversations this one descends from, the oldest first."""
         self.get(cid)

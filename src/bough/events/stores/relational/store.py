@@ -292,6 +292,10 @@ class RelationalEventStore(BaseEventStore):
         """Delete a conversation. See `EventStore.delete`."""
         await self._write(lambda log: log.delete(cid, mode))
 
+    async def count_imported(self, cid: UUID) -> int:
+        """Return where what came by import ends. See `EventStore.count_imported`."""
+        return await self._read(lambda log: log.count_imported(cid), small=True)
+
     async def peek(self, cid: UUID) -> ConversationRecord:
         """Return the record, tombstone or not. See `EventStore.peek`."""
         return await self._read(lambda log: log.peek(cid), small=True)

@@ -417,6 +417,14 @@ select pg_notify(%(channel)s, '') where pg_current_xact_id_if_assigned() is not 
 -- Up to where its own events came from elsewhere.
 update conversation set imported = %(imported)s where cid = %(cid)s;
 
+-- name: count_imported
+-- Where the imported events of a log end; null where there is no such log.
+with recursive part (cid, parent, lo, hi, imported) as (
+  select cid, parent, base, head, imported from conversation where id = %(id)s and not deleted
+  union all
+  select c.cid, c.parent, c.base, part.lo, c.imported from part join conversation c on c.cid = part.parent)
+select max(case when imported > lo and hi > lo then least(imported, hi) else 0 end) from part;
+
 -- name: size
 -- Bytes of payload of some own events.
 select coalesce(sum(octet_length(data)), 0)::bigint from event

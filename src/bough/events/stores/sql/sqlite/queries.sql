@@ -278,6 +278,14 @@ on conflict (package) do update set version = excluded.version;
 -- Up to where its own events came from elsewhere.
 update conversation set imported = :imported where cid = :cid;
 
+-- name: count_imported
+-- Where the imported events of a log end; null where there is no such log.
+with recursive part (cid, parent, lo, hi, imported) as (
+  select cid, parent, base, head, imported from conversation where id = :id and not deleted
+  union all
+  select c.cid, c.parent, c.base, part.lo, c.imported from part join conversation c on c.cid = part.parent)
+select max(case when imported > lo and hi > lo then min(imported, hi) else 0 end) from part;
+
 -- name: size
 -- Bytes of payload of some own events.
 select ifnull(sum(length(data)), 0) from event where k >= :cid << 32 | :lo and k < :cid << 32 | :hi;

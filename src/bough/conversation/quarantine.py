@@ -1,0 +1,82 @@
+"""What came from elsewhere: kept apart until a person adopts it. Nothing in it runs, widens or names a place here.
+
+An imported log gets an `Imported` as its first event of this store, before anything is done with it; the fold says what
+follows: calls wait, approvals are void, every call asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from bough.config import Settings
+from bough.conversation.agent import workspace_folder
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.state import IMPORTED_CALL, State
+from bough.conversation.rules import Rules
+from bough.errors import Conflict
+from bough.events.model import Event, Imported, StateChanged
+from bough.events.record import ConversationRecord
+from bough.guard import Policy
+from bough.guard.policy import narrower
+
+
+async def quarantine(
+    journal: Journal, record: ConversationRecord, settings: Settings, workspace: str | Path | None
+) -> None:
+    """Say in the log what of it came from elsewhere, where that was not said yet. One row is read.
+
+    Args:
+        workspace: Of the conversation here; None makes an empty folder below the home.
+
+    Raises:
+        Conflict: A workspace is given, and the log has one of its own already.
+    """
+    count = await journal.store.count_imported(journal.cid)
+    known = journal.state.imported
+    # What the sender's own log says of an import counts for nothing: the event of this store comes after all of it.
+    if count == 0 or (known is not None and known >= count):
+        if workspace is not None:
+            raise Conflict(
+                f"the workspace of {journal.cid} is {journal.state.workspace}",
+                hint="only what was imported, and not used yet, is given one; fork it to work elsewhere",
+            )
+        return
+    folder = choose_workspace(journal.cid, settings, workspace)
+    await journal.append(*describe_import(count, record.config.get("signed_by"), folder, journal.state))
+
+
+def choose_workspace(cid: UUID, settings: Settings, given: str | Path | None) -> Path:
+    """Return the folder of what came from elsewhere: never the one that the sender named."""
+    if given is not None:
+        return workspace_folder(given)
+    folder = settings.home / "workspaces" / str(cid)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def describe_import(count: int, signer: Any, workspace: Path, state: State) -> list[Event]:
+    """Return the events that set a log apart, which is folded to `state` before them."""
+    imported = Imported(count=count, signer=signer or None, workspace=str(workspace))
+    waiting = {call.id: {"tool": call.tool, "reason": IMPORTED_CALL} for call in state.open_calls}
+    status = "waiting_for_confirmation" if waiting else "idle"
+    return [imported, StateChanged(changes={"status": status, "waiting": waiting})]
+
+
+async def adopt(journal: Journal, given: Rules, *, by: str, policy: Policy | None) -> None:
+    """End the quarantine: the log's rules hold, narrowed by what is given; open calls still wait.
+
+    Raises:
+        Conflict: It is not in quarantine.
+    """
+    await journal.catch_up()
+    state = journal.state
+    if not state.quarantined:
+        raise Conflict(f"{journal.cid} is not in quarantine", hint="only an imported conversation is adopted")
+    rules = Rules.without_hooks(state.policies, given)
+    if policy is not None:
+        rules = replace(rules, policy=narrower(rules.policy, policy))
+    changes = {"adopted": {"by": by}, "policies": rules.to_json()}
+    await journal.append(StateChanged(changes=changes), expected_head=state.head)
