@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 EVIL = "<script>alert(1)</script> & `x` bake a cake"
 
@@ -36,12 +37,32 @@ def test_a_bundle_brings_a_fork_into_another_store_whole(cli: Any, made: tuple[s
     assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 0
     assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 7
     other = type(cli)(cli.folder, {**cli.environment, "BOUGH_HOME": str(tmp_path / "other")})
-    assert other.data("conv", "import", tmp_path / "x.bundle")["conversation"]["id"] == fork
+    refused = other("conv", "import", tmp_path / "x.bundle")
+    assert (refused.returncode, "--accept-unknown" in refused.stderr) == (4, True)
+    assert other.data("conv", "import", tmp_path / "x.bundle", "--accept-unknown")["conversation"]["id"] == fork
     assert other.data("conv", "show", fork)["events"] == cli.data("conv", "show", fork)["events"]
     data = (tmp_path / "x.bundle").read_bytes()
     (tmp_path / "bad.bundle").write_bytes(data.replace(b"README.md", b"REBDME.md"))
     assert other("conv", "import", tmp_path / "bad.bundle").returncode == 2
     assert other("conv", "import", tmp_path / "x.bundle", "--signed-by", "00" * 32).returncode == 4
+
+
+def test_what_was_imported_is_adopted_by_name_once(cli: Any, made: tuple[str, str], tmp_path: Path) -> None:
+    _, fork = made
+    assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 0
+    other = type(cli)(cli.folder, {**cli.environment, "BOUGH_HOME": str(tmp_path / "other")})
+    own = (Path(cli.environment["BOUGH_HOME"]) / "signing.key").read_bytes()
+    key = Ed25519PrivateKey.from_private_bytes(own).public_key().public_bytes_raw().hex()
+    (tmp_path / "other" / "keys").mkdir(parents=True)
+    (tmp_path / "other" / "keys" / "trusted").write_text(f"# friends\n{key} ann\n")
+    assert other("conv", "import", tmp_path / "x.bundle").returncode == 0
+    asked = other("conv", "adopt", fork)
+    assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
+    adopted = other.data("conv", "adopt", fork, "--yes")
+    assert adopted["signed_by"] == key
+    assert other("conv", "adopt", fork, "--yes").returncode == 7
+    events = other.data("conv", "show", fork)["events"]
+    assert [each["kind"] for each in events if each["kind"] == "Imported"] == ["Imported"]
 
 
 def test_documents_hold_every_event_and_html_runs_nothing(cli: Any, made: tuple[str, str], tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("list", "show", "tree", "tail"), "conv"),
             "diff": "conv_diff",
             **dict.fromkeys(("export", "import"), "conv_file"),
+            "adopt": "conv_adopt",
             **dict.fromkeys(("tag", "delete"), "conv_change"),
         },
     ),

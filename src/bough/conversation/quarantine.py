@@ -14,7 +14,7 @@ from uuid import UUID
 from bough.config import Settings
 from bough.conversation.agent import workspace_folder
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.state import IMPORTED_CALL, State
+from bough.conversation.log.state import State, describe_imported
 from bough.conversation.rules import Rules
 from bough.errors import Conflict
 from bough.events.model import Event, Imported, StateChanged
@@ -60,7 +60,7 @@ def choose_workspace(cid: UUID, settings: Settings, given: str | Path | None) ->
 def describe_import(count: int, signer: Any, workspace: Path, state: State) -> list[Event]:
     """Return the events that set a log apart, which is folded to `state` before them."""
     imported = Imported(count=count, signer=signer or None, workspace=str(workspace))
-    waiting = {call.id: {"tool": call.tool, "reason": IMPORTED_CALL} for call in state.open_calls}
+    waiting = {call.id: describe_imported(call) for call in state.open_calls}
     status = "waiting_for_confirmation" if waiting else "idle"
     return [imported, StateChanged(changes={"status": status, "waiting": waiting})]
 

@@ -17,11 +17,12 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.conv import record_json
+from bough.cli.confirm import can_ask
 from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import line
 from bough.config import Settings
-from bough.errors import BoughError, Conflict, InvalidInput, StoreError
+from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.types import JsonObject
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("bundle", "jsonl", "md", "html")
 _PAGE = 500
+_SIGNING_KEY = "signing.key"
+_TRUSTED = "keys/trusted"
 _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
@@ -74,21 +77,28 @@ def import_(
     signed_by: Annotated[
         list[str] | None, typer.Option("--signed-by", metavar="KEY", help="Only if this public key signed it.")
     ] = None,
+    accept_unknown: Annotated[
+        bool, typer.Option("--accept-unknown", help="Whoever signed it: nothing in it runs until it is adopted.")
+    ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
     """Take in a conversation from a bundle.
 
-    Taking it in twice adds nothing.
+    Taking it in twice adds nothing. It stays in quarantine until `bough conv adopt`.
     """
-    trusted = None if signed_by is None else [_public_key(text) for text in signed_by]
-    record = asyncio.run(_imported(options.settings_of(home, store), file, trusted))
+    settings = options.settings_of(home, store)
+    if signed_by is None and not accept_unknown:
+        record = asyncio.run(_import_known(settings, file, json=json))
+    else:
+        named = None if signed_by is None else [_public_key(text) for text in signed_by]
+        record = asyncio.run(_imported(settings, file, named))
     return Report(
         command="conv import",
         data={"conversation": record_json(record)},
         blocks=[line((short(record.id), "id"), f"  {record.title or 'untitled'}  {record.head} events")],
-        next=(f"bough conv show {short(record.id)}", f"bough fork {short(record.id)}"),
+        next=(f"bough conv show {short(record.id)}", f"bough conv adopt {short(record.id)}"),
     )
 
 
@@ -119,7 +129,7 @@ class _Exporting:
 
         try:
             self._settings.home.mkdir(parents=True, exist_ok=True)
-            key = signing_key(self._settings.home / "signing.key")
+            key = signing_key(self._settings.home / _SIGNING_KEY)
         except OSError as error:
             raise StoreError(
                 f"the signing key cannot be kept: {error}", hint=f"check the rights of {self._settings.home}"
@@ -217,6 +227,39 @@ async def _imported(settings: Settings, file: Path, trusted: list[bytes] | None)
     with source:
         async with options.opened(settings) as store:
             return await store.import_(source, trusted=trusted)
+
+
+async def _import_known(settings: Settings, file: Path, *, json: bool) -> ConversationRecord:
+    """Import what somebody signed who is known here; ask about anybody else where there is a terminal.
+
+    Raises:
+        PermissionDenied: Nobody known signed it, and nobody said yes.
+    """
+    known = _known_keys(settings.home)
+    try:
+        return await _imported(settings, file, known)
+    except PermissionDenied as error:
+        signer = str(error.details.get("public_key"))
+        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / _TRUSTED} makes it known"
+        if json or str(file) == "-" or not can_ask():
+            raise PermissionDenied(
+                f"nobody here knows the signer {signer}", hint=hint, details=error.details
+            ) from error
+        answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
+        if answer.strip().lower() not in ("y", "yes"):
+            raise PermissionDenied("nothing was taken in", hint=hint, details=error.details) from error
+        return await _imported(settings, file, None)
+
+
+def _known_keys(home: Path) -> list[bytes]:
+    """Return the own public key, and those of the file of keys: one `hex name` a line."""
+    from bough.events.bundle.bundle import signing_key
+
+    own = home / _SIGNING_KEY
+    keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
+    trusted = home / _TRUSTED
+    lines = trusted.read_text("utf-8").splitlines() if trusted.exists() else []
+    return [*keys, *(_public_key(each.split()[0]) for each in lines if each.strip() and not each.startswith("#"))]
 
 
 def _public_key(text: str) -> bytes:

@@ -42,9 +42,6 @@ ToolOutcome = ToolReturned | ToolFailed | ToolRejected | ToolInterrupted
 
 NOTHING_USED = Usage(requests=0)
 
-IMPORTED_CALL = "it was called before the import"
-"""Why a call waits that came with an imported log."""
-
 
 @dataclass(kw_only=True)
 class ToolCall:
@@ -288,7 +285,7 @@ class State:
         self.workspace, self.workspace_policy = Path(event.workspace), "shared"
         for call in self.calls.values():
             call.approved, call.carried = False, True
-        self.waiting = {call.id: {"tool": call.tool, "reason": IMPORTED_CALL} for call in self.open_calls}
+        self.waiting = {call.id: describe_imported(call) for call in self.open_calls}
         self.status = "waiting_for_confirmation" if self.waiting else "idle"
         self.tasks = {id: link for id, link in self.tasks.items() if link.ended is not None}
 
@@ -330,6 +327,11 @@ def refuse_stored_message() -> InvalidInput:
         "this conversation is kept for a program of PydanticAI, which goes on with it by itself",
         hint="take its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
     )
+
+
+def describe_imported(call: ToolCall) -> JsonObject:
+    """Return what a person is told of a call that came with an imported log."""
+    return {"tool": call.tool, "arguments": call.given, "risk": None, "reason": "it was called before the import"}
 
 
 def calls_of(event: ModelResponded) -> list[ToolCall]:
