@@ -160,7 +160,8 @@ class AsyncConversation(Generic[T]):
         """
         if server is not None:
             remote, require_absent = _remote()
-            require_absent(store=store, agent=agent, executor=executor, settings=settings, broker=broker)
+            here = {"store": store, "agent": agent, "executor": executor, "settings": settings, "workspace": workspace}
+            require_absent(broker=broker, **here)
             return await remote.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)

@@ -292,6 +292,10 @@ class Conversation(Generic[T]):
         """Append events as they are; see `AsyncConversation.append`."""
         self._loop.call(self._core.append, *events)
 
+    def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
+        """End the quarantine of what was imported; see `AsyncConversation.adopt`."""
+        self._loop.call(self._core.adopt, by=by, policy=policy)
+
     def set_title(self, title: str) -> None:
         """Give it a title."""
         self._loop.call(self._core.set_title, title)

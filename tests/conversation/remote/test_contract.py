@@ -57,7 +57,7 @@ async def test_a_whole_life(place: Any) -> None:
             assert {record.id for record in (*page.items, *rest.items)} == {source.id, early.id}
         async with await at.open(source.id) as again:
             assert again.state.output == "one"
-            assert len(again.messages) == 2
+            assert len(await again.messages()) == 2
 
 
 async def test_what_happens_is_recorded_alike(place: Any) -> None:
@@ -184,4 +184,4 @@ async def test_it_is_changed_and_asked(place: Any) -> None:
                 assert "Be short." in fork.state.instructions
                 assert (await fork.run()).output == "answer"
             await conversation.graft(fork, summary="it went well")
-            assert "it went well" in str(conversation.messages)
+            assert "it went well" in str(await conversation.messages())

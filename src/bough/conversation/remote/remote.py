@@ -202,9 +202,8 @@ class RemoteConversation(Generic[T]):
         """What it used since it was started or forked."""
         return self.state.own
 
-    @property
-    def messages(self) -> builtins.list[ModelMessage]:
-        """What the model is shown of it, as PydanticAI's messages."""
+    async def messages(self) -> builtins.list[ModelMessage]:
+        """Return what the model is shown of it, as PydanticAI's messages."""
         return self._view.messages()
 
     @property
@@ -342,6 +341,10 @@ class RemoteConversation(Generic[T]):
     async def append(self, *events: object) -> NoReturn:
         """Refuse: a server writes its log itself."""
         raise NotSupported("events are not appended over HTTP", hint="send_message")
+
+    async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
+        """Refuse: whoever has the store adopts what was imported there."""
+        raise NotSupported("a quarantine ends at the store", hint="`bough conv adopt` on the server")
 
     async def set_title(self, title: str) -> None:
         """Give it a title."""
