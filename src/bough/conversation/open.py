@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 from uuid import UUID
 
 from bough.agents.build import Blueprint
@@ -23,7 +23,7 @@ from bough.conversation.agent import (
     without_places,
     workspace_folder,
 )
-from bough.conversation.log.journal import Journal
+from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.message import said
 from bough.conversation.parts import Parts, Surroundings, require_delegation
 from bough.conversation.quarantine import quarantine
@@ -35,7 +35,8 @@ from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
-from bough.types import new_id
+from bough.guard import Secrets
+from bough.types import JsonObject, new_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,8 @@ class Beginning:
         surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with surroundings.kept_on_success():
             events = await prepared.greet(surroundings.executor.name, rules)
-            record = await surroundings.store.create(prepared.record, events=events)
+            record = _mask_record(rules.secrets, prepared.record)
+            record = await surroundings.store.create(record, events=mask_events(rules.secrets, events))
             journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
         blueprint = prepared.blueprint
@@ -119,6 +121,14 @@ class Beginning:
             created=event.ts,
             updated=event.ts,
         )
+
+
+def _mask_record(secrets: Secrets, record: ConversationRecord) -> ConversationRecord:
+    """Return a record without values of secrets in what its caller says of it."""
+    if not secrets.names:
+        return record
+    said = secrets.masker().json({"title": record.title, "tags": record.tags, "config": record.config})
+    return replace(record, **cast("JsonObject", said))
 
 
 async def create_or_open(

@@ -17,7 +17,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation.agent import agent_changes, blueprint_of, carried_changes
 from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, forked_workspace
-from bough.conversation.log.journal import Journal
+from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, limits_by_count
@@ -143,7 +143,7 @@ class Source:
             there = await self.parts.journal.store.get(request.id)
         except NotFound:
             return None
-        if there.forked_from != self.parts.journal.cid or there.lineage != request.lineage():
+        if there.forked_from != self.parts.journal.cid or there.lineage != self._mask(request.lineage()):
             raise Conflict(
                 f"{request.id} is another conversation", hint="fork with another id, or with the same arguments"
             )
@@ -225,28 +225,35 @@ class Source:
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
         spec = plan.blueprint.spec
         config = {"agent": spec.name, "model": spec.model_name, "workspace": str(workspace.path)}
+        mask = self._mask
+        events = plan.events(self.parts.journal.cid, self._changes(plan, workspace, title, tags))
         return await self.parts.journal.store.fork(
             self.parts.journal.cid,
             at=plan.cut.at,
             id=plan.id,
-            events=plan.events(self.parts.journal.cid, self._changes(plan, workspace, title, tags)),
-            title=title,
-            tags=tags,
-            config=self.parts.record.config | config | ({"ephemeral": True} if request.ephemeral else {}),
-            lineage=request.lineage(),
+            events=mask_events(self.parts.journal.secrets, events),
+            title=mask(title),
+            tags=mask(tags),
+            config=mask(self.parts.record.config | config | ({"ephemeral": True} if request.ephemeral else {})),
+            lineage=mask(request.lineage()),
         )
+
+    def _mask(self, value: Any) -> Any:
+        """Return JSON without values of secrets: what is in the row is as public as what is in the log."""
+        secrets = self.parts.journal.secrets
+        return secrets.masker().json(value) if secrets.names else value
 
     def _changes(
         self, plan: _ForkPlan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]
     ) -> JsonObject:
-        """Return what the fork's log says of itself where the shared events say something else, or nothing."""
+        """Return what the fork's log says of itself: all of it, so that erasing the source leaves it what it is."""
         policies = {"executor": self.parts.surroundings.executor.name, **plan.rules.to_json()}
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
-        state, spec = plan.journal.state, plan.blueprint.spec
-        if spec.snapshot() != state.agent:
-            changes |= agent_changes(plan.blueprint)
-        if workspace.path != state.workspace or workspace.policy != state.workspace_policy:
-            changes |= {"workspace": str(workspace.path), "workspace_policy": workspace.policy}
+        state = plan.journal.state
+        same = plan.blueprint.spec.snapshot() == state.agent  # then the prompt stays as it was, to the byte
+        recorded = {"agent": state.agent, "instructions": state.instructions}
+        changes |= recorded if same else agent_changes(plan.blueprint)
+        changes |= {"workspace": str(workspace.path), "workspace_policy": workspace.policy}
         return changes | carried_changes(state, plan.cut.carried)
 
 
@@ -278,7 +285,8 @@ class _ForkPlan:
             workspace=self.workspace,
             reset_metrics=self.request.reset_metrics,
         )
-        always = standing_events(self.blueprint.standing) if "instructions" in changes else []
+        is_new = self.blueprint.spec.snapshot() != self.journal.state.agent
+        always = standing_events(self.blueprint.standing) if is_new else []
         return [forked, *self.cut.closing, *self.apart, StateChanged(changes=changes), *always]
 
 

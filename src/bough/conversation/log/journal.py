@@ -251,10 +251,15 @@ class Journal:
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:
         """Return events with the values of secrets masked, as they are appended."""
-        if not self.secrets.names:
-            return events
-        masker = self.secrets.masker()
-        return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
+        return mask_events(self.secrets, events)
+
+
+def mask_events(secrets: Secrets, events: Sequence[Event]) -> Sequence[Event]:
+    """Return events without values of secrets."""
+    if not secrets.names:
+        return events
+    masker = secrets.masker()
+    return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
 
 
 def _also(ending: Ending, error: BoughError | None) -> Also:
