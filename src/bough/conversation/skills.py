@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
 from bough.conversation.log.state import State
+from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated
 from bough.skills import SkillRegistry, TriggerIndex, TriggerMatch
 from bough.skills.match.activation import activate_matches, too_many
-from bough.skills.match.inputs import missing_inputs, parse_pairs
+from bough.skills.match.inputs import inputs_of, missing_inputs, parse_pairs
 from bough.skills.match.withheld import match_withheld
 
 
@@ -59,7 +60,10 @@ def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry:
     if state.task is None or state.task[0] not in registry or any(match.kind != "keyword" for match in matches):
         return matches
     name, given = state.task
-    inputs = registry.metadata(name).inputs
+    try:
+        inputs = inputs_of(registry.get(name))
+    except BoughError:  # it cannot be used any more: then nothing of it is asked
+        return matches
     missing = missing_inputs(inputs, given)
     found = parse_pairs(text, [each for each in inputs if each.name in missing])
     return [*matches, TriggerMatch(name, "task", ", ".join(found), given | found)] if found else matches

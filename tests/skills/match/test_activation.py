@@ -59,6 +59,21 @@ def test_what_is_missing_is_asked_for_by_name() -> None:
     assert "- issue: Number of the issue" in activation.rendered and "${issue}" in activation.rendered
 
 
+def test_optional_inputs_that_nobody_gave_vanish_with_the_blank_before_them() -> None:
+    inputs = (InputMetadata("branch"), InputMetadata("note", required=False), InputMetadata("of", default="all"))
+    skill = Skill(name="x", content="Look at ${branch} ${note}, of ${of}.", inputs=inputs)
+    assert "Look at dev, of all." in activate(skill, {"branch": "dev"}).rendered
+    assert "Look at dev now, of all." in activate(skill, {"branch": "dev", "note": "now"}).rendered
+
+
+def test_what_a_text_asks_for_without_declaring_it_is_asked_of_the_user() -> None:
+    skill = Skill(name="x", content="Greet ${who} in ${HOME}, `${code}`.\n```\n${block}\n```\n")
+    asked = activate(skill)
+    assert asked.missing == ("who",) and "- who" in asked.rendered
+    assert "Greet Anna in ${HOME}, `${code}`.\n```\n${block}" in activate(skill, {"who": "Anna"}).rendered
+    assert "Greet Anna Bell in" in activate(skill, {"ARGUMENTS": "Anna Bell"}).rendered
+
+
 @pytest.mark.parametrize("inputs", [{"isue": "1"}, {"issue": "a\0b"}, {"issue": "x" * 40_000}])
 def test_inputs_are_checked(inputs: dict[str, str]) -> None:
     with pytest.raises(InvalidInput) as caught:

@@ -117,7 +117,11 @@ INPUTS = (InputMetadata("issue", "Number"), InputMetadata("path", default="."), 
         ("/fix-bug", {}, ("issue",)),
         ("/fix-bug issue=", {"issue": ""}, ("issue",)),
         ('/fix-bug issue=""', {"issue": ""}, ("issue",)),
-        ("/fix-bug unknown=1 7", {"issue": "unknown=1 7"}, ()),
+        ("/fix-bug unknown=1 7", {"issue": "unknown=1", "path": "7"}, ()),
+        ("/fix-bug 42 dev", {"issue": "42", "path": "dev"}, ()),
+        ('/fix-bug 42 "my src" later', {"issue": "42", "path": "my src", "note": "later"}, ()),
+        ("/fix-bug 42 issue=7 dev", {"issue": "7", "path": "42", "note": "dev"}, ()),
+        ("please run /fix-bug 42\nand then rest", {"issue": "42"}, ()),
         ("  /Fix-Bug 42", {"issue": "42"}, ()),
         ("fix the bug issue=9 now", {"issue": "9"}, ()),
         ("fix the bug", {}, ("issue",)),
@@ -128,11 +132,11 @@ def test_inputs_are_parsed_from_the_message(message: str, inputs: dict[str, str]
     [match] = TriggerIndex([task("fix-bug", "fix the bug", inputs=INPUTS)]).match(message)
     assert {name: value for name, value in match.inputs.items() if name != "ARGUMENTS"} == inputs
     assert match.missing == missing
-    assert match.kind == ("slash" if message.strip().startswith("/") else "task")
+    assert match.kind == ("slash" if "/" in message else "task")
 
 
-def test_slash_and_name_activates_any_skill_at_the_start_only() -> None:
-    index = TriggerIndex([SkillMetadata("pdf", "x", Path("/s/pdf/SKILL.md")), Skill(name="plain", content="x")])
+def test_a_name_calls_its_skill_at_a_word_s_start_only() -> None:
+    index = TriggerIndex([SkillMetadata("pdf", "x", Path("/s/pdf/SKILL.md")), Skill(name="acme/pdf", content="x")])
     [match] = index.match("/pdf fill the form")
     assert (match.skill, match.kind, match.keyword, match.inputs) == (
         "pdf",
@@ -140,9 +144,33 @@ def test_slash_and_name_activates_any_skill_at_the_start_only() -> None:
         "/pdf",
         {"ARGUMENTS": "fill the form"},
     )
-    assert [match.skill for match in index.match("/plain")] == ["plain"]
-    assert index.match("see /pdf") == index.match("/pdfs") == index.match("/") == index.match("") == []
+    for text, called in {
+        "see /pdf": ["pdf"],
+        "read it with @pdf, please": ["pdf"],
+        "(/pdf)": [],
+        "first /PDF; then more": ["pdf"],
+        "/acme/pdf now": ["acme/pdf"],
+        "line\n/pdf two": ["pdf"],
+        "/pdfs": [],
+        "me@pdf.org": [],
+        "a/pdf": [],
+        "/usr/bin": [],
+        "/": [],
+        "@": [],
+        "": [],
+        "the command `/pdf x` and\n```\n/pdf\n```\n": [],
+    }.items():
+        assert [match.skill for match in index.match(text)] == called, text
+    assert index.match("use @pdf on this")[0].inputs == {}
+    assert index.match("a\n/pdf two words\nrest")[0].inputs == {"ARGUMENTS": "two words"}
     assert index.match("/pdf x", active={"pdf"}) == []
+
+
+@pytest.mark.parametrize("source", ["re:", "re:  ", "re:(", "re:(?=x)", "re:a*", "re:" + "x" * 1001])
+def test_an_expression_that_cannot_be_used_is_told_and_triggers_nothing(source: str) -> None:
+    index = TriggerIndex([knowledge("odd", source), knowledge("good", "re:go+d")])
+    assert [match.skill for match in index.match("good and x")] == ["good"]
+    assert [note.code for note in index.diagnostics] == ["trigger-bad-regex"]
 
 
 def test_an_index_without_skills_matches_nothing() -> None:

@@ -9,7 +9,15 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bough.errors import BoughError, LimitExceeded
-from bough.skills.match.inputs import check_inputs, missing_inputs, substitute
+from bough.skills.match.inputs import (
+    ARGUMENTS,
+    check_inputs,
+    inputs_of,
+    is_needed,
+    missing_inputs,
+    parse_arguments,
+    substitute,
+)
 from bough.skills.model import InputMetadata, Resources, Skill
 
 if TYPE_CHECKING:
@@ -58,12 +66,17 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         InvalidInput: A name in `inputs` is no input of the skill, or a value cannot be used.
         SkillRefused: Its file can no longer be read.
     """
-    values = check_inputs(skill.inputs, inputs or {})
-    missing = missing_inputs(skill.inputs, values)
+    known = inputs_of(skill)
+    given = dict(inputs or {})
+    if not skill.inputs and ARGUMENTS in given:  # what was called did not know yet what the text asks for
+        given = parse_arguments(given[ARGUMENTS], known) | given
+    values = check_inputs(known, given)
+    missing = missing_inputs(known, values)
+    without = {each.name for each in known if each.name not in values and not is_needed(each)}
     parts = [
-        _shorten_instructions(substitute(skill.content, values), skill),
+        _shorten_instructions(substitute(skill.content, values, without=without), skill),
         "[The instructions are longer than 1 MB; the rest was left out.]" if skill.document.truncated else "",
-        _asking([each for each in skill.inputs if each.name in missing]),
+        _asking([each for each in known if each.name in missing]),
         _listing(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from bough.errors import InvalidInput
-from bough.skills.model import InputMetadata
+from bough.skills.model import InputMetadata, Skill
 from bough.skills.read.resources import nearest
 
 ARGUMENTS = "ARGUMENTS"
@@ -15,13 +15,16 @@ ARGUMENTS = "ARGUMENTS"
 
 MAX_VALUE = 32 << 10
 _PAIR = re.compile(r"(?<![\w-])([A-Za-z_][\w-]*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
-_PLACE = re.compile(r"\$\{([A-Za-z_][\w-]*)\}|\$ARGUMENTS\b")
+_PLACE = re.compile(r"([ \t]?)(?:\$\{([A-Za-z_][\w-]*)\}|\$ARGUMENTS\b)")
+_CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 
 
 def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
     """Return the inputs that the text after `/name` gives: `key=value` pairs, then the rest in order.
 
-    Several words go to a single open input as a whole, to several open ones word by word.
+    A single open input takes all of the rest; several open ones take a word each, in their declared order. More words
+    than there are open inputs are all for the one that has to be given; where several have to be, they are for none of
+    them, and in `ARGUMENTS` alone.
     """
     known = {each.name for each in inputs}
     given = parse_pairs(text, inputs)
@@ -29,9 +32,10 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     still_open = [each.name for each in inputs if each.name not in given]
     if rest and still_open:
         words = _words(rest)
-        needed = [each.name for each in inputs if each.name in still_open and is_needed(each)] or still_open
-        if len(needed) == 1:
-            given[needed[0]] = words[0] if len(words) == 1 else rest
+        if len(still_open) == 1:
+            given[still_open[0]] = words[0] if len(words) == 1 else rest
+        elif len(words) > len(still_open) and len(needed := [each.name for each in inputs if is_needed(each)]) == 1:
+            given |= dict.fromkeys(set(needed) - set(given), rest)
         elif len(words) <= len(still_open):
             given |= dict(zip(still_open, words, strict=False))
     return given
@@ -68,13 +72,34 @@ def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> d
     return {each.name: each.default for each in inputs if each.default is not None} | dict(given)
 
 
-def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return `text` with `${name}` replaced where `values` has the name; all else stays. Values are not looked into."""
+def substitute(text: str, values: Mapping[str, str], *, without: Collection[str] = ()) -> str:
+    """Return `text` with `${name}` replaced where `values` has the name; all else stays. Values are not looked into.
+
+    Args:
+        without: Names that nobody gave and that need not be given: they vanish, with one blank before them.
+    """
 
     def put(match: re.Match[str]) -> str:
-        return values.get(match[1] or ARGUMENTS, match[0])
+        name = match[2] or ARGUMENTS
+        return "" if name in without and name not in values else match[1] + values.get(name, match[0][len(match[1]) :])
 
-    return _PLACE.sub(put, text) if values else text
+    return _PLACE.sub(put, text) if values or without else text
+
+
+def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
+    """Return the inputs of a skill: those it declares, else the `${name}` of its text, which are then required.
+
+    Names in capitals only are variables of a shell, and what stands in code is code: these are no inputs.
+    """
+    return skill.inputs or tuple(InputMetadata(name) for name in list_undeclared(skill.content))
+
+
+def list_undeclared(text: str) -> tuple[str, ...]:
+    """Return the names of `${name}` in a text outside of code, each once, in their order. O(n)."""
+    if "${" not in text:
+        return ()
+    names = (match[2] for match in _PLACE.finditer(_CODE.sub(" ", text)) if match[2])
+    return tuple(dict.fromkeys(name for name in names if not name.isupper()))
 
 
 def _words(text: str) -> list[str]:

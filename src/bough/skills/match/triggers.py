@@ -21,7 +21,10 @@ from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
-_SLASH = re.compile(r"\s*/(\S+)(?:\s+|$)")
+MAX_PATTERN = 1_000
+_CALL = re.compile(r"(?<!\S)([/@])([^\s`]+)")
+_CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
+_MARKS = ".,;:!?"
 _RUN = re.compile(r"\s{2,}|[^\S ]")
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _NO_SPACES = re.compile(  # scripts written without blanks between words
@@ -69,7 +72,7 @@ class TriggerIndex:
         skills: Those without keywords can still be called by `/name`.
 
     Attributes:
-        diagnostics: Regular expressions that RE2 refuses.
+        diagnostics: Regular expressions that RE2 refuses, and empty ones.
     """
 
     def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
@@ -86,7 +89,10 @@ class TriggerIndex:
     def _add(self, skill: Skill | SkillMetadata, words: dict[str, list[str]]) -> None:
         for word in trigger_words(skill.trigger):
             if word.startswith("re:"):
-                self._patterns.append((skill.name, word[3:].strip()))
+                if reason := refuse_pattern(word[3:].strip()):
+                    self.diagnostics.append(_bad_pattern(skill.name, word[3:].strip(), reason))
+                else:
+                    self._patterns.append((skill.name, word[3:].strip()))
             elif folded := " ".join(fold(word).split()):
                 words.setdefault(folded, []).append(skill.name)
 
@@ -105,10 +111,11 @@ class TriggerIndex:
         hits = [] if self._find_words is None else self._word_hits(text, active, self._find_words)
         if self._find_patterns is not None:
             hits += _pattern_hits(text, active, self._find_patterns)
-        slash = self._slash(text) if "/" in text else None
-        if slash is None and not hits:
+        calls = self._calls(text) if "/" in text or "@" in text else []
+        if not calls and not hits:
             return []
-        found = {} if slash is None or slash.skill in active else {slash.skill: slash}
+        found = {call.skill: call for call in reversed(calls) if call.skill not in active}
+        found = {name: found[name] for name in reversed(found)}
         if len(hits) > 1:
             hits.sort(key=itemgetter(0))
         for _, name, keyword in hits:
@@ -116,14 +123,24 @@ class TriggerIndex:
                 found[name] = self._matched(name, keyword, text)
         return list(found.values())
 
-    def _slash(self, text: str) -> TriggerMatch | None:
-        match = _SLASH.match(text)
-        skill = self._skills.get(match[1]) or self._skills.get(match[1].lower()) if match else None
-        if match is None or skill is None:
-            return None
-        rest = text[match.end() :].strip()
-        inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
-        return TriggerMatch(skill.name, "slash", f"/{match[1]}", inputs, missing_inputs(skill.inputs, inputs))
+    def _calls(self, text: str) -> list[TriggerMatch]:
+        """Return the skills that `/name` and `@name` call, at a word's start and outside of code. O(length)."""
+        shown = _CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
+        found: list[TriggerMatch] = []
+        for call in _CALL.finditer(shown):
+            skill = self._named(call[2]) or self._named(call[2].rstrip(_MARKS))
+            if skill is None:
+                continue
+            keyword = f"{call[1]}{call[2].rstrip(_MARKS)}"
+            is_first = not text[: call.start()].strip()
+            rest = text[call.end() :] if is_first else text[call.end() :].partition("\n")[0]
+            rest = rest.strip() if call[1] == "/" else ""
+            inputs = parse_arguments(rest, skill.inputs) | ({"ARGUMENTS": rest} if rest else {})
+            found.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
+        return found
+
+    def _named(self, name: str) -> Skill | SkillMetadata | None:
+        return self._skills.get(name) or self._skills.get(name.lower())
 
     def _matched(self, name: str, keyword: str, text: str) -> TriggerMatch:
         skill = self._skills[name]
@@ -261,6 +278,21 @@ def _place(text: str, start: int, end: int) -> tuple[int, int]:
             last = i + 1
             break
     return first, last
+
+
+def refuse_pattern(source: str) -> str:
+    """Return why a regular expression is no trigger; empty where it is one."""
+    if not source:
+        return "it is empty"
+    if len(source) > MAX_PATTERN:
+        return f"it is longer than {MAX_PATTERN} characters"
+    re2: Any = import_module("re2")  # it carries no types
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return "it matches the empty text, so every message" if re2.compile(source, options).search("") else ""
+    except re2.error as error:
+        return str(error)
 
 
 def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:

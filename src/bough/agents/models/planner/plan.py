@@ -13,6 +13,8 @@ from bough.agents.models.planner.prompt import Prompt, PromptCommand, read_comma
 from bough.agents.models.planner.rank import RankedSkill, best_of
 from bough.agents.models.planner.skill import Loaded, pick_file, pick_script, pick_section, read_skill
 from bough.agents.models.planner.view import DELEGATE, LOADERS, READER, RUNNER, Done, PlannerTurn
+from bough.skills.match.inputs import parse_pairs
+from bough.skills.model import InputMetadata
 from bough.types import Json, JsonObject
 
 _FINDERS = ("search_skills", "list_skills")
@@ -129,6 +131,9 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
     if loaded is None or isinstance(loaded, str):
         return loaded or PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill})
     if loaded.wanted:
+        given = _read_inputs(loaded.wanted, turn.message)
+        if given and not _was_given(turn, choice.skill):
+            return PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill, "inputs": {**given}})
         return answer.wants_inputs(choice.skill, loaded.wanted)
     if file := pick_file(loaded, turn.message):
         read = _done(turn, READER, choice.skill)
@@ -149,6 +154,18 @@ def _delegate(turn: PlannerTurn, agent: str) -> PlannedCall | str:
 def _run(choice: Choice) -> PlannedCall:
     args = {"skill_name": choice.skill, "script_path": choice.script, "args": list(choice.args)}
     return PlannedCall(tool=RUNNER, args=args)
+
+
+def _read_inputs(wanted: str, message: str) -> dict[str, str]:
+    """Return the `name=value` of a message for the inputs that a skill asks for (`- name: what it is`)."""
+    names = [line[2:].partition(":")[0].strip() for line in wanted.splitlines() if line.startswith("- ")]
+    return parse_pairs(message, [InputMetadata(name) for name in names])
+
+
+def _was_given(turn: PlannerTurn, skill: str) -> bool:
+    """Whether this skill was loaded with inputs in this turn already."""
+    loads = (done.args for done in turn.done if done.tool in LOADERS)
+    return any(args.get("skill_name") == skill and bool(args.get("inputs")) for args in loads)
 
 
 def _loaded(turn: PlannerTurn, skill: str) -> Loaded | str | None:
