@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from bough.errors import BoughError
+from bough.errors import BoughError, InvalidInput
 from bough.events.model import SkillActivated, SkillSkipped
 from bough.skills import SkillMetadata, SkillRegistry
 from bough.skills.match.activation import Activation, activate, too_long, too_many
-from bough.skills.model import is_skill_file
+from bough.skills.model import Diagnostic, is_skill_file
 
 MAX_ALWAYS_SKILLS = 32
 """How many skills may be always active."""
@@ -26,6 +26,11 @@ MAX_ALWAYS_BYTES = 64 << 10
 
 MAX_ACTIVE = 100
 """How many skills keywords and paths may bring into one conversation."""
+
+_SILENT = frozenset(
+    {"trigger-bad-regex", "trigger-bad-glob", "trigger-both", "field-misspelt", "bound-files", "bound-seconds"}
+)
+_MAX_TOLD = 20
 
 CHANGED = "[This text has changed; it replaces the earlier one of this skill.]"
 """First line of a skill's text that takes the place of an older one."""
@@ -60,7 +65,8 @@ def standing(
     done: list[Activation] = []
     left_out: list[tuple[str, BoughError]] = []
     left = max_bytes
-    for name in (skill.name for skill in registry.list_all() if _holds_always(skill)):
+    names = [skill.name for skill in registry.list_all() if _holds_always(skill)]
+    for name in sorted(names, key=lambda name: name.count("/")):  # rules of outer folders before those of inner ones
         try:
             activation = _always(activate(registry.get(name)))
         except BoughError as error:
@@ -74,7 +80,18 @@ def standing(
         else:
             left -= size
             done.append(activation)
+    left_out += [(_name_of(note), InvalidInput(note.message, hint=note.fix)) for note in _told(registry)]
     return Standing(tuple(done), tuple(left_out))
+
+
+def _told(registry: SkillRegistry) -> list[Diagnostic]:
+    """Return what keeps skills from being used as they were meant to, and would be seen nowhere else in a run."""
+    return [note for note in registry.diagnostics if note.code in _SILENT][:_MAX_TOLD]
+
+
+def _name_of(note: Diagnostic) -> str:
+    parts = note.path.rsplit("/", 2)
+    return parts[-2] if is_skill_file(parts[-1]) and len(parts) > 1 else parts[-1]
 
 
 def _holds_always(skill: SkillMetadata) -> bool:

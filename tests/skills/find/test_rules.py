@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bough.agents.activation import standing
 from bough.skills import KeywordTrigger, PathTrigger, SkillRegistry
 from bough.skills.find.rules import read_rules
 
@@ -98,3 +99,21 @@ def test_the_registry_serves_them_and_shows_a_model_only_what_it_may_ask_for(tmp
     assert [skill.content for skill in again.always_active()] == ["Use tabs.", "Always here."]
     put(tmp_path, "AGENTS.md", "Use blanks.\n")
     assert again.get("AGENTS.md").content == "Use blanks."
+
+
+def test_rules_from_the_top_down_to_the_workspace_always_hold_and_those_below_for_their_files(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    deep = "app/web/build/a/b/c/d/e/CLAUDE.md"
+    for name in ("CLAUDE.md", "app/CLAUDE.md", "app/web/AGENTS.md", deep, "other/GEMINI.md"):
+        put(tmp_path, name, f"Rules of {name}.\n")
+    skills, notes = read_rules(tmp_path / "app" / "web")
+    assert notes == []
+    assert {skill.name: skill.trigger for skill in skills} == {
+        "CLAUDE.md": None,
+        "app/CLAUDE.md": None,
+        "app/web/AGENTS.md": None,
+        "app/web/build/a/b/c/d/e/CLAUDE.md": PathTrigger(("app/web/build/a/b/c/d/e/**",)),
+        "other/GEMINI.md": PathTrigger(("other/**",)),
+    }
+    registry = SkillRegistry.open(tmp_path / "app" / "web", home=tmp_path / "home")
+    assert [each.name for each in standing(registry).activations] == ["CLAUDE.md", "app/CLAUDE.md", "app/web/AGENTS.md"]

@@ -49,7 +49,7 @@ def check(
         raise InvalidInput(f"there is no format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
-    found = _add_eval_faults(found)
+    found = _add_server_faults(_add_eval_faults(found))
     checked = tally.of(_scanned(found) if scan else found)
     if format == "sarif":
         _write_sarif(checked)
@@ -72,6 +72,19 @@ class _Tally:
             self.checked += 1
             self.bad += skill.has_errors or not skill.loaded
             yield skill
+
+
+def _add_server_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what is wrong with the MCP servers that a skill brings."""
+    from bough.skills.read.parse import read_file
+    from bough.skills.run.mcp import check_servers
+
+    for skill in found:
+        known = read_file(skill.path).skill if skill.loaded else None
+        if known is None or not (known.mcp_tools or (skill.path.parent / ".mcp.json").exists()):
+            yield skill
+        else:
+            yield replace(skill, diagnostics=(*skill.diagnostics, *check_servers(known, os.environ)))
 
 
 def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:

@@ -122,7 +122,8 @@ def walk(
     names = 0
     while waiting:
         if names > limit.names or time.monotonic() > deadline:
-            notes.append(_describe_bound(names > limit.names, limit, top, waiting))
+            first = os.path.relpath(waiting[0][0], top)
+            notes.append(describe_bound(names > limit.names, limit, top, first, len(waiting)))
             return
         folder, outer = waiting.popleft()
         entries = _scan(folder, notes, missing_is_fine=folder == top)
@@ -178,11 +179,11 @@ THOROUGH = WalkBounds(1_000_000, 20.0)
 """For those who asked about this very folder: `check -r`, `add`, `lock`."""
 
 
-def _describe_bound(by_names: bool, limit: WalkBounds, top: str, waiting: deque[tuple[str, str]]) -> Diagnostic:
-    first = os.path.relpath(waiting[0][0], top)
+def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, count: int) -> Diagnostic:
+    """Return what is said of a walk that a bound ended: how many folders it left out, and the first of them."""
     reached = f"{limit.names} names" if by_names else f"{limit.seconds:.0f} s"
     code = "bound-files" if by_names else "bound-seconds"
-    message = f"more than {reached}: {len(waiting)} folders were not looked at, the first of them {first}"
+    message = f"more than {reached}: {count} folders were not looked at, the first of them {first}"
     return Diagnostic(code, "warning", message, None, "name a folder further down", top)
 
 

@@ -8,10 +8,13 @@ Source: seed 002 (third-party support); the documentation of Cursor, Copilot, Wi
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from bough.skills.find.discover import WalkBounds, describe_bound
 from bough.skills.find.places import project_root
 from bough.skills.model import Diagnostic, KeywordTrigger, PathTrigger, Skill, Trigger
 from bough.skills.read.fields import read_globs, truth
@@ -21,27 +24,28 @@ _FILES = (
     "AGENTS.md", "AGENT.md", "agents.md", "agent.md", "CLAUDE.md", "GEMINI.md", "CONVENTIONS.md", ".cursorrules",
     ".windsurfrules", ".clinerules", ".github/copilot-instructions.md",
 )  # fmt: skip
-_NESTED = ("AGENTS.md", "agents.md", "AGENT.md", "agent.md")
+_NESTED = ("AGENTS.md", "agents.md", "AGENT.md", "agent.md", "CLAUDE.md", "GEMINI.md")
+"""Rules that hold for the folder they lie in, as their own clients read them."""
+
 _FOLDERS = ((".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"))
 _ALWAYS = frozenset({"*", "**", "**/*"})
 _MEANT = frozenset({"frontmatter-missing", "description-missing"})
 """What a skill should not be, but a rule may."""
 
-_SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "dist", "build", "target"})
-MAX_DEPTH = 4
-MAX_FOLDERS = 2_000
+_SKIPPED = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
-    """Return the project's rule files as skills, and what was noticed. O(folders), at most 2,000, four deep.
+    """Return the project's rule files as skills, and what was noticed. O(names), bounded as discovery is.
 
+    Those of folders from the project's top down to the workspace always hold; those further down, for the files there.
     A file that several names link to counts once; a link out of the project is not followed.
     """
     top = project_root(workspace)
     skills: list[Skill] = []
     notes: list[Diagnostic] = []
     seen: set[str] = set()
-    for file, below in _candidates(top):
+    for file, below in _candidates(top, Path(os.path.abspath(workspace)), notes):
         real = os.path.realpath(file)
         if real in seen or not os.path.isfile(real):
             continue
@@ -55,7 +59,7 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
     return skills, notes
 
 
-def _candidates(top: Path) -> Iterator[tuple[Path, str]]:
+def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
     """(file, folder it is for) of everything that may be a rule file; the folder is empty for the whole project."""
     for name in _FILES:
         yield top / name, ""
@@ -63,10 +67,10 @@ def _candidates(top: Path) -> Iterator[tuple[Path, str]]:
         for name in sorted(_names(top / folder)):
             if name.endswith(ending):
                 yield top / folder / name, ""
-    for folder, names in _inner_folders(top):
+    for folder, names in _inner_folders(top, notes):
         for name in _NESTED:
             if name in names:
-                yield top / folder / name, folder
+                yield top / folder / name, "" if workspace.is_relative_to(top / folder) else folder
 
 
 def _names(folder: Path) -> list[str]:
@@ -76,18 +80,22 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _inner_folders(top: Path) -> Iterator[tuple[str, set[str]]]:
+def _inner_folders(top: Path, notes: list[Diagnostic]) -> Iterator[tuple[str, set[str]]]:
     """(path below the top, names of its files) of the project's folders, links and hidden ones left out."""
-    stack = [""]
+    limit = WalkBounds()
+    deadline = time.monotonic() + limit.seconds
+    waiting = deque([""])
     count = 0
-    while stack and count < MAX_FOLDERS:
-        inside = stack.pop()
-        count += 1
+    while waiting:
+        if count > limit.names or time.monotonic() > deadline:
+            notes.append(describe_bound(count > limit.names, limit, str(top), waiting[0], len(waiting)))
+            return
+        inside = waiting.popleft()
         files, folders = _listing(top / inside)
+        count += len(files) + len(folders)
         if inside:
             yield inside, files
-        if inside.count("/") + bool(inside) < MAX_DEPTH:
-            stack += [f"{inside}/{name}" if inside else name for name in sorted(folders, reverse=True)]
+        waiting += [f"{inside}/{name}" if inside else name for name in sorted(folders)]
 
 
 def _listing(folder: Path) -> tuple[set[str], list[str]]:

@@ -11,9 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from bough.skills.model import Diagnostic, PathTrigger, Skill, SkillMetadata
-
-_MAX_PATTERN = 1_000
-_MAX_BRACES = 200
+from bough.skills.read.expressions import pattern_of
 
 
 class PathIndex:
@@ -50,68 +48,6 @@ class PathIndex:
             return []
         hits = sorted(self._set.Match(clean) or ())
         return list(dict.fromkeys(name for i in hits if (name := self._names[i]) not in active))
-
-
-def pattern_of(glob: str) -> str | None:
-    """Return the regular expression of a glob; None when it cannot be one.
-
-    `*` and `?` stay within a folder, `**` does not, `{a,b}` is either, `[…]` a class. A pattern without a slash
-    matches in every folder, one with a trailing slash everything below.
-    """
-    glob = glob.strip().removeprefix("./")
-    if not glob or len(glob) > _MAX_PATTERN or "\0" in glob:
-        return None
-    if glob.endswith("/"):
-        glob += "**"
-    if "/" not in glob and not glob.startswith("**"):
-        glob = f"**/{glob}"
-    variants = _braces(glob.removeprefix("/"))
-    return None if variants is None else "|".join(f"(?:{_regex(each)})" for each in variants)
-
-
-def _braces(glob: str) -> list[str] | None:
-    """The patterns without braces that a pattern with braces stands for; None when there are too many."""
-    done: list[str] = []
-    waiting = [glob]
-    while waiting:
-        each = waiting.pop(0)
-        match = re.search(r"\{([^{}]*,[^{}]*)\}", each)
-        if match is None:
-            done.append(each)
-        else:
-            waiting += [each[: match.start()] + part + each[match.end() :] for part in match[1].split(",")]
-        if len(done) + len(waiting) > _MAX_BRACES:
-            return None
-    return done
-
-
-def _regex(glob: str) -> str:
-    out, i = "", 0
-    while i < len(glob):
-        if match := re.compile(r"\*\*/|/\*\*$|\*+|\?|\[[!^]?\]?[^\]/]+\]").match(glob, i):
-            out += _token(match[0])
-            i = match.end()
-        else:
-            out += re.escape(glob[i])
-            i += 1
-    return out
-
-
-def _token(token: str) -> str:
-    match token:
-        case "**/":
-            return "(?:.*/)?"
-        case "/**":
-            return "/.*"
-        case "**":
-            return ".*"
-        case "?":
-            return "[^/]"
-        case _ if token.startswith("["):
-            inside = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
-            return f"[^{inside[1:]}/]" if inside[0] in "!^" else f"[{inside}]"
-        case _:
-            return "[^/]*"
 
 
 def _compiled(sources: list[str]) -> Any:

@@ -18,10 +18,10 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 from bough.skills.find.search import trigger_words
 from bough.skills.match.inputs import missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
+from bough.skills.read.expressions import refuse_pattern
 
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
-MAX_PATTERN = 1_000
 _CALL = re.compile(r"(?<!\S)([/@])([^\s`]+)")
 _CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 _MARKS = ".,;:!?"
@@ -278,21 +278,6 @@ def _place(text: str, start: int, end: int) -> tuple[int, int]:
             last = i + 1
             break
     return first, last
-
-
-def refuse_pattern(source: str) -> str:
-    """Return why a regular expression is no trigger; empty where it is one."""
-    if not source:
-        return "it is empty"
-    if len(source) > MAX_PATTERN:
-        return f"it is longer than {MAX_PATTERN} characters"
-    re2: Any = import_module("re2")  # it carries no types
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return "it matches the empty text, so every message" if re2.compile(source, options).search("") else ""
-    except re2.error as error:
-        return str(error)
 
 
 def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:

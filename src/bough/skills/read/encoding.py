@@ -6,12 +6,32 @@ import codecs
 
 from bough.skills.model import Diagnostic
 
+_LOOKED_AT = 8 << 10
+_FEW_BYTES = 100
+"""Below so many bytes, a lone NUL would be more than one in a hundred."""
+
+_SIGNATURES = (
+    *(b"\x7fELF", b"MZ\x90", b"PK\x03\x04", b"%PDF-", b"\x89PNG\r\n", b"\x1f\x8b\x08", b"\xca\xfe\xba\xbe"),
+    *(b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"),
+)
+_CONTROLS = bytes(each for each in range(32) if each not in b"\0\t\n\r\f\x1b")
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether bytes are no text in any encoding: by their first bytes, NUL bytes or control characters. O(8 KiB)."""
+    head = data[:_LOOKED_AT]
+    if head.startswith(_SIGNATURES):
+        return True
+    if not head or _wide_encoding(data) is not None:
+        return False
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    return head.count(0) * 100 > len(head) > _FEW_BYTES or controls * 10 > len(head)
 
 
 def decode(data: bytes) -> tuple[str, list[Diagnostic]]:

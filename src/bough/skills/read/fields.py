@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, cast
 
 from bough.skills.model import (
@@ -19,6 +21,7 @@ from bough.skills.model import (
     TaskTrigger,
     Trigger,
 )
+from bough.skills.read.expressions import refuse_glob, refuse_pattern
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -55,6 +58,9 @@ _ALIASES: Mapping[str, str] = {
     "desc": "description",
     "title": "name",
 }
+_NEAR = 0.8
+"""From so alike on, an unknown field is taken for a known one that was misspelt."""
+
 _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
 
@@ -73,8 +79,17 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
             known = key
         if known != key and known in ("name", "description", "allowed-tools"):
             notes.append(_note("field-name", f"the field `{key}` is called `{known}`", f"write `{known}:`"))
+        if known not in _KNOWN and (near := _find_near(folded)):
+            message = f"the field `{key}` is not known; is it `{near}`? Its value is not used"
+            notes.append(_note("field-misspelt", message, f"write `{near}:`"))
         out[known] = value
     return out
+
+
+@lru_cache(maxsize=1024)
+def _find_near(field: str) -> str:
+    """Return the known field that an unknown one was meant to be; empty for one that is like none."""
+    return next(iter(get_close_matches(field, sorted(_KNOWN), 1, _NEAR)), "")
 
 
 def is_nothing(value: Any) -> bool:
@@ -195,11 +210,15 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
     if isinstance(value, Mapping):
         return _read_trigger_mapping(cast("Mapping[str, Any]", value), inputs, notes)
     words = () if is_nothing(value) else _only_words(value, notes)
+    globs = read_globs(values.get("globs", values.get("paths")))
+    _check_globs(globs, notes)
+    if globs and (words or inputs):
+        message = "`paths` are not used beside `triggers` or `inputs`: a skill has one kind of trigger"
+        notes.append(_note("trigger-both", message, "make two skills of it, or take one of them out"))
     if words:
         return TaskTrigger(words) if inputs or values.get("type") == "task" else KeywordTrigger(words)
     if inputs:
         return TaskTrigger(())
-    globs = read_globs(values.get("globs", values.get("paths")))
     return PathTrigger(globs) if globs else None
 
 
@@ -207,6 +226,7 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
     kind = str(value.get("type", value.get("kind", ""))).lower()
     globs = read_globs(value.get("globs", value.get("paths", value.get("path"))))
     if globs:
+        _check_globs(globs, notes)
         return PathTrigger(globs)
     raw = value.get("keywords", value.get("triggers", value.get("keyword", value.get("words"))))
     words = () if is_nothing(raw) else _only_words(raw, notes)
@@ -224,7 +244,18 @@ def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
         notes.append(_note("trigger-not-text", "a trigger is not text; it was written out", "use a list of words"))
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
+    for word in words:
+        if word.strip().startswith("re:") and (reason := refuse_pattern(word.strip()[3:].strip())):
+            message = f"the regular expression {word.strip()[:80]!r} triggers nothing: {reason}"
+            notes.append(_note("trigger-bad-regex", message, "RE2's dialect: no look-around, no back-references"))
     return tuple(word.strip() for word in words if word.strip())
+
+
+def _check_globs(globs: tuple[str, ...], notes: Notes) -> None:
+    for glob in globs:
+        if reason := refuse_glob(glob):
+            message = f"the pattern {glob[:80]!r} matches nothing: {reason}"
+            notes.append(_note("trigger-bad-glob", message, "for example src/**"))
 
 
 def read_globs(value: Any) -> tuple[str, ...]:

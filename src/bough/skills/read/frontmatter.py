@@ -16,6 +16,8 @@ from bough.skills.model import Diagnostic
 from bough.skills.read.plain import Fields, plain_fields
 
 _FENCE = re.compile(r"^(?:-{3,}|\.\.\.)[ \t]*$", re.MULTILINE)
+_FENCE_WITH_TEXT = re.compile(r"^-{3,}[ \t]*([^\s-].*)$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+\S", re.MULTILINE)
 _OPENING = re.compile(r"(-{3,}[ \t]*)(?:\n|$)")
 _CODE_FENCE = re.compile(r"`{3,}[a-zA-Z]*[ \t]*\n(?=-{3,}[ \t]*\n)")
 _COMMENT = re.compile(r"<!--.*?-->\s*(?=-{3,}[ \t]*\n)", re.DOTALL)
@@ -49,12 +51,32 @@ def split(text: str) -> Split:
     if opening[1] != "---":
         found.append(_warn("fence", "the frontmatter's first line is not exactly `---`", line - 1, "write `---`"))
     closing = _FENCE.search(text, opening.end())
+    if (fence := _find_fence_with_text(text, opening.end(), closing)) is not None:
+        at = text.count("\n", 0, fence.start()) + 1
+        message = "the frontmatter's last line has text behind `---`"
+        found.append(_warn("fence-with-text", message, at, "begin a new line after `---`"))
+        return Split(text[opening.end() : fence.start()], fence[1] + text[fence.end() :], line, tuple(found))
     if closing is None:
         return _unclosed(text, opening.end(), line, found)
     if closing[0] != "---":
         at = text.count("\n", 0, closing.start()) + 1
         found.append(_warn("fence", "the frontmatter's last line is not exactly `---`", at, "write `---`"))
     return Split(text[opening.end() : closing.start()], text[closing.end() + 1 :], line, tuple(found))
+
+
+def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) -> re.Match[str] | None:
+    """Return the line of dashes and text at which a person would end the frontmatter; None where there is none.
+
+    That is where what stands before it says something, and no line of dashes alone comes before the first heading.
+    """
+    fence = _FENCE_WITH_TEXT.search(text, start, len(text) if closing is None else closing.start())
+    if fence is None or not any(_ENTRY.match(each) for each in text[start : fence.start()].split("\n")):
+        return None
+    heading = fence if fence[1].startswith("#") else _HEADING.search(text, fence.end())
+    if closing is not None and (heading is None or closing.start() < heading.start()):
+        return None
+    values = load(text[start : fence.start()]).values
+    return fence if "name" in values or "description" in values else None
 
 
 def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:

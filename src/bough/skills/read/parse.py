@@ -24,7 +24,7 @@ from bough.skills.model import (
     is_skill_file,
 )
 from bough.skills.read import fields as read
-from bough.skills.read.encoding import decode
+from bough.skills.read.encoding import decode, is_binary
 from bough.skills.read.frontmatter import Split, load, load_yaml, split
 from bough.skills.read.plain import plain_fields
 
@@ -96,6 +96,9 @@ def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope
 
 
 def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: str, scope: Scope) -> Reading:
+    if is_binary(data):
+        refusal = _refusal("binary", "the file is not text", "write the instructions as Markdown")
+        return Reading(None, _placed([*notes, refusal], file))
     text, decoded = decode(data)
     cut = split(text)
     skill, found = _understand(file, cut, source=source, scope=scope)
@@ -136,7 +139,7 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     finally:
         os.close(handle)
     notes: list[Diagnostic] = []
-    values = _head_fields(head, notes)
+    values = None if b"\0" in head else _head_fields(head, notes)
     if values is None:
         is_all = 0 < len(head) < HEAD_BYTES  # else it is read once more
         whole = _read(Path(path), head, [], "lenient", source, scope) if is_all else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from bough.errors import BoughError, InvalidInput
-from bough.skills.model import Skill
+from bough.skills.model import Diagnostic, Skill
 from bough.skills.read.fields import as_text
 from bough.skills.read.resources import read_resource
 
@@ -67,6 +67,16 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
     except InvalidInput as error:
         return {".mcp.json": error.message}
     return {name: _describe(configured[name]) for name in sorted(configured)}
+
+
+def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with the servers of a skill; nothing where it brings none. The skill works without them."""
+    try:
+        mcp_servers(skill, env)
+    except InvalidInput as error:
+        path = "" if skill.path is None else str(skill.path)
+        return (Diagnostic("mcp-invalid", "warning", error.message, None, error.hint, path),)
+    return ()
 
 
 def _describe(value: Any) -> str:
