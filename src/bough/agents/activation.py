@@ -80,11 +80,11 @@ def standing(
         else:
             left -= size
             done.append(activation)
-    left_out += [(_name_of(note), InvalidInput(note.message, hint=note.fix)) for note in _told(registry)]
+    left_out += [(_name_of(note), InvalidInput(note.message, hint=note.fix)) for note in _list_silent_faults(registry)]
     return Standing(tuple(done), tuple(left_out))
 
 
-def _told(registry: SkillRegistry) -> list[Diagnostic]:
+def _list_silent_faults(registry: SkillRegistry) -> list[Diagnostic]:
     """Return what keeps skills from being used as they were meant to, and would be seen nowhere else in a run."""
     return [note for note in registry.diagnostics if note.code in _SILENT][:_MAX_TOLD]
 

@@ -21,15 +21,14 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from bough.agents.activation import activated, standing, update_of
 from bough.agents.context import ToolContext, context_of
 from bough.errors import BoughError, InvalidInput, NotFound
-from bough.events.model import ScriptRan
-from bough.execution.base import CodeExecutionResult, CodeExecutor, File
+from bough.execution.base import CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
 from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
 from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
 from bough.skills.read.resources import nearest, read_part
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
-from bough.skills.run.tools import refusal_code
+from bough.skills.run.tools import refusal_code, script_event
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.types import Json, JsonObject
 
@@ -242,7 +241,7 @@ class SkillToolset(AbstractToolset[Any]):
         skill, snapshot = found
         result = await self._run(skill, snapshot, script_path, args, deps)
         script = result.script or str(script_path or "")
-        await deps.emit(_script_ran(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
+        await deps.emit(script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
         answer: JsonObject = result.as_dict()
         if result.output_files and deps.workspace is None:
             answer["output_folder"] = str(await asyncio.to_thread(self._keep, result.output_files))
@@ -435,26 +434,3 @@ def _error(code: str, error: BoughError) -> JsonObject:
 
 def _refusal(code: str, text: str) -> JsonObject:
     return {"status": "error", "error_code": code, "error": shorten(text)}
-
-
-def _script_ran(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
-    ran = result.execution or CodeExecutionResult()
-    return ScriptRan(
-        tool_call_id=tool_call_id,
-        skill=skill,
-        script=script,
-        argv=result.argv,
-        status=result.status,
-        exit_code=result.exit_code,
-        signal=ran.signal,
-        timed_out=result.timed_out,
-        killed_by=ran.killed_by,
-        isolation=result.isolation,
-        wall_seconds=round(ran.wall_seconds, 6),
-        cpu_seconds=round(ran.cpu_seconds, 6),
-        max_rss_bytes=ran.max_rss_bytes,
-        stdout_bytes=ran.stdout_bytes,
-        stderr_bytes=ran.stderr_bytes,
-        output_files=tuple(file.path for file in result.output_files),
-        error=result.details or None,
-    )

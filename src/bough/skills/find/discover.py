@@ -172,10 +172,10 @@ class WalkBounds:
     """How much of a root is looked at: names of files and folders, and seconds."""
 
     names: int = 200_000
-    seconds: float = 5.0
+    seconds: float = 30.0
 
 
-THOROUGH = WalkBounds(1_000_000, 20.0)
+THOROUGH = WalkBounds(1_000_000, 120.0)
 """For those who asked about this very folder: `check -r`, `add`, `lock`."""
 
 

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bough.errors import BoughError, Conflict, PermissionDenied
 from bough.execution.base import CodeExecutor
@@ -18,6 +18,9 @@ from bough.portal import portal
 from bough.skills.match.activation import activate
 from bough.skills.registry import SkillRegistry
 from bough.skills.run.scripts import ErrorCode, ScriptResult, refused, run_script
+
+if TYPE_CHECKING:
+    from bough.events.model import ScriptRan
 
 
 def list_available_skills(registry: SkillRegistry) -> str:
@@ -128,3 +131,30 @@ def refusal_code(error: BoughError) -> ErrorCode:
     if isinstance(error, PermissionDenied):
         return "SKILL_NOT_TRUSTED"
     return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"
+
+
+def script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
+    """Return the record of a script that ran, or was to run: figures, and no output."""
+    from bough.events.model import ScriptRan
+    from bough.execution.base import CodeExecutionResult
+
+    ran = result.execution or CodeExecutionResult()
+    return ScriptRan(
+        tool_call_id=tool_call_id,
+        skill=skill,
+        script=script,
+        argv=result.argv,
+        status=result.status,
+        exit_code=result.exit_code,
+        signal=ran.signal,
+        timed_out=result.timed_out,
+        killed_by=ran.killed_by,
+        isolation=result.isolation,
+        wall_seconds=round(ran.wall_seconds, 6),
+        cpu_seconds=round(ran.cpu_seconds, 6),
+        max_rss_bytes=ran.max_rss_bytes,
+        stdout_bytes=ran.stdout_bytes,
+        stderr_bytes=ran.stderr_bytes,
+        output_files=tuple(file.path for file in result.output_files),
+        error=result.details or None,
+    )
