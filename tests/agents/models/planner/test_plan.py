@@ -161,3 +161,16 @@ def test_a_result_with_fields_is_read_like_a_text() -> None:
 def test_the_other_name_of_the_loading_tool_is_used_where_only_that_is_there() -> None:
     turn = PlannerTurn(message="count words in a.md", entries=ENTRIES, tools=frozenset({"activate_skill"}))
     assert plan(turn) == PlannedCall(tool="activate_skill", args={"skill_name": "word-count"})
+
+
+def test_inputs_that_a_message_gives_by_name_go_to_the_skill_that_asks_for_them() -> None:
+    asks = "Count.\n\nBefore you begin, ask the user for these inputs of the skill, by name:\n- note: What to note\n"
+    loaded = Done(tool="load_skill", args={"skill_name": "word-count"}, result=asks, outcome="success")
+    turn = PlannerTurn(
+        message="count words note=brief", entries=ENTRIES, tools=frozenset({"load_skill"}), done=(loaded,)
+    )
+    step = plan(turn)
+    assert step == PlannedCall(tool="load_skill", args={"skill_name": "word-count", "inputs": {"note": "brief"}})
+    again = replace(loaded, args={**step.args})
+    assert "needs these inputs first" in str(plan(replace(turn, done=(loaded, again))))
+    assert "needs these inputs first" in str(plan(replace(turn, message="count words")))

@@ -72,6 +72,7 @@ _FOLDER = re.compile(
 )
 _JOINT = re.compile(r"[;.!?,]?(?:(?<=[;.!?])\s|\s(?:(?:and|then|also)\s)+)", re.IGNORECASE)
 _SLASH = re.compile(r"/([A-Za-z0-9][\w-]*)(?=\s|$)")
+_PAIR = re.compile(r"(?<![\w-])[A-Za-z_][\w-]*=\S*")
 _WORD = re.compile(r"[^\W_]+")
 _SPELLING = re.compile(r"(?<=\w\w\w)([iy])s(?=(?:e|ed|es|er|ers|ing|ation|ations)\b)")
 _KINDS = {"md": "markdown", "yml": "yaml", "py": "python", "js": "javascript"}
@@ -135,6 +136,7 @@ def read_prompt(message: str) -> Prompt:
     for start, end, _ in reversed(found):
         rest = f"{rest[:start]} {rest[end:]}"
     args = tuple(dict.fromkeys(text for _, _, text in found))
+    rest = _PAIR.sub(" ", rest)  # a value of an input, `issue=42`, asks for nothing itself
     return Prompt(words=content_words(rest), args=args, kinds=tuple(dict.fromkeys(_kinds(args))))
 
 
