@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -100,13 +101,16 @@ def serving(settings: Settings) -> Serve:
     """Return what serves: steps of the model, then options of the server's settings."""
 
     @contextmanager
-    def serving(*steps: Any, tools: str = "none", record: Any = None, **options: Any) -> Iterator[Running]:
+    def serving(
+        *steps: Any, tools: str = "none", record: Any = None, policy: str = "allow", **options: Any
+    ) -> Iterator[Running]:
         with OpenAIServer(steps) as model:
             agent = AgentSpec(
                 name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
             )
             options = {"shutdown_seconds": 5, **options}
-            running = Running(settings, ServerSettings(models=(model.url,), **options), [agent])
+            given = replace(settings, policy=policy)
+            running = Running(given, ServerSettings(models=(model.url,), **options), [agent])
             running.model_url = model.url
             if record is not None:
                 running.traffic = record({model.url: "model", str(settings.home): "home"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -19,6 +20,9 @@ from bough.events import open_store
 from bough.events.store import EventStore
 from bough.guard.hook_file import load_hooks
 from bough.server import openapi, problems
+from bough.server.a2a.endpoint import PATHS as A2A_PATHS
+from bough.server.a2a.endpoint import ROOT_PATHS as A2A_ROOT_PATHS
+from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
 from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
@@ -36,7 +40,20 @@ from bough.server.metrics import Metrics
 from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
-from bough.server.routes import approvals, conversations, events, forks, keys, meta, runs, sockets, tasks, usage
+from bough.server.outbound.webhooks import Webhooks
+from bough.server.routes import (
+    approvals,
+    conversations,
+    events,
+    forks,
+    keys,
+    meta,
+    runs,
+    sockets,
+    tasks,
+    usage,
+    webhooks,
+)
 from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
@@ -50,7 +67,7 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last: it ends with a route that takes whatever is left below a conversation.
 _ROUTERS = (
-    meta, keys, usage, tasks, approvals, conversations, forks, events, sockets, commands, files, git, runs,
+    meta, keys, webhooks, usage, tasks, approvals, conversations, forks, events, sockets, commands, files, git, runs,
 )  # fmt: skip
 
 
@@ -62,6 +79,7 @@ def create_app(
     store: EventStore | None = None,
     bind: str = "127.0.0.1",
     transcript: Transcript | None = None,
+    a2a_agent: str | None = None,
 ) -> FastAPI:
     """Return the application of an agent server.
 
@@ -71,10 +89,11 @@ def create_app(
         store: Used as it is, and the caller's to close; None opens the settings' one.
         bind: The address that it will listen on, one of the names that `Host` may have.
         transcript: Writes a conversation as the document that MCP clients read; None writes plain text.
+        a2a_agent: Served by A2A at the root; None serves every agent below `/a2a/`.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
-    plan = _Plan(settings, server, _by_name(agents), store, Metrics(), McpEndpoint(transcript))
+    plan = _Plan(settings, server, _by_name(agents), store, Metrics(), McpEndpoint(transcript), A2AEndpoint(a2a_agent))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
@@ -94,6 +113,8 @@ def create_app(
     for module in _ROUTERS:
         app.include_router(module.routes)
     app.router.routes.append(Route(MCP_PATH, plan.mcp, name="mcp", include_in_schema=False))
+    for path in A2A_PATHS if a2a_agent is None else A2A_ROOT_PATHS:
+        app.router.routes.append(Route(path, plan.a2a, name="a2a", include_in_schema=False))
     return app
 
 
@@ -129,6 +150,7 @@ class _Plan:
     given_store: EventStore | None
     metrics: Metrics
     mcp: McpEndpoint
+    a2a: A2AEndpoint
 
     def lifespan(self, app: FastAPI) -> AbstractAsyncContextManager[None]:
         """Return what opens the services of an application and closes them."""
@@ -150,9 +172,22 @@ class _Plan:
             closing.push_async_callback(services.broadcasts.aclose)
             closing.push_async_callback(services.runs.aclose, self.server.shutdown_seconds)
             await closing.enter_async_context(self.mcp.live())
+            await closing.enter_async_context(self._deliver(services))
             services.on_drain.append(self.mcp.drain)
             yield
             services.draining = True
+
+    @asynccontextmanager
+    async def _deliver(self, services: Services) -> AsyncGenerator[None]:
+        """Have webhooks follow the log, and deliver what is due while the block runs."""
+        services.webhooks.describe = describe_for_push(services)
+        services.webhooks.follow()
+        serving = asyncio.create_task(services.webhooks.serve(), name="webhooks")
+        try:
+            yield
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
     def _services(self, store: EventStore) -> Services:
         settings, server, metrics = self.settings, self.server, self.metrics
@@ -182,6 +217,7 @@ class _Plan:
             runs=Runs(broker, metrics, broadcasts, takes_tasks=server.runs == "here"),
             workspaces=Workspaces(settings, server),
             executor=executor,
+            webhooks=Webhooks(store, sealed, metrics, networks=server.webhook_networks),
             commands=Commands(executor, SystemClock()),
             event_form=OpenHandsEvents(),
         )

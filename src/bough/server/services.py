@@ -16,6 +16,7 @@ from bough.server.executors import SharedExecutor
 from bough.server.forms.events import EventForm, OurEvents
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
+from bough.server.outbound.webhooks import Webhooks
 from bough.server.runs import Runs
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
@@ -47,6 +48,7 @@ class Services:
     workspaces: Workspaces
     commands: Commands
     executor: SharedExecutor
+    webhooks: Webhooks
     event_form: EventForm
     our_events: EventForm = field(default_factory=OurEvents)
     clock: Clock = field(default_factory=SystemClock)

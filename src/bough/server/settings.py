@@ -43,6 +43,8 @@ class ServerSettings(BaseModel):
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
         runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
+        webhook_networks: Private networks that webhooks and push notifications may call.
+        public_card: The cards of agents are read without a key.
         limits: Of each tenant that `tenants` does not name.
     """
 
@@ -64,6 +66,8 @@ class ServerSettings(BaseModel):
     heartbeat_seconds: float = Field(default=15, gt=0)
     shutdown_seconds: float = Field(default=20, ge=0)
     models: tuple[str, ...] = ()
+    webhook_networks: tuple[str, ...] = ()
+    public_card: bool = False
     limits: TenantLimits = TenantLimits()
     tenants: dict[str, TenantLimits] = Field(default={})
 

@@ -78,3 +78,52 @@ group by 1 order by sum(u.input_tokens) + sum(u.output_tokens) desc, 1;
 select sum(requests), sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(cache_write_tokens),
        sum(cost_usd), sum(unpriced)
 from usage_day where conversation = :conversation;
+
+-- name: put_webhook
+insert into server_webhook (id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, created)
+values (:id, :tenant, :kind, :target, :url, :kinds, :key_id, :nonce, :ciphertext, :now)
+on conflict (id) do update set url = excluded.url, key_id = excluded.key_id, nonce = excluded.nonce,
+  ciphertext = excluded.ciphertext
+where server_webhook.tenant = excluded.tenant;
+
+-- name: count_webhooks
+select count(*) from server_webhook where tenant = :tenant and kind = :kind;
+
+-- name: webhooks
+-- Of a tenant and kind, and of one task where it is named.
+select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook
+where tenant = :tenant and kind = :kind and (:target is null or target = :target) order by created, id;
+
+-- name: webhook
+select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook where id = :id;
+
+-- name: listening
+-- Who is told of what happens in a tenant.
+select id, kind, target, kinds from server_webhook where tenant = :tenant;
+
+-- name: remove_webhook
+delete from server_webhook where id = :id and tenant = :tenant returning id;
+
+-- name: drop_deliveries
+delete from server_delivery where webhook in (select id from server_webhook where id = :webhook and tenant = :tenant);
+
+-- name: add_delivery
+insert into server_delivery (webhook, body, attempts, due) values (:webhook, :body, 0, :now);
+
+-- name: drop_oldest
+-- What is due to a webhook is bounded: the oldest go.
+delete from server_delivery where webhook = :webhook and id <= (
+  select max(id) from server_delivery where webhook = :webhook
+) - :most;
+
+-- name: take_due
+-- Claims deliveries: whoever looks meanwhile finds them due later.
+update server_delivery set due = :until where id in (
+  select id from server_delivery where due <= :now order by due, id limit :most
+) returning id, attempts, webhook, body;
+
+-- name: postpone
+update server_delivery set attempts = :attempts, due = :due where id = :id;
+
+-- name: end_delivery
+delete from server_delivery where id = :id;

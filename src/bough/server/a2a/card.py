@@ -1,0 +1,59 @@
+"""The card of an agent: what it is, what it can, where it is asked, and with which keys.
+
+Source: the A2A protocol 1.0, section 4.4; 0.3, section 5.5.
+"""
+
+from __future__ import annotations
+
+from a2a.types.a2a_pb2 import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    APIKeySecurityScheme,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+
+import bough
+from bough.agents.spec import AgentSpec
+
+VERSIONS = ("1.0", "0.3")
+BINDINGS = ("JSONRPC", "HTTP+JSON")
+_TEXT = "text/plain"
+_DATA = "application/json"
+
+
+def card_of(spec: AgentSpec, url: str) -> AgentCard:
+    """Return the card of an agent that is asked at an address, over both bindings and both versions."""
+    return AgentCard(
+        name=spec.name,
+        description=spec.description or f"The agent {spec.name} of a bough server.",
+        version=bough.__version__,
+        supported_interfaces=[
+            AgentInterface(url=url, protocol_binding=binding, protocol_version=version)
+            for version in VERSIONS
+            for binding in BINDINGS
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
+        security_schemes={
+            "key": SecurityScheme(
+                api_key_security_scheme=APIKeySecurityScheme(location="header", name="X-Session-API-Key")
+            ),
+            "bearer": SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme="bearer")),
+        },
+        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in ("key", "bearer")],
+        default_input_modes=[_TEXT, _DATA],
+        default_output_modes=[_TEXT, _DATA],
+        skills=_skills_of(spec),
+    )
+
+
+def _skills_of(spec: AgentSpec) -> list[AgentSkill]:
+    """Return the agent's skills and sub-agents; one that has neither has itself."""
+    named = [(skill.name, skill.description) for skill in spec.skills or ()]
+    named += [(agent.name, agent.description or agent.name) for agent in spec.sub_agents]
+    named = named or [(spec.name, spec.description or f"What {spec.name} does.")]
+    return [AgentSkill(id=name, name=name, description=about, tags=[spec.name]) for name, about in named]

@@ -1,0 +1,71 @@
+"""Where A2A clients want to be told of a task: webhooks of kind `a2a`, delivered as all others are.
+
+Source: the A2A protocol 1.0, section 4.3 (push notifications).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from a2a.types.a2a_pb2 import TaskPushNotificationConfig
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from bough.errors import InvalidInput
+from bough.server.access import Access
+from bough.server.outbound.webhooks import A2A, Webhook, Webhooks
+from bough.types import new_id
+
+TOKEN_HEADER = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header
+_KINDS = ("task.state",)
+_MAX_ID = 200
+
+
+class PushConfigs:
+    """The configurations of a server's tasks."""
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+
+    async def add(self, access: Access, task: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
+        """Keep one, under its id or a new one, and return it.
+
+        Raises:
+            PermissionDenied: Its address is this machine's or a private network's.
+            InvalidInput: Its id is too long.
+        """
+        kept = TaskPushNotificationConfig()
+        kept.CopyFrom(config)
+        kept.task_id, kept.id = task, config.id or str(new_id())
+        if len(kept.id) > _MAX_ID:
+            raise InvalidInput("the id of the configuration is too long", hint="leave it out")
+        named: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, kept.id)}
+        secret = json.dumps({"config": MessageToDict(kept), "headers": _headers_of(kept)})
+        await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **named)
+        return kept
+
+    async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
+        """Return those of a task, oldest first."""
+        found = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
+        return [_read_config(hook) for hook in found]
+
+    async def remove(self, access: Access, task: str, id: str) -> None:
+        """Forget one; one that is not there is fine."""
+        if any(config.id == id for config in await self.list(access, task)):
+            await self._webhooks.remove(access.caller.tenant, _id_of(task, id))
+
+
+def _id_of(task: str, id: str) -> str:
+    return f"{task}/{id}"
+
+
+def _headers_of(config: TaskPushNotificationConfig) -> Mapping[str, str]:
+    headers = {TOKEN_HEADER: config.token} if config.token else {}
+    if config.HasField("authentication"):
+        headers["Authorization"] = f"{config.authentication.scheme} {config.authentication.credentials}"
+    return headers
+
+
+def _read_config(hook: Webhook) -> TaskPushNotificationConfig:
+    return ParseDict(json.loads(hook.secret)["config"], TaskPushNotificationConfig())

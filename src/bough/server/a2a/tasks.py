@@ -1,0 +1,235 @@
+"""Our tasks as A2A tasks: every answer is read from the task's row and its conversation's log.
+
+Source: the A2A protocol 1.0, sections 4.1 (objects) and 3.1.4 (list).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from a2a.helpers.proto_helpers import new_data_part, new_text_part
+from a2a.types.a2a_pb2 import (
+    Artifact,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    Part,
+    Role,
+    TaskArtifactUpdateEvent,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from a2a.types.a2a_pb2 import Task as A2ATask
+from a2a.types.a2a_pb2 import TaskState as A2AState
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Value
+
+from bough.errors import InvalidInput, NotFound
+from bough.events.model import ModelResponded, TextPart, UserMessage
+from bough.events.record import StoredEvent
+from bough.server.access import Access
+from bough.tasks import Task, TaskState
+from bough.tasks.state import TERMINAL_STATES
+from bough.tasks.store import TaskFilter
+from bough.types import JsonObject
+
+AGENT: Final = "a2a_agent"
+CONTEXT: Final = "a2a_context"
+MESSAGE: Final = "a2a_message"
+"""Keys of a task's metadata: the agent that was asked, the context it was asked in, the client's id of the message."""
+
+RESULT: Final = "result"
+_ENDS = frozenset(state.value for state in TERMINAL_STATES)
+_PAGE_SIZE = 50
+_LOOKED_AT = 200
+
+_STATES: Mapping[TaskState, A2AState] = {
+    TaskState.PENDING: A2AState.TASK_STATE_SUBMITTED,
+    TaskState.RUNNING: A2AState.TASK_STATE_WORKING,
+    TaskState.INPUT_REQUIRED: A2AState.TASK_STATE_INPUT_REQUIRED,
+    TaskState.COMPLETED: A2AState.TASK_STATE_COMPLETED,
+    TaskState.FAILED: A2AState.TASK_STATE_FAILED,
+    TaskState.CANCELLED: A2AState.TASK_STATE_CANCELED,
+}
+
+
+def is_over(task: Task) -> bool:
+    """Whether nothing more happens to a task unless somebody says something."""
+    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+
+
+def conversation_of(task: Task) -> UUID:
+    """Return the conversation that a task runs."""
+    return task.conversation or UUID(task.id)
+
+
+class AgentTasks:
+    """The tasks of one agent as one caller may see them."""
+
+    def __init__(self, access: Access, agent: str) -> None:
+        self._access = access
+        self._agent = agent
+        self._broker = access.services.runs.broker
+
+    async def find(self, id: str) -> Task:
+        """Return a task.
+
+        Raises:
+            NotFound: There is none, it is another agent's, or another tenant's: all look the same.
+        """
+        try:
+            task = await self._broker.poll(id)
+            await self._access.store.get(conversation_of(task))
+        except NotFound:
+            raise NotFound("there is no such task") from None
+        if task.metadata.get(AGENT) != self._agent:
+            raise NotFound("there is no such task")
+        return task
+
+    async def describe(self, task: Task) -> A2ATask:
+        """Return a task with its messages and its result."""
+        described = A2ATask(
+            id=task.id,
+            context_id=context_of(task),
+            status=status_of(task),
+            history=await self._history_of(task),
+            artifacts=artifacts_of(task),
+        )
+        return described
+
+    async def list(self, asked: ListTasksRequest) -> ListTasksResponse:
+        """Return a page of the agent's tasks, most recently changed first.
+
+        Raises:
+            InvalidInput: The page token is none of ours.
+        """
+        size = asked.page_size or _PAGE_SIZE
+        found: list[Task] = []
+        cursor = asked.page_token or None
+        if cursor is not None and not cursor.isprintable():
+            raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
+        while True:
+            page = await self._broker.store.list(self._filter(asked), cursor, min(size - len(found), _LOOKED_AT))
+            found += [task for task in page.items if await self._is_wanted(task, asked)]
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= size:
+                break
+        tasks = [await self.describe(task) for task in found]
+        return ListTasksResponse(tasks=tasks, next_page_token=cursor or "", page_size=size, total_size=len(found))
+
+    def _filter(self, asked: ListTasksRequest) -> TaskFilter:
+        wanted = frozenset(state for state, theirs in _STATES.items() if theirs == asked.status)
+        return TaskFilter(states=wanted, owner=self._access.caller.owner)
+
+    async def _is_wanted(self, task: Task, asked: ListTasksRequest) -> bool:
+        if task.metadata.get(AGENT) != self._agent:
+            return False
+        if asked.context_id and context_of(task) != asked.context_id:
+            return False
+        if asked.HasField("status_timestamp_after"):
+            after: datetime = asked.status_timestamp_after.ToDatetime(task.updated_at.tzinfo)
+            if task.updated_at < after:
+                return False
+        try:
+            await self._access.store.get(conversation_of(task))
+        except NotFound:
+            return False
+        return True
+
+    async def _history_of(self, task: Task) -> Sequence[Message]:
+        """Return the messages of a task: those between its first and its last event, one before the first included."""
+        task = task if task.events else await self._broker.poll(task.id)
+        if not task.events:
+            return []
+        first = task.events[0].payload.get("message", task.events[0].seq)
+        # What the conversation does after the end of the task is other tasks'.
+        stop = next((event.seq for event in task.events if event.payload.get("state") in _ENDS), None)
+        found: list[Message] = []
+        kinds = ("UserMessage", "ModelResponded")
+        async for stored in self._access.store.read(conversation_of(task), first, stop, kinds=kinds):
+            message = _message_of(stored, task)
+            if message is not None:
+                found.append(message)
+        if found and MESSAGE in task.metadata:
+            found[0].message_id = task.metadata[MESSAGE]
+        return found
+
+
+def context_of(task: Task) -> str:
+    """Return the context that a task was asked in."""
+    return str(task.metadata.get(CONTEXT) or conversation_of(task))
+
+
+def status_of(task: Task) -> TaskStatus:
+    """Return where a task stands, with what it asks or what went wrong."""
+    status = TaskStatus(state=_STATES[task.state])
+    status.timestamp.FromDatetime(task.updated_at)
+    parts: list[Part] = []
+    if task.state is TaskState.INPUT_REQUIRED:
+        parts = _question_of(task.request or {})
+    elif task.state is TaskState.FAILED and task.error:
+        parts = [new_text_part(f"{task.code}: {task.error}" if task.code else task.error)]
+    if parts:
+        status.message.CopyFrom(_message(f"{task.id}-{task.version}", parts, task))
+    return status
+
+
+def artifacts_of(task: Task) -> list[Artifact]:
+    """Return the result of a task that is completed: its text, and its data where the agent answers with data."""
+    if task.state is not TaskState.COMPLETED:
+        return []
+    parts = [new_text_part(task.result or "")]
+    if task.data is not None:
+        parts.append(Part(data=ParseDict(task.data, Value())))
+    return [Artifact(artifact_id=RESULT, name=RESULT, parts=parts)]
+
+
+def status_update(task: Task, *, doing: str = "") -> TaskStatusUpdateEvent:
+    """Return that a task has another status, or what it does now."""
+    status = status_of(task)
+    if doing:
+        status.message.CopyFrom(_message(f"{task.id}-{doing}", [new_text_part(doing)], task))
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=context_of(task), status=status)
+
+
+def text_update(task: Task, text: str, *, is_first: bool) -> TaskArtifactUpdateEvent:
+    """Return a piece of the result on its way."""
+    artifact = Artifact(artifact_id=RESULT, name=RESULT, parts=[new_text_part(text)])
+    named: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    return TaskArtifactUpdateEvent(append=not is_first, last_chunk=False, **named)
+
+
+def result_update(task: Task, artifact: Artifact) -> TaskArtifactUpdateEvent:
+    """Return the whole result, which replaces its pieces: a slow reader may have missed some."""
+    named: dict[str, Any] = {"task_id": task.id, "context_id": context_of(task), "artifact": artifact}
+    return TaskArtifactUpdateEvent(append=False, last_chunk=True, **named)
+
+
+def _message_of(stored: StoredEvent, task: Task) -> Message | None:
+    match stored.event:
+        case UserMessage() as event:
+            texts = [new_text_part(part.text) for part in event.content if isinstance(part, TextPart)]
+            return _message(str(stored.id), texts, task, role=Role.ROLE_USER)
+        case ModelResponded() as event:
+            parts = event.response.get("parts", ())
+            texts = [new_text_part(str(part.get("content"))) for part in parts if part.get("part_kind") == "text"]
+            return _message(str(stored.id), texts, task) if texts else None
+        case _:
+            return None
+
+
+def _message(id: str, parts: Sequence[Part], task: Task, *, role: Role = Role.ROLE_AGENT) -> Message:
+    return Message(message_id=id, role=role, parts=parts, task_id=task.id, context_id=context_of(task))
+
+
+def _question_of(request: JsonObject) -> list[Part]:
+    """Return what a task asks: in words, and as data."""
+    if request.get("kind") == "question":
+        text = str(request.get("question") or request.get("text") or "a question")
+    else:
+        calls = ", ".join(str(call.get("tool")) for call in request.get("calls", ()))
+        text = f"approve or reject: {calls}"
+    return [new_text_part(text), new_data_part(request)]

@@ -1,0 +1,272 @@
+"""Webhooks: rows that follow the log in its own transaction, and deliveries that any server makes when they are due.
+
+Source: Standard Webhooks (headers, signature); server.md, section 17.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import secrets as randomness
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import httpx2
+
+from bough.errors import BoughError, LimitExceeded, NotFound
+from bough.events.beside import Tables
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.server.auth.caller import LOCAL
+from bough.server.auth.keys import SERVER
+from bough.server.auth.sealed import SealedSecrets
+from bough.server.metrics import Metrics
+from bough.server.outbound.outside import check_address
+from bough.types import JsonObject, SystemClock, new_id
+
+EVENTS, A2A = "events", "a2a"
+KINDS = ("conversation.status", "conversation.waiting", "task.state", "run.finished")
+"""What a webhook can be told of."""
+
+MAX_WEBHOOKS = 20
+MAX_DUE = 1000
+WAITS_SECONDS = (5, 30, 120, 600, 3600, 6 * 3600)
+"""After a failure; after the last one a delivery is dead."""
+
+_FOLLOWED = ("StateChanged", "TaskChanged")
+_SEND_SECONDS = 10.0
+_LEASE_SECONDS = 60
+_AT_ONCE = 4
+_LOOK_SECONDS = 5.0
+_ENDED = ("completed", "failed", "cancelled")
+_LOG = logging.getLogger("bough.server.webhooks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """Somebody who wants to be told.
+
+    Attributes:
+        kind: `events`, or `a2a` for what an A2A client asked for.
+        target: The task of the latter.
+        kinds: What it is told of.
+        secret: Signs what is sent; of the latter, the headers that the client wants, as JSON.
+    """
+
+    id: str
+    tenant: str
+    kind: str
+    url: str
+    target: str | None = None
+    kinds: tuple[str, ...] = KINDS
+    secret: str = field(default="", repr=False)
+
+
+class Webhooks:
+    """The webhooks of a store, and their deliveries.
+
+    Args:
+        networks: Private networks that may be called.
+        describe: Makes the body for an A2A client, of a task's id, when it is sent; None where none are served.
+    """
+
+    def __init__(
+        self, store: EventStore, sealed: SealedSecrets, metrics: Metrics, *, networks: Sequence[str] = ()
+    ) -> None:
+        self._store = store
+        self._sealed = sealed
+        self._metrics = metrics
+        self._networks = networks
+        self._wake = asyncio.Event()
+        self.describe: Callable[[str, str], Awaitable[JsonObject]] | None = None
+
+    async def add(
+        self, tenant: str, url: str, *, kinds: Collection[str] = KINDS, kind: str = EVENTS, target: str | None = None,
+        secret: str | None = None, id: str | None = None,
+    ) -> Webhook:  # fmt: skip
+        """Keep a webhook; its secret is in the answer, and never again.
+
+        Raises:
+            PermissionDenied: The address is this machine's or a private network's.
+            LimitExceeded: The tenant has as many as it may have.
+        """
+        await check_address(url, self._networks)
+        hook = Webhook(
+            id=id or str(new_id()), tenant=tenant, kind=kind, url=url, target=target, kinds=tuple(kinds),
+            secret=secret if secret is not None else f"whsec_{base64.b64encode(randomness.token_bytes(32)).decode()}",
+        )  # fmt: skip
+        key_id, nonce, sealed = self._sealed.box.seal(_about(hook.tenant, hook.id), hook.secret)
+
+        def write(tables: Tables) -> None:
+            row = tables.one("server.count_webhooks", tenant=tenant, kind=EVENTS)
+            if kind == EVENTS and row is not None and row[0] >= MAX_WEBHOOKS:
+                raise LimitExceeded(f"a tenant has at most {MAX_WEBHOOKS} webhooks", hint="delete one")
+            tables.run(
+                "server.put_webhook", id=hook.id, tenant=tenant, kind=kind, target=target, url=url,
+                kinds=json.dumps(hook.kinds), key_id=key_id, nonce=nonce, ciphertext=sealed, now=tables.now(),
+            )  # fmt: skip
+
+        await self._store.together(SERVER, write)
+        return hook
+
+    async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
+        """Return the webhooks of a tenant, oldest first, secrets opened."""
+
+        def look(tables: Tables) -> list[tuple[Any, ...]]:
+            return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
+
+        return [self._open(row) for row in await self._store.together(SERVER, look)]
+
+    async def remove(self, tenant: str, id: str) -> None:
+        """Forget a webhook, and what is due to it.
+
+        Raises:
+            NotFound: There is none of that id in the tenant.
+        """
+
+        def remove(tables: Tables) -> bool:
+            tables.run("server.drop_deliveries", webhook=id, tenant=tenant)
+            return bool(tables.run("server.remove_webhook", id=id, tenant=tenant))
+
+        if not await self._store.together(SERVER, remove):
+            raise NotFound("there is no such webhook")
+
+    async def test(self, tenant: str, id: str) -> None:
+        """Have a webhook told that it is tested.
+
+        Raises:
+            NotFound: There is none of that id in the tenant.
+        """
+        if not any(hook.id == id for hook in await self.list(tenant)):
+            raise NotFound("there is no such webhook")
+        body = _body("webhook.test", tenant, None, None, {})
+
+        def write(tables: Tables) -> None:
+            tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
+
+        await self._store.together(SERVER, write)
+        self._wake.set()
+
+    def follow(self) -> None:
+        """Have deliveries written in the transactions that change conversations and tasks through this store object."""
+        self._store.follow(SERVER, _FOLLOWED, self._note)
+
+    async def serve(self) -> None:
+        """Deliver what is due until cancelled."""
+        async with httpx2.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, trust_env=False) as http:
+            while True:
+                self._wake.clear()
+                try:
+                    while due := await self._take_due():
+                        await asyncio.gather(*(self._deliver(http, *each) for each in due))
+                except BoughError as error:
+                    _LOG.warning("webhooks wait: %s", error.code)  # the store is away; it comes back
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
+
+    def _note(self, tables: Tables, conversation: UUID, event: StoredEvent) -> None:
+        """Write what is to be delivered of an event, in its own transaction; never contents of messages."""
+        said = _said_of(event)
+        if not said:
+            return
+        record = tables.get(conversation)
+        tenant = record.owner or LOCAL
+        for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
+            for name, data in said:
+                if kind == A2A and (name != "task.state" or data.get("task") != target):
+                    continue
+                if name in json.loads(kinds):
+                    body = _body(name, tenant, str(conversation), event.seq, data)
+                    tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
+                    tables.run("server.drop_oldest", webhook=id, most=MAX_DUE)
+                    self._wake.set()
+
+    async def _take_due(self) -> list[tuple[int, int, str, Webhook]]:
+        """Claim deliveries that are due: no other server makes them while the claim holds."""
+
+        def take(tables: Tables) -> list[tuple[Any, ...]]:
+            now = tables.now()
+            until = now + _LEASE_SECONDS * 1_000_000
+            taken = tables.run("server.take_due", now=now, until=until, most=_AT_ONCE)
+            return [(*each, *(tables.one("server.webhook", id=each[2]) or ())) for each in taken]
+
+        rows = await self._store.together(SERVER, take)
+        return [(row[0], row[1], row[3], self._open(row[4:])) for row in rows if len(row) > 4]
+
+    async def _deliver(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, hook: Webhook) -> None:
+        try:
+            content, headers = await self._prepare(id, body, hook)
+            address = await check_address(hook.url, self._networks)
+            headers |= {"Host": address.host, "Content-Type": "application/json"}
+            extensions = {"sni_hostname": address.host.partition(":")[0]}
+            answer = await http.post(address.url, content=content, headers=headers, extensions=extensions)
+            sent = answer.is_success
+        except (httpx2.HTTPError, BoughError) as error:
+            _LOG.info("delivery %s failed: %s", id, type(error).__name__)
+            sent = False
+        state = "done" if sent else "dead" if attempts >= len(WAITS_SECONDS) else "due"
+        self._metrics.deliveries.labels("failed" if state == "due" else state).inc()
+        wait = 0 if sent or state == "dead" else WAITS_SECONDS[attempts]
+
+        def write(tables: Tables) -> None:
+            if state == "due":
+                due = tables.now() + wait * 1_000_000
+                tables.run("server.postpone", id=id, attempts=attempts + 1, due=due)
+            else:
+                tables.run("server.end_delivery", id=id)
+
+        await self._store.together(SERVER, write)
+
+    async def _prepare(self, id: int, body: str, hook: Webhook) -> tuple[bytes, dict[str, str]]:
+        """Return what is sent, and its headers."""
+        if hook.kind == A2A:
+            assert self.describe is not None  # noqa: S101 - whoever keeps such webhooks sets it
+            told = await self.describe(hook.tenant, hook.target or "")
+            return json.dumps(told).encode(), dict(json.loads(hook.secret)["headers"])
+        content = body.encode()
+        return content, sign(hook.secret, str(id), int(SystemClock().now().timestamp()), content)
+
+    def _open(self, row: Sequence[Any]) -> Webhook:
+        id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext = row
+        secret = self._sealed.box.open(_about(tenant, id), key_id, bytes(nonce), bytes(ciphertext))
+        return Webhook(
+            id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)), secret=secret
+        )
+
+
+def sign(secret: str, id: str, timestamp: int, content: bytes) -> dict[str, str]:
+    """Return the headers that say who sent this: an HMAC over id, time and content."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    digest = hmac.new(key, f"{id}.{timestamp}.".encode() + content, hashlib.sha256).digest()
+    signature = f"v1,{base64.b64encode(digest).decode()}"
+    return {"webhook-id": id, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
+
+
+def _said_of(event: StoredEvent) -> list[tuple[str, JsonObject]]:
+    document = event.as_json()
+    if event.kind == "TaskChanged":
+        data: JsonObject = {"task": document["task_id"], "state": document["state"]}
+        ended = [("run.finished", data)] if document["state"] in _ENDED else []
+        return [("task.state", data), *ended]
+    status = document.get("changes", {}).get("status")
+    if status is None:
+        return []
+    waits = [("conversation.waiting", {"status": status})] if status == "waiting_for_confirmation" else []
+    return [("conversation.status", {"status": status}), *waits]
+
+
+def _body(kind: str, tenant: str, conversation: str | None, seq: int | None, data: Mapping[str, Any]) -> JsonObject:
+    now = SystemClock().now().isoformat()
+    about = {"id": str(new_id()), "kind": kind, "ts": now, "tenant": tenant}
+    return {**about, "conversation": conversation, "seq": seq, "data": dict(data)}
+
+
+def _about(tenant: str, id: str) -> str:
+    return f"{tenant}|webhook|{id}"

@@ -1,0 +1,75 @@
+"""Webhooks of the caller's own tenant."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+
+from bough.server.access import WebhookAdmin
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.forms.base import Form, Success
+from bough.server.outbound.webhooks import KINDS, Webhook
+from bough.server.routing import router
+
+routes = router("Webhooks")
+
+Kind = Literal["conversation.status", "conversation.waiting", "task.state", "run.finished"]
+
+
+class WebhookForm(Form):
+    """Who wants to be told, and of what; all kinds where none is named."""
+
+    url: str = Field(min_length=1, max_length=2000)
+    kinds: list[Kind] | None = Field(default=None, min_length=1, max_length=20)
+
+
+class ListedWebhook(BaseModel):
+    """A webhook without its secret."""
+
+    id: str
+    url: str
+    kinds: list[str]
+
+    @classmethod
+    def of(cls, hook: Webhook) -> ListedWebhook:
+        """Return it as an answer."""
+        return cls(id=hook.id, url=hook.url, kinds=list(hook.kinds))
+
+
+class MadeWebhook(ListedWebhook):
+    """A new webhook; its secret is never shown again."""
+
+    secret: str
+
+
+@routes.post("/api/webhooks", status_code=201)
+async def create_webhook(
+    body: WebhookForm, access: WebhookAdmin, request: Request, idempotency_key: IdempotencyKey = None
+) -> MadeWebhook:
+    """Have somebody told of what happens in the tenant; the secret signs what is sent."""
+    id = id_from_key(access.caller, request, idempotency_key)
+    named = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
+    hook = await access.services.webhooks.add(access.caller.tenant, body.url, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return MadeWebhook(id=hook.id, url=hook.url, kinds=list(hook.kinds), secret=hook.secret)
+
+
+@routes.get("/api/webhooks")
+async def list_webhooks(access: WebhookAdmin) -> list[ListedWebhook]:
+    """Return the webhooks of the tenant, oldest first."""
+    return [ListedWebhook.of(hook) for hook in await access.services.webhooks.list(access.caller.tenant)]
+
+
+@routes.delete("/api/webhooks/{webhook}")
+async def delete_webhook(webhook: str, access: WebhookAdmin) -> Success:
+    """Forget a webhook, and what is due to it."""
+    await access.services.webhooks.remove(access.caller.tenant, webhook)
+    return Success()
+
+
+@routes.post("/api/webhooks/{webhook}/test")
+async def test_webhook(webhook: str, access: WebhookAdmin) -> Success:
+    """Have a webhook told that it is tested."""
+    await access.services.webhooks.test(access.caller.tenant, webhook)
+    return Success()

@@ -1,0 +1,150 @@
+"""Webhooks: what is sent, how it is signed, what is tried again, and where nothing is ever sent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from bough.errors import PermissionDenied
+from bough.server.outbound.outside import check_address
+
+NETWORKS = ("127.0.0.0/8",)
+
+
+class Listener:
+    """An HTTP server that keeps what it is sent; the first answers can be failures."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.heard: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
+        statuses_left = list(statuses)
+        heard = self.heard
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                heard.put(({name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(statuses_left.pop(0) if statuses_left else 204)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}/hook"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
+
+    def read(self) -> tuple[dict[str, str], dict[str, Any]]:
+        headers, body = self.heard.get(timeout=60)
+        return headers, json.loads(body)
+
+    def __enter__(self) -> Listener:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+@contextmanager
+def listening(*statuses: int) -> Iterator[Listener]:
+    with Listener(*statuses) as listener:
+        yield listener
+
+
+def test_changes_are_told_and_signed_and_contents_are_not(serving: Any) -> None:
+    with (
+        listening() as listener,
+        serving("a secret answer", webhook_networks=NETWORKS) as server,
+        server.client() as client,
+    ):
+        made = client.post("/api/webhooks", json={"url": listener.url})
+        assert made.status_code == 201, made.text
+        assert client.get("/api/webhooks").json() == [{name: made.json()[name] for name in ("id", "url", "kinds")}], (
+            "the secret is shown once"
+        )
+        id = client.post("/api/conversations", json={"initial_message": "a secret question", "run": True}).json()["id"]
+        told: list[tuple[str, Any]] = []
+        while ("run.finished", "completed") not in told:
+            headers, body = listener.read()
+            assert "secret" not in json.dumps(body)
+            assert (body["tenant"], body["conversation"]) == ("local", id)
+            told.append((body["kind"], body["data"].get("state", body["data"].get("status"))))
+            content = json.dumps(body).encode()
+            key = base64.b64decode(made.json()["secret"].removeprefix("whsec_"))
+            signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + content
+            expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+            assert headers["webhook-signature"] == f"v1,{expected}"
+        assert {("conversation.status", "running"), ("task.state", "running")} <= set(told)
+        assert client.delete(f"/api/webhooks/{made.json()['id']}").json() == {"success": True}
+        assert client.get("/api/webhooks").json() == []
+
+
+def test_what_fails_is_tried_again_and_a_tested_webhook_is_told(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bough.server.outbound.webhooks.WAITS_SECONDS", (0, 0))
+    with listening(500, 302) as listener, serving(webhook_networks=NETWORKS) as server, server.client() as client:
+        id = client.post("/api/webhooks", json={"url": listener.url, "kinds": ["run.finished"]}).json()["id"]
+        assert client.post(f"/api/webhooks/{id}/test").json() == {"success": True}
+        sent = [listener.read() for _ in range(3)]
+        assert {body["kind"] for _, body in sent} == {"webhook.test"}
+        assert len({headers["webhook-id"] for headers, _ in sent}) == 1, (
+            "the same delivery, so that it can be told apart"
+        )
+        assert client.post("/api/webhooks/none/test").status_code == 404
+
+
+def test_nothing_is_sent_to_this_machine_or_a_private_network(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        for url, status in (
+            ("https://127.0.0.1/x", 403),
+            ("https://localhost/x", 403),
+            ("https://10.1.2.3/x", 403),
+            ("https://169.254.169.254/latest", 403),
+            ("https://[::1]/x", 403),
+            ("https://[::ffff:127.0.0.1]/x", 403),
+            ("http://93.184.215.14/x", 403),
+            ("ftp://93.184.215.14/x", 422),
+            ("https://user@93.184.215.14/x", 422),
+            ("https://", 422),
+            ("nonsense", 422),
+        ):
+            answer = client.post("/api/webhooks", json={"url": url})
+            assert answer.status_code == status, (url, answer.text)
+        assert client.post("/api/webhooks", json={"url": "https://93.184.215.14/x", "kinds": ["x"]}).status_code == 422
+        assert client.post("/api/webhooks", json={"url": "https://93.184.215.14/x"}).status_code == 201
+
+
+def test_webhooks_are_their_tenants(serving: Any, new_key: Any) -> None:
+    red, blue, writer = (
+        new_key(tenant="red", role="admin"), new_key(tenant="blue", role="admin"), new_key(tenant="red", role="write")
+    )  # fmt: skip
+    with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        id = ours.post("/api/webhooks", json={"url": "https://93.184.215.14/x"}).json()["id"]
+        assert theirs.get("/api/webhooks").json() == []
+        assert theirs.delete(f"/api/webhooks/{id}").status_code == 404
+        assert theirs.post(f"/api/webhooks/{id}/test").status_code == 404
+        with server.client(writer.text) as narrow:
+            assert narrow.get("/api/webhooks").status_code == 403
+        for _ in range(19):
+            assert ours.post("/api/webhooks", json={"url": "https://93.184.215.14/x"}).status_code == 201
+        assert ours.post("/api/webhooks", json={"url": "https://93.184.215.14/x"}).status_code == 429
+
+
+@pytest.mark.anyio
+async def test_the_address_that_was_checked_is_the_one_that_is_called() -> None:
+    address = await check_address("http://localhost:81/a?b=c#d", (*NETWORKS, "::1/128"))
+    assert address.host == "localhost:81"
+    assert address.url in ("http://127.0.0.1:81/a?b=c", "http://[::1]:81/a?b=c")
+    with pytest.raises(PermissionDenied):
+        await check_address("https://localhost/", ("127.0.0.0/8",) if ":" in address.url[7:12] else ())
