@@ -81,6 +81,11 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             **dict.fromkeys(("compare", "report"), "eval_report"),
         },
     ),
+    "a2a": ("Agents for A2A clients.", {"serve": "a2a"}),
+    "tenants": (
+        "Tenants of the agent server: who may use it.",
+        dict.fromkeys(("list", "disable", "enable"), "tenants"),
+    ),
     "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
 """Noun to its help and its verbs; verb to module, as above."""

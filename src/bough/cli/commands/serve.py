@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -52,6 +53,44 @@ def serve(
     Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
     """
     settings = options.settings_of(home, store)
+    place = Place(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    serve_at(place, settings, agents_of(agents or ()), {"runs": runs, "concurrency": concurrency})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where to listen, and how to say so.
+
+    Attributes:
+        unsafe: On any address, although there is no key.
+        json: Say it as one JSON envelope.
+    """
+
+    host: str
+    port: int
+    unsafe: bool
+    json: bool
+
+
+def serve_at(
+    place: Place,
+    settings: Settings,
+    specs: list[AgentSpec],
+    given: Mapping[str, Any],
+    *,
+    a2a_agent: str | None = None,
+    command: str = "serve",
+) -> None:
+    """Serve until a signal comes.
+
+    Args:
+        given: Of the server's settings.
+        a2a_agent: Served by A2A at the root.
+
+    Raises:
+        Unavailable: A package is missing, or the address cannot be had.
+        PermissionDenied: The address is open to others, and there is no key.
+    """
     try:
         from bough.cli.transcript import as_markdown
         from bough.server.app import create_app
@@ -59,12 +98,12 @@ def serve(
         from bough.server.settings import ServerSettings
     except ModuleNotFoundError as error:
         raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
-    served = ServerSettings.load(settings, runs=runs, concurrency=concurrency)
-    specs = agents_of(agents or ())
+    served = ServerSettings.load(settings, **given)
     has_keys = asyncio.run(_has_keys(settings))
-    require_safe_bind(host, has_keys=has_keys, unsafe=unsafe_no_auth)
-    listening = listen(host, port)
-    renderer = renderer_for(json=json)
+    host = place.host
+    require_safe_bind(host, has_keys=has_keys, unsafe=place.unsafe)
+    listening = listen(host, place.port)
+    renderer = renderer_for(json=place.json)
     name = f"[{host}]" if ":" in host else host
     url = f"http://{name}:{listening.getsockname()[1]}"
 
@@ -72,10 +111,11 @@ def serve(
         if not has_keys:
             renderer.note(line(("no key is needed: everybody on this machine may use this server", "warn")))
         renderer.note(line(f"listening on {url}"))
-        if json:
-            renderer.report(Report(command="serve", data={"url": url}))
+        if place.json:
+            renderer.report(Report(command=command, data={"url": url}))
 
-    app = create_app(settings, server=served, agents=specs, bind=host, transcript=as_markdown)
+    named: Any = {"transcript": as_markdown, "a2a_agent": a2a_agent}
+    app = create_app(settings, server=served, agents=specs, bind=host, **named)
     run_server(app, served, listening, ready)
 
 

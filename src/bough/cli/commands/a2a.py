@@ -1,0 +1,33 @@
+"""`bough a2a`: one agent as an A2A agent of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.commands.serve import Host, Place, Port, Unsafe, serve_at
+
+Agent = Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, or its file.")]
+
+
+def serve(
+    agent: Agent,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    unsafe_no_auth: Unsafe = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> None:
+    """Serve one agent to A2A clients: its card, JSON-RPC and REST, in the versions 1.0 and 0.3.
+
+    Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
+    """
+    settings = options.settings_of(home, store)
+    spec = agent_of(Path(agent), settings)
+    place = Place(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")

@@ -1,0 +1,83 @@
+"""`bough tenants`: whose conversations a server keeps, and who may use it now."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.render import Report
+from bough.cli.text import line
+from bough.config import Settings
+from bough.errors import Unavailable
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+Tenant = Annotated[str, typer.Argument(metavar="T", help="The tenant's name, as `bough tenants list` shows it.")]
+
+
+def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
+    """List the tenants; the first key of one makes it."""
+    found = asyncio.run(_list(options.settings_of(home, store)))
+    items = [
+        {"id": id, "created": created.isoformat(), "disabled": None if disabled is None else disabled.isoformat()}
+        for id, created, disabled in found
+    ]
+    blocks = [
+        line((id, "strong"), f"  since {created:%Y-%m-%d}", ("  disabled" if disabled else "", "warn"))
+        for id, created, disabled in found
+    ]
+    return Report(
+        command="tenants list",
+        data={"tenants": items},
+        blocks=blocks or [line(("no tenants: there are no keys", "dim"))],
+    )
+
+
+def disable(
+    tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
+) -> Report:
+    """Refuse all keys of a tenant within a second, and cancel its tasks; its conversations stay."""
+    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=True))
+    data = {"tenant": tenant, "disabled": True}
+    return Report(command="tenants disable", data=data, blocks=[line(f"disabled {tenant}")])
+
+
+def enable(
+    tenant: Tenant, home: options.Home = None, store: options.Store = None, json: options.Json = False
+) -> Report:
+    """Accept the keys of a tenant again."""
+    asyncio.run(_set(options.settings_of(home, store), tenant, disabled=False))
+    data = {"tenant": tenant, "disabled": False}
+    return Report(command="tenants enable", data=data, blocks=[line(f"enabled {tenant}")])
+
+
+async def _list(settings: Settings) -> list[tuple[str, datetime, datetime | None]]:
+    _require_server()
+    from bough.server.auth.keys import KeyTable
+
+    async with options.opened(settings) as store:
+        return await KeyTable(store).tenants()
+
+
+async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
+    _require_server()
+    from bough.server.auth.caller import LOCAL
+    from bough.server.auth.keys import KeyTable
+    from bough.tasks import TaskBroker
+    from bough.tasks.stores.named import tasks_in
+
+    async with options.opened(settings) as store:
+        await KeyTable(store).set_disabled(tenant, disabled=disabled)
+        if disabled and tenant != LOCAL:  # those of the command line have no owner, and their person is here
+            await TaskBroker(tasks_in(store), settings=settings).cancel_all(owner=tenant)
+
+
+def _require_server() -> None:
+    try:
+        import bough.server.auth.keys  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as error:
+        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error

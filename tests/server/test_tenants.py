@@ -1,0 +1,63 @@
+"""`bough tenants` and `bough a2a serve` as their users have them: processes beside a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from bough.config import Settings
+
+BOUGH = Path(sys.executable).with_name("bough")
+
+
+def run(settings: Settings, *args: str) -> dict[str, Any]:
+    command = [BOUGH, *args, "--home", settings.home, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+    assert done.returncode in (0, 3), done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_disabled_tenant_is_refused_until_it_is_enabled(serving: Any, new_key: Any, settings: Settings) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        id = ours.post("/api/conversations", json={}).json()["id"]
+        listed = run(settings, "tenants", "list")["data"]["tenants"]
+        assert [(each["id"], each["disabled"]) for each in listed] == [("blue", None), ("red", None)]
+        run(settings, "tenants", "disable", "red")
+        while ours.get(f"/api/conversations/{id}").status_code == 200:
+            pass  # a verified key is remembered for a second
+        assert ours.get(f"/api/conversations/{id}").status_code == 401
+        assert theirs.get("/api/conversations/count").json() == 0
+        run(settings, "tenants", "enable", "red")
+        while ours.get(f"/api/conversations/{id}").status_code == 401:
+            pass
+        assert ours.get(f"/api/conversations/{id}").status_code == 200, "its conversations stayed"
+        assert run(settings, "tenants", "disable", "nobody")["error"]["code"] == "not_found"
+
+
+def test_one_agent_is_served_at_the_root(tmp_path: Path) -> None:
+    agent = tmp_path / "greeter.yaml"
+    agent.write_text("name: greeter\ndescription: Greets people.\nmodel: offline\n")
+    command = [BOUGH, "a2a", "serve", "--agent", agent, "--port", "0", "--home", tmp_path / "home", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        said = json.loads(serving.stdout.readline())
+        with httpx2.Client(base_url=said["data"]["url"], trust_env=False, timeout=60) as client:
+            card = client.get("/.well-known/agent-card.json").json()
+            assert (card["name"], card["description"]) == ("greeter", "Greets people.")
+            message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+            answer = client.post("/", json=body, headers={"A2A-Version": "1.0"}).json()
+            assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED", answer
+            rest = client.get("/tasks", headers={"A2A-Version": "1.0"}).json()
+            assert [task["id"] for task in rest["tasks"]] == [answer["result"]["task"]["id"]]
+        serving.terminate()
+        serving.stderr.read()
+    assert serving.returncode == 0
