@@ -156,6 +156,9 @@ async def test_keys_scopes_and_tenants_hold(serving: Any, new_key: Any) -> None:
                 answer = http.post("/mcp", json=body, headers={"Accept": "application/json, text/event-stream"})
                 assert answer.status_code == status
                 assert answer.headers["content-type"] == "application/problem+json"
+        with server.client(red.text) as http:
+            headers = {"Accept": "application/json, text/event-stream", "Origin": "https://evil.example"}
+            assert http.post("/mcp", json=body, headers=headers).status_code == 403
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
