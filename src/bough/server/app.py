@@ -28,6 +28,7 @@ from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bounds.limits import Limits
+from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
 from bough.server.commands import Commands
 from bough.server.executors import SharedExecutor
@@ -211,6 +212,7 @@ class _Plan:
             keys=Keys(KeyTable(store), metrics),
             sealed=sealed,
             limits=Limits(server, metrics),
+            quotas=Quotas(server, metrics),
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes),
             agents=AgentCatalogue(settings, server, self.agents),

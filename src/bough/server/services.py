@@ -11,6 +11,7 @@ from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.bounds.limits import Limits
+from bough.server.bounds.quotas import Quotas
 from bough.server.commands import Commands
 from bough.server.executors import SharedExecutor
 from bough.server.forms.events import EventForm, OurEvents
@@ -41,6 +42,7 @@ class Services:
     keys: Keys
     sealed: SealedSecrets
     limits: Limits
+    quotas: Quotas
     broadcasts: Broadcasts
     states: StateCache
     agents: AgentCatalogue

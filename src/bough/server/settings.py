@@ -22,6 +22,7 @@ class TenantLimits(BaseModel):
     Attributes:
         runs: Pending and running at once.
         access: The widest tools that its agents may have in their workspace.
+        tokens_a_day: In and out, of the day in UTC; None is no bound. `usd_a_day` likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,6 +31,8 @@ class TenantLimits(BaseModel):
     requests_per_second: float = Field(default=200, gt=0)
     streams: int = Field(default=1000, ge=0)
     access: Literal["none", "read", "write", "run"] = "run"
+    tokens_a_day: int | None = Field(default=None, ge=0)
+    usd_a_day: float | None = Field(default=None, ge=0)
 
 
 class ServerSettings(BaseModel):

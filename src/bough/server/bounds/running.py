@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bough.conversation.log.ledger import USAGE
 from bough.errors import LimitExceeded
 from bough.events.beside import Tables
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
+from bough.server.bounds.quotas import Quotas
 from bough.server.metrics import Metrics
 from bough.server.settings import ServerSettings
 from bough.tasks.stores.submission import Admission
@@ -13,8 +15,10 @@ from bough.tasks.stores.submission import Admission
 
 def admission_of(settings: ServerSettings, metrics: Metrics) -> Admission:
     """Return what is asked before each run: whether its tenant has as many pending and running ones as it may have."""
+    quotas = Quotas(settings, metrics)
 
     def check(tables: Tables, owner: str | None) -> None:
+        quotas.check(tables, owner)
         tenant = owner or LOCAL
         bound = settings.limits_of(tenant).runs
         tables.run("server.lock_tenant", id=tenant)  # before the count: submissions of one tenant go one by one
@@ -23,4 +27,4 @@ def admission_of(settings: ServerSettings, metrics: Metrics) -> Admission:
             metrics.limited.labels("runs").inc()
             raise LimitExceeded(f"{bound} runs are going on", hint="wait for one to end", details={"limit": "runs"})
 
-    return Admission((SERVER,), check)
+    return Admission((SERVER, USAGE), check)

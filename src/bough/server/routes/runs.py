@@ -135,6 +135,7 @@ async def condense_conversation(id: ConversationId, access: Writer) -> Success:
 @routes.post("/api/conversations/{id}/ask_agent")
 async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Text:
     """Ask the model about the conversation; its log is left as it is."""
+    await access.services.quotas.require(access.services.store, access.caller)
     async with opened(access, id) as conversation:
         return Text(response=await conversation.ask(body.question))
 

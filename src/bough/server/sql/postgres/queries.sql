@@ -83,49 +83,54 @@ from usage_day where conversation = %(conversation)s;
 
 -- name: put_webhook
 insert into server_webhook (id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, created)
-values (:id, :tenant, :kind, :target, :url, :kinds, :key_id, :nonce, :ciphertext, :now)
+values (%(id)s, %(tenant)s, %(kind)s, %(target)s, %(url)s, %(kinds)s, %(key_id)s, %(nonce)s, %(ciphertext)s, %(now)s)
 on conflict (id) do update set url = excluded.url, key_id = excluded.key_id, nonce = excluded.nonce,
   ciphertext = excluded.ciphertext
 where server_webhook.tenant = excluded.tenant;
 
 -- name: count_webhooks
-select count(*) from server_webhook where tenant = :tenant and kind = :kind;
+select count(*) from server_webhook where tenant = %(tenant)s and kind = %(kind)s;
 
 -- name: webhooks
 -- Of a tenant and kind, and of one task where it is named.
 select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook
-where tenant = :tenant and kind = :kind and (:target is null or target = :target) order by created, id;
+where tenant = %(tenant)s and kind = %(kind)s and (%(target)s::text is null or target = %(target)s) order by created, id;
 
 -- name: webhook
-select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook where id = :id;
+select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook where id = %(id)s;
 
 -- name: listening
 -- Who is told of what happens in a tenant.
-select id, kind, target, kinds from server_webhook where tenant = :tenant;
+select id, kind, target, kinds from server_webhook where tenant = %(tenant)s;
 
 -- name: remove_webhook
-delete from server_webhook where id = :id and tenant = :tenant returning id;
+delete from server_webhook where id = %(id)s and tenant = %(tenant)s returning id;
 
 -- name: drop_deliveries
-delete from server_delivery where webhook in (select id from server_webhook where id = :webhook and tenant = :tenant);
+delete from server_delivery where webhook in (select id from server_webhook where id = %(webhook)s and tenant = %(tenant)s);
 
 -- name: add_delivery
-insert into server_delivery (webhook, body, attempts, due) values (:webhook, :body, 0, :now);
+insert into server_delivery (webhook, body, attempts, due) values (%(webhook)s, %(body)s, 0, %(now)s);
 
 -- name: drop_oldest
 -- What is due to a webhook is bounded: the oldest go.
-delete from server_delivery where webhook = :webhook and id <= (
-  select max(id) from server_delivery where webhook = :webhook
-) - :most;
+delete from server_delivery where webhook = %(webhook)s and id <= (
+  select max(id) from server_delivery where webhook = %(webhook)s
+) - %(most)s;
 
 -- name: take_due
 -- Claims deliveries: whoever looks meanwhile finds them due later.
-update server_delivery set due = :until where id in (
-  select id from server_delivery where due <= :now order by due, id limit :most
+update server_delivery set due = %(until)s where id in (
+  select id from server_delivery where due <= %(now)s order by due, id limit %(most)s for update skip locked
 ) returning id, attempts, webhook, body;
 
 -- name: postpone
-update server_delivery set attempts = :attempts, due = :due where id = :id;
+update server_delivery set attempts = %(attempts)s, due = %(due)s where id = %(id)s;
 
 -- name: end_delivery
-delete from server_delivery where id = :id;
+delete from server_delivery where id = %(id)s;
+
+-- name: used_on
+-- What a tenant used on a day, its sub-agents and what was asked aside included.
+select coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0) from usage_day
+where owner is not distinct from %(owner)s and day = %(day)s;

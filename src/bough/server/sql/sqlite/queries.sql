@@ -127,3 +127,8 @@ update server_delivery set attempts = :attempts, due = :due where id = :id;
 
 -- name: end_delivery
 delete from server_delivery where id = :id;
+
+-- name: used_on
+-- What a tenant used on a day, its sub-agents and what was asked aside included.
+select coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0) from usage_day
+where owner is :owner and day = :day;
