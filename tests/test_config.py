@@ -9,6 +9,7 @@ import pytest
 
 from bough.config import PROJECT_KEYS, Settings
 from bough.errors import InvalidInput
+from bough.server.settings import ServerSettings
 
 
 def load(tmp_path: Path, *, env: dict[str, str] | None = None, **given: Any) -> Settings:
@@ -87,3 +88,15 @@ def test_an_empty_file_is_no_mistake_and_bytes_are_one(tmp_path: Path) -> None:
     (tmp_path / "home" / "bough.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="cannot be read"):
         load(tmp_path)
+
+
+def test_the_section_of_the_server_is_left_to_the_server(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "bough.yaml").write_text("model: offline\nserver:\n  limits: {runs: 3}\n")
+    settings = Settings.load(home=home, env={}, cwd=tmp_path)
+    assert settings.model == "offline"
+    assert ServerSettings.load(settings, env={}).limits.runs == 3
+    (tmp_path / "bough.yaml").write_text("server: {}\n")
+    with pytest.raises(InvalidInput, match="server"):
+        Settings.load(home=home, env={}, cwd=tmp_path)

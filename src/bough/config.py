@@ -19,6 +19,9 @@ PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
 store, skill roots) is read from the home folder, the environment and arguments only: 
 a cloned repository is no friend."""
 
+SECTIONS = frozenset({"server"})
+"""Sections of the home's `bough.yaml` that others read: the agent server its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -65,8 +68,9 @@ class Settings:
         chosen = _from_env(env)
         chosen |= {k: v for k, v in {"home": home, "store": store, **overrides}.items() if v is not None}
         where = Path(chosen.get("home") or Path(env.get("HOME") or Path.home()) / ".bough").expanduser().absolute()
+        own = _from_file(where / "bough.yaml", (_KEYS - {"home"}) | SECTIONS)
         values = (
-            _from_file(where / "bough.yaml", _KEYS - {"home"})
+            {key: value for key, value in own.items() if key not in SECTIONS}
             | _from_file((cwd or Path.cwd()) / "bough.yaml", PROJECT_KEYS)
             | chosen
             | {"home": where}
