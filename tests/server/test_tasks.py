@@ -117,3 +117,16 @@ def test_tasks_and_sums_stay_within_a_tenant(serving: Any, new_key: Any, tenants
         assert other.get(f"/api/conversations/{id}/tree").status_code == 404
         assert other.get("/api/approvals", params={"conversation": id}).status_code == 404
         assert [row["requests"] for row in client.get("/api/usage").json()] == [1]
+
+
+def test_figures_of_runs_are_counted(serving: Any) -> None:
+    with serving("a long answer", "another long answer") as server, server.client() as client:
+        for _ in range(2):
+            assert ended(client, client.post("/api/tasks", json={"input": "x"}).json()["id"])["state"] == "completed"
+        lines = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if line[0] != "#")
+        assert float(lines["bough_steps_total"]) == 2
+        assert float(lines["bough_run_seconds_count"]) == 2
+        assert min(float(lines[f'bough_tokens_total{{direction="{way}"}}']) for way in ("input", "output")) > 0
+        asked = 'bough_http_requests_total{method="POST",route="/api/tasks",status="201"}'
+        assert float(lines[asked]) == 2
+        assert float(lines['bough_runs{state="running"}']) == 0
