@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> None:
 def test_defaults_lie_in_the_home_folder(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert settings.store == f"sqlite:///{tmp_path / 'home' / 'bough.db'}"
-    assert (settings.executor, settings.policy, settings.model) == ("sandbox", "allow", None)
+    assert (settings.executor, settings.policy, settings.model) == ("sandbox", None, None)
 
 
 def test_arguments_win_over_environment_over_project_over_home(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class Settings:
         skill_roots: Folders of skills to use besides the usual places; these come first.
         executor: `sandbox`, `container:IMAGE`, or `unsafe` by explicit wish. `container` takes `container_image`.
         container_image: What `container` runs scripts in; never pulled.
-        policy: Confirmation policy: `allow`, `ask` or `rules`.
+        policy: Confirmation policy: `allow`, `ask` or `rules`; None where nobody said: `rules` in `bough run` and
+            `chat` where the model may write, else `allow`.
         timeout_seconds: Wall time of a script; None takes the executor's default.
     """
 
@@ -46,7 +47,7 @@ class Settings:
     skill_roots: tuple[Path, ...] = ()
     executor: str = "sandbox"
     container_image: str = "python:3.13-slim"
-    policy: str = "allow"
+    policy: str | None = None
     timeout_seconds: float | None = None
 
     @classmethod

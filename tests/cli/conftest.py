@@ -69,12 +69,17 @@ class Cli:
         return [json.loads(line) for line in self(*args, "--json", **environment).stdout.splitlines()]
 
     def on_terminal(
-        self, *args: str, typed: Sequence[tuple[str | Path, bytes]] = (), columns: int = 80, **environment: str
+        self,
+        *args: str,
+        typed: Sequence[tuple[str | Path, bytes | Callable[[], bytes]]] = (),
+        columns: int = 80,
+        **environment: str,
     ) -> tuple[int, str]:
         """Run a command on a terminal of its own and return exit code and screen output, escapes included.
 
         Args:
-            typed: Text that is waited for on the screen, or a file, and the keys that are pressed then, in turn.
+            typed: Text that is waited for on the screen, or a file, and the keys that are pressed then, in turn; a
+                function is called and returns them.
         """
         primary, secondary = pty.openpty()
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 200, columns, 0, 0))
@@ -93,7 +98,8 @@ class Cli:
             shown += chunk
             while steps and (there := _comes(steps[0][0], shown, seen)):
                 seen = there
-                os.write(primary, steps.pop(0)[1])
+                keys = steps.pop(0)[1]
+                os.write(primary, keys if isinstance(keys, bytes) else keys())
         os.close(primary)
         return process.wait(), shown.decode().replace("\r\n", "\n")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bough import AgentSpec, AlwaysConfirm, Conversation, Settings
 from bough.testing.openai_server import Answer, OpenAIServer, ServerCall
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -57,6 +59,69 @@ def test_on_a_terminal_each_call_is_shown_in_full_and_asked_about(cli: Any, work
     assert (workspace / "c.txt").read_text() == long
     assert not (workspace / "d.txt").exists()
     assert "use another name" in json.dumps(server.received[2].body)
+
+
+def test_what_was_typed_before_a_call_was_shown_does_not_approve_it(cli: Any, workspace: Path) -> None:
+    asked, typed = workspace / "asked", threading.Event()
+
+    def answer(_: Any) -> Answer:
+        asked.touch()
+        assert typed.wait(30)
+        return writes("early.txt")
+
+    def let_answer() -> bytes:
+        typed.set()
+        return b""
+
+    with OpenAIServer([answer, "as you wish"]) as server:
+        keys = [(asked, b"y\r"), ("y", let_answer), ("why not: ", b"\x04")]
+        code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=keys)
+    assert code == 0
+    assert "path" in screen
+    assert not (workspace / "early.txt").exists(), "a key that was pressed earlier approved a call nobody had seen"
+
+
+def test_always_approves_calls_of_that_shape_in_this_session(cli: Any, workspace: Path) -> None:
+    (workspace / "deep").mkdir()
+    steps = [writes("one.txt"), writes("two.txt"), writes("deep/three.txt"), "done"]
+    with OpenAIServer(steps) as server:
+        keys = [("why not: ", b"a\r"), ("why not: ", b"n\r")]
+        code, screen = with_model(cli, server).on_terminal("run", "write", "--policy", "ask", typed=keys)
+        conversation = with_model(cli, server).data("conv", "show", "-")
+    assert code == 0
+    assert screen.count("why not: ") == 2, "the second call is of the first one's shape, the third one is not"
+    assert (workspace / "two.txt").exists()
+    assert not (workspace / "deep" / "three.txt").exists()
+    reasons = [event.get("reason") or "" for event in conversation["events"] if event["kind"] == "StateChanged"]
+    assert [reason for reason in reasons if "always: write_file: ." in reason] != []
+
+
+def test_a_model_that_may_write_asks_about_risky_calls_unless_told_otherwise(cli: Any, workspace: Path) -> None:
+    risky = Answer(calls=(ServerCall(tool="run_command", arguments={"command": "rm -rf notes"}),))
+    with OpenAIServer([risky, "done"]) as server:
+        done = with_model(cli, server)("run", "tidy up")
+    assert done.returncode == 4
+    assert "rm -rf notes" in done.stderr, "what waits is named with its command"
+    assert (workspace / "notes").exists()
+
+
+def test_arguments_are_changed_and_a_question_is_answered(cli: Any, workspace: Path, bough_home: Path) -> None:
+    question = Answer(calls=(ServerCall(tool="ask", arguments={"question": "Which?", "choices": ["x", "y"]}),))
+    with OpenAIServer([writes("a.txt"), question, "x it is"]) as server:
+        spec = AgentSpec(model="openai:test", base_url=server.url, workspace_access="write", ask=True)
+        settings = Settings.load(home=bough_home, env={}, cwd=workspace)
+        with Conversation(spec, workspace=workspace, settings=settings, confirmation_policy=AlwaysConfirm()) as begun:
+            begun.send_message("write")
+            assert begun.run().status == "waiting_for_confirmation"
+        edited = json.dumps({"path": "b.txt", "content": "mine"})
+        asks = cli("approve", "--arguments", edited)
+        assert (asks.returncode, "ask Which?" in asks.stderr) == (4, True)
+        answering = cli("approve")
+        assert (answering.returncode, "bough answer" in answering.stderr) == (4, True)
+        assert cli("answer", "z").returncode == 2
+        assert cli("answer", "x").stdout == "x it is\n"
+    assert (workspace / "b.txt").read_text() == "mine"
+    assert not (workspace / "a.txt").exists()
 
 
 @pytest.mark.parametrize(

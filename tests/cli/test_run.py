@@ -169,3 +169,11 @@ def test_skills_that_were_named_are_there_for_whoever_goes_on(cli: Any, workspac
         done = cli(*command, "how many words are in more.md", **bare)
         assert (done.returncode, done.stderr.count("word-count")) == (0, 1), done.stderr
         assert "5" in done.stdout
+
+
+def test_check_tells_programs_that_nothing_fits(cli: Any) -> None:
+    assert cli("run", "bake a cake").returncode == 0
+    *_, result = cli.lines("run", "bake a cake", "--check")
+    assert (result["reason"], result["status"]) == ("nothing_fits", "finished")
+    assert cli("run", "bake a cake", "--check").returncode == 1
+    assert cli("run", "count the words of README.md", "--check").returncode == 0

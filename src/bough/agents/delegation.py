@@ -17,8 +17,9 @@ from bough.events.store import EventStore
 from bough.guard import Limits, limits_from_json
 from bough.types import Json, JsonObject
 
-WaitKind: TypeAlias = Literal["question", "task"]
-"""What a call waits for: an answer of a person (`question`), or another agent's task that asks (`task`)."""
+WaitKind: TypeAlias = Literal["approval", "external", "question", "task"]
+"""What a call waits for: a person's leave to run (`approval`), a result from outside (`external`), an answer of a
+person (`question`), or another agent's task that asks (`task`)."""
 
 
 class Asking(NamedTuple):
@@ -201,13 +202,15 @@ class CallWaits(Exception):
         kind: What it waits for.
         request: What is asked, as JSON.
         task: The task that asks, for kind `task`.
+        reason: Why, for the person who decides.
     """
 
-    def __init__(self, kind: WaitKind, request: JsonObject, *, task: str | None = None) -> None:
+    def __init__(self, kind: WaitKind, request: JsonObject, *, task: str | None = None, reason: str = "") -> None:
         super().__init__(f"the call waits ({kind})")
         self.kind: WaitKind = kind
         self.request = request
         self.task = task
+        self.reason = reason
 
 
 class RunStopped(Exception):

@@ -42,6 +42,11 @@ def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, 
     )
 
 
+def may_write(spec: AgentSpec) -> bool:
+    """Whether the agent has tools that can change something."""
+    return spec.workspace_access in ("write", "run") or bool(spec.tools or spec.mcp_servers or spec.toolsets)
+
+
 def _load_named(name: Path, settings: Settings) -> AgentSpec | None:
     """Return the agent of config.yaml that has this name; None where it is a file, or no such name."""
     from bough.agents.config.agents import UNSET, AgentConfig

@@ -22,6 +22,7 @@ _VERBS: Mapping[str, str] = {
     "fork": "run",
     "approve": "decide",
     "reject": "decide",
+    "answer": "decide",
     "replay": "replay",
     "exec": "execute",
     "doctor": "doctor",

@@ -6,18 +6,27 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from bough.cli.always import Always
+from bough.cli.keys import lines_typed
 from bough.cli.render import Renderer
-from bough.cli.text import Line, Style, line, paragraph
-from bough.errors import PermissionDenied
+from bough.cli.text import Line, Style, line, one_line, paragraph
+from bough.errors import InvalidInput, PermissionDenied
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
-_QUESTION = "allow it? y, n, or why not: "
 _RISKS: dict[str, Style] = {"HIGH": "bad", "MEDIUM": "warn"}
+_QUESTIONS = {
+    "approval": "allow it? y, n, a (always in this session), or why not: ",
+    "question": "answer: ",
+    "external": "result: ",
+}
+_TELLING = ("command", "cmd", "path", "file_path", "url", "query", "question", "skill_name", "name")
+"""Arguments that say most of a call, in this order."""
 
 
 def can_ask() -> bool:
@@ -25,19 +34,75 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def ask(conversation: AsyncConversation, renderer: Renderer) -> bool:
-    """Ask about every call that waits, and record each answer at once; False where no answer came."""
+async def ask(conversation: AsyncConversation, renderer: Renderer, always: Always) -> bool:
+    """Ask about every call that waits, and record each answer at once; False where it is not answered here.
+
+    What was typed before a call was shown answers nothing. The end of input (Ctrl-D) is a no.
+    """
     for id, call in dict(conversation.state.waiting).items():
+        kind = str(call.get("kind") or "approval")
+        if kind == "approval" and (shape := always.find(call)) is not None:
+            await conversation.approve(id, reason=f"always: {shape}")
+            continue
         for shown in call_lines(id, call):
             renderer.note(shown)
-        answer = await _answered(renderer)
-        if answer is None:
+        if kind not in _QUESTIONS:
             return False
-        if answer.lower() in ("y", "yes"):
+        answer = await _answered(renderer, _QUESTIONS[kind])
+        if kind != "approval":
+            if answer is None:
+                return False
+            await _give(conversation, renderer, id, answer)
+        elif answer is None or answer.lower() in ("n", "no"):
+            await conversation.reject(id)
+        elif answer.lower() in ("y", "yes"):
             await conversation.approve(id)
+        elif answer.lower() in ("a", "always"):
+            await _approve_always(conversation, renderer, id, call, always)
         else:
-            await conversation.reject("" if answer.lower() in ("n", "no") else answer, id)
+            await conversation.reject(id, reason=answer)
     return True
+
+
+async def _approve_always(
+    conversation: AsyncConversation, renderer: Renderer, id: str, call: JsonObject, always: Always
+) -> None:
+    shape = always.remember(call)
+    if shape is None:
+        renderer.note(line(("only this call: one like it is asked about again", "dim")))
+        await conversation.approve(id)
+    else:
+        renderer.note(line((f"approved in this session: {shape}", "dim")))
+        await conversation.approve(id, reason=f"always: {shape}")
+
+
+async def _give(conversation: AsyncConversation, renderer: Renderer, id: str, answer: str) -> None:
+    while True:
+        try:
+            return await conversation.answer(id, read_value(answer))
+        except InvalidInput as error:
+            renderer.note(line((f"{error.message}; {error.hint}", "warn")))
+            again = await _answered(renderer, _QUESTIONS["question"])
+            if again is None:
+                return await conversation.reject(id)
+            answer = again
+
+
+def read_value(text: str) -> Json:
+    """Return what was typed as a result: an object or list where it is JSON, else the text."""
+    if text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError):
+            return json.loads(text)
+    return text
+
+
+def headline(call: JsonObject) -> str:
+    """Return a call on one line: the tool, and the path or command that says most of it."""
+    arguments: Json = call.get("arguments") or {}
+    values = cast("JsonObject", arguments) if isinstance(arguments, dict) else {"": arguments}
+    found = next((values[name] for name in _TELLING if isinstance(values.get(name), str)), None)
+    told = found if isinstance(found, str) else json.dumps(values, ensure_ascii=False) if values else ""
+    return one_line(f"{call.get('tool')} {told}".strip(), 100)
 
 
 def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
@@ -49,28 +114,44 @@ def call_lines(id: str, call: JsonObject) -> Iterator[Line]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield line((f"  {name}", "dim"))
         yield from paragraph(text, indent=4)
+    if isinstance(request := call.get("request"), dict) and request:
+        yield from _request_lines(cast("JsonObject", request))
     if call.get("reason"):
         yield line(("  because ", "dim"), str(call["reason"]), hang=4)
+
+
+def _request_lines(request: JsonObject) -> Iterator[Line]:
+    for name, value in request.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield line((f"  {name}  ", "dim"), text, hang=4)
 
 
 def unanswered(conversation: AsyncConversation) -> PermissionDenied:
     """Return the error of a run that ends because calls wait and nobody is there to be asked."""
     waiting = conversation.state.waiting
-    calls = ", ".join(f"{call.get('tool')} ({id})" for id, call in waiting.items())
+    calls = "; ".join(f"{headline(call)} ({id})" for id, call in waiting.items())
     name = conversation.short_id
+    kinds = {str(call.get("kind") or "approval") for call in waiting.values()}
+    hints = [f'`bough approve {name}` lets them run, `bough reject {name} --reason "…"` does not'] * (
+        "approval" in kinds
+    )
+    hints += [f'`bough answer {name} "…"` answers'] * bool(kinds & {"question", "external"})
+    hints += ["`bough tasks list` has the task that asks"] * ("task" in kinds)
     return PermissionDenied(
         f"{len(waiting)} tool call{'s wait' if len(waiting) != 1 else ' waits'} for a person: {calls}",
-        hint=f'`bough approve {name}` lets them run, `bough reject {name} --reason "…"` does not',
+        hint="; ".join(hints),
         details={"waiting": waiting},
     )
 
 
-async def _answered(renderer: Renderer) -> str | None:
+async def _answered(renderer: Renderer, question: str) -> str | None:
     """Return what was typed, asking again after an empty line; None at the end of input."""
     while True:
-        renderer.prompt(_QUESTION)
-        typed = await _line()
+        with lines_typed():
+            renderer.prompt(question)
+            typed = await _line()
         if not typed:
+            renderer.note(line(""))
             return None
         if typed.strip():
             return typed.strip()

@@ -1,4 +1,4 @@
-"""The Escape key while something runs: the terminal gives single keys then, and lines again afterwards."""
+"""Keys and lines: the Escape key while something runs, and a line that answers a question."""
 
 from __future__ import annotations
 
@@ -37,4 +37,20 @@ def escape_pressed(do: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def lines_typed() -> Generator[None]:
+    """Have the terminal give whole lines, shown as they are typed; what was typed before is forgotten."""
+    import termios
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    wanted = [*before]
+    wanted[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(fd, termios.TCSAFLUSH, wanted)  # discards what was typed: nobody had seen the question
+    try:
+        yield
+    finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)

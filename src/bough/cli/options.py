@@ -59,6 +59,9 @@ Timeout: TypeAlias = Annotated[
     typer.Option("--timeout", metavar="SECONDS", min=0, callback=_number, help="Wall time of the whole run."),
 ]
 NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer at its end, not as it comes.")]
+Check: TypeAlias = Annotated[
+    bool, typer.Option("--check", help="Exit with 1 unless the run is simply done: nothing fits, cut off, stopped.")
+]
 Policy: TypeAlias = Annotated[
     str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls wait for your yes.")
 ]

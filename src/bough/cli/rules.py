@@ -44,18 +44,22 @@ class RuleOptions:
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
 
-    def given(self, settings: Settings, workspace: Path | None = None) -> GivenRules:
+    def given(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
         """Return the rules for a conversation that is started or opened, the user's own hooks among them.
 
         Args:
             workspace: Brings its own hooks along where a person has trusted them.
+            may_write: The agent may write or run commands: risky calls ask unless somebody said otherwise.
 
         Raises:
             InvalidInput: A value, or a file of hooks that counts, is not right.
         """
         from bough.conversation.rules import rules_of
 
-        rules = rules_of(settings if self.policy is None else replace(settings, policy=self.policy), workspace)
+        policy = settings.policy if self.policy is None else self.policy
+        if policy is None and may_write:
+            policy = "rules"
+        rules = rules_of(replace(settings, policy=policy), workspace)
         return {**rules, "limits": self._limits(), "secrets": secrets_named(self.secret or ())}
 
     def warnings(self, home: Path, workspace: Path, model: str | None) -> Iterator[str]:

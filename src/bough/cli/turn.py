@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, nullcontext
 from typing import TYPE_CHECKING, cast
 
 from bough.cli import confirm, describe
+from bough.cli.always import Always
+from bough.cli.keys import escape_pressed
 from bough.cli.render import Renderer
 from bough.cli.render.base import SCHEMA_VERSION
 from bough.cli.rules import LIMITS
 from bough.cli.text import Line, Style, line, one_line
-from bough.errors import BoughError, LimitExceeded, SandboxUnavailable
+from bough.errors import BoughError, LimitExceeded, ModelError, SandboxUnavailable
 from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from bough.conversation import AsyncConversation, Update
 
@@ -28,15 +30,30 @@ class WatchedRun:
     Args:
         command: For the JSON that programs read.
         stream: Write the answer as it comes; otherwise at its end.
+        always: What was approved for the rest of the session.
+        on_escape: Called when Escape is pressed while it runs.
+        check: Exit with 1 unless the run is simply done.
     """
 
     def __init__(
-        self, conversation: AsyncConversation, renderer: Renderer, *, command: str, json: bool, stream: bool
+        self,
+        conversation: AsyncConversation,
+        renderer: Renderer,
+        *,
+        command: str,
+        json: bool,
+        stream: bool,
+        always: Always | None = None,
+        on_escape: Callable[[], None] | None = None,
+        check: bool = False,
     ) -> None:
         self._conversation = conversation
         self._renderer = renderer
         self._command = command
         self._json = json
+        self._always = always or Always()
+        self._check = check
+        self._on_escape = on_escape
         self._stream = stream
         self._streamed = ""
         self._asked_at = 0
@@ -104,7 +121,7 @@ class WatchedRun:
             return False
         self._end_streamed_line()
         self._streamed = ""
-        return await confirm.ask(self._conversation, self._renderer)
+        return await confirm.ask(self._conversation, self._renderer, self._always)
 
     async def _show_recorded(self, start: int | None) -> None:
         if start is None:
@@ -115,9 +132,10 @@ class WatchedRun:
     async def _watch(self) -> None:
         updates = cast("AsyncGenerator[Update]", self._conversation.run_stream())
         self._spin("thinking")
-        async with aclosing(updates):
-            async for update in updates:
-                self._update(update)
+        with escape_pressed(self._on_escape) if self._on_escape else nullcontext():
+            async with aclosing(updates):
+                async for update in updates:
+                    self._update(update)
 
     def _update(self, update: Update) -> None:
         if isinstance(update, StoredEvent):
@@ -176,17 +194,26 @@ class WatchedRun:
 
     def _finished(self, seconds: float) -> int:
         self._end_streamed_line()
-        output = self._conversation.state.output if self._steps else ""
+        result = self._conversation.result
+        output = "" if result is None else result.output
         if output and self._streamed != output:
             self._renderer.text(output.rstrip("\n") + "\n")
         error = self._why_ended()
         self._record(output, error=error)
         self._renderer.note(self._summary(seconds))
         if error is None:
-            return 1 if self._conversation.status in ("error", "stuck") else 0
+            return int(self._is_bad())
         if not self._json:
             self._renderer.error(error)
         return error.exit_code
+
+    def _is_bad(self) -> bool:
+        """Whether the exit code says that something is wrong, though nothing kept the run from its end."""
+        result, status = self._conversation.result, self._conversation.status
+        reason = "" if result is None else result.reason
+        if status in ("error", "stuck") or reason == "script_failed":
+            return True
+        return self._check and (bool(reason) or status != "finished")
 
     def _why_ended(self) -> BoughError | None:
         """Return what kept the run from its end, where something did."""
@@ -200,6 +227,12 @@ class WatchedRun:
                 f"the agent repeats itself: {self._stopped.get('pattern', 'in a circle')}",
                 hint=f'`bough fork {self._again} "…"` tries again in other words',
                 code="internal",
+            )
+        result = self._conversation.result
+        if result is not None and result.partial:
+            return ModelError(
+                f"the answer is cut off ({result.reason})",
+                hint=f"`bough resume {self._conversation.short_id}` continues",
             )
         return self._no_sandbox()
 
@@ -249,7 +282,8 @@ class WatchedRun:
         self._failed(error)
 
     def _record(self, output: str, *, error: BoughError | None = None) -> None:
-        conversation = self._conversation
+        conversation, state = self._conversation, self._conversation.state
+        ended = conversation.result
         result: JsonObject = {
             "type": "result",
             "schema_version": SCHEMA_VERSION,
@@ -257,10 +291,14 @@ class WatchedRun:
             "conversation": str(conversation.id),
             "status": conversation.status,
             "output": output,
+            "data": None if ended is None else state.data,
+            "finish_reason": None if ended is None else ended.finish_reason,
+            "partial": ended is not None and ended.partial,
+            "reason": "" if ended is None else ended.reason,
             "steps": self._steps,
             "usage": conversation.usage.model_dump(),
-            "limit": conversation.state.limit,
-            "waiting": conversation.state.waiting,
+            "limit": state.limit,
+            "waiting": state.waiting,
             "warnings": self._warnings,
             "next": [f"bough fork {self._again}"],
         }

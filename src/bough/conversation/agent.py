@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,7 +59,17 @@ def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
     """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
     if not calls:
         return {}
-    waiting = {id: {"tool": state.calls[id].tool, "reason": "it was called before the fork"} for id in calls}
+    waiting = {
+        id: {
+            "kind": "approval",
+            "tool": state.calls[id].tool,
+            "arguments": state.calls[id].given,
+            "risk": None,
+            "reason": "it was called before the fork",
+            "by": "fork",
+        }
+        for id in calls
+    }
     return {"status": "waiting_for_confirmation", "waiting": waiting}
 
 
@@ -123,6 +134,53 @@ def require_prices(model: Model, limits: Limits) -> None:
             hint='bound its tokens instead, or take the risk by name: Limits(cost_usd=…, unpriced="allow")',
             details={"model": model.model_name},
         )
+
+
+class AgentInForce:
+    """The agent of a conversation now: as this object has it, with the model that its log says.
+
+    Called at every step. What is set by another object or process is there from the next step on.
+    """
+
+    def __init__(self, state: State, blueprint: Blueprint) -> None:
+        self._state = state
+        self._recorded = state.agent
+        self.blueprint = blueprint
+        self._models: dict[str, Model] = {}
+        self.know(blueprint.spec)
+
+    def know(self, spec: AgentSpec) -> None:
+        """Keep a spec's model, if it is an object: the log has its name only."""
+        if isinstance(spec.model, Model):
+            self._models[str(spec.snapshot()["model"])] = spec.model
+
+    def __call__(self) -> Blueprint:
+        """Return its blueprint. O(1) while the log says the same.
+
+        Raises:
+            InvalidInput: The log names a model object that this process does not have.
+        """
+        recorded = self._state.agent
+        if recorded is not self._recorded:
+            spec = self.blueprint.spec
+            if recorded != spec.snapshot():
+                spec = spec.model_copy(update=self._changes(recorded))
+                self.blueprint = replace(self.blueprint, spec=spec)
+            self._recorded = recorded
+        return self.blueprint
+
+    def _changes(self, recorded: JsonObject) -> dict[str, Any]:
+        """Return what the log says of the model; prompt, tools and skills are those of the object."""
+        name = recorded.get("model")
+        if isinstance(name, str) and name.startswith(MODEL_OBJECT):
+            if name not in self._models:
+                raise InvalidInput(
+                    f"the conversation goes on with the model object {name.removeprefix(MODEL_OBJECT)!r}, "
+                    "which this process does not have",
+                    hint="set_model with a name, or open the conversation with agent= and that model",
+                )
+            return {"model": self._models[name]}
+        return {"model": name, "base_url": recorded.get("base_url")}
 
 
 def recorded_spec(state: State) -> AgentSpec:

@@ -5,73 +5,46 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
-from pydantic_ai.messages import ModelMessage
-
-from bough.agents.build import Blueprint
 from bough.agents.delegation import Delegation
-from bough.agents.spec import AgentSpec
 from bough.cancellation import is_cancelled
 from bough.config import Settings
-from bough.conversation.agent import AgentLike, AgentOf, agent_changes, blueprint_of, resolved_model, spec_of
+from bough.conversation.agent import AgentLike, AgentOf, spec_of
+from bough.conversation.control import ConversationControl
 from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
-from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy
+from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.journal import Update
-from bough.conversation.log.listeners import OnEvent
-from bough.conversation.log.state import State
+from bough.conversation.log.listeners import OnEvent, UpdateChannel
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
 from bough.conversation.parts import Parts, require_delegation
-from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, GivenRules, Rules, RulesInForce, RulesOfRun, limits_by_count
+from bough.conversation.rules import GivenRules, Rules, RulesOfRun
 from bough.conversation.run import ask
 from bough.conversation.run.approval import Decisions
 from bough.conversation.run.run import Runner
 from bough.conversation.run.step import NodeListener
-from bough.conversation.skills import standing_events
-from bough.errors import Conflict, InvalidInput, PermissionDenied
-from bough.events.model import (
-    Event,
-    PauseRequested,
-    StateChanged,
-    Usage,
-    UserMessage,
-)
-from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
+from bough.errors import Conflict, PermissionDenied
+from bough.events.model import Event, PauseRequested, UsageAdded, UserMessage
+from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.guard import Limits, Policy
-from bough.skills import SkillRegistry
-from bough.skills.match.triggers import TriggerIndex
+from bough.guard import Limits
 
 
-class AsyncConversation(Generic[T]):
+class AsyncConversation(ConversationControl[T]):
     """A conversation in use, whose agent answers with `T`.
 
     Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
 
     Everything it does is appended to its log first; closing it, or losing the process, loses nothing.
     """
-
-    def __init__(self, parts: Parts) -> None:
-        self._journal = parts.journal
-        self._in_force = RulesInForce(parts.journal.state, parts.rules)
-        self._record = parts.record
-        self._blueprint = parts.blueprint
-        self._surroundings = parts.surroundings.retain()
-        self._closed = False
-        self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
-        self._run: asyncio.Task[RunResult[T]] | None = None
-        self._interrupting = False
-        self._temporary: ForkedWorkspace | None = None
 
     @classmethod
     async def create(
@@ -189,98 +162,28 @@ class AsyncConversation(Generic[T]):
             return await remote.list(server=server, api_key=api_key, filter=filter, cursor=cursor, limit=limit)
         return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
-    # What it is.
-
-    @property
-    def id(self) -> UUID:
-        """Its id."""
-        return self._record.id
-
-    @property
-    def short_id(self) -> str:
-        """The last 8 hexadecimal digits of its id, which are enough to name it."""
-        return self.id.hex[-8:]
-
-    @property
-    def state(self) -> State:
-        """The fold of what this object has seen of the log."""
-        return self._journal.state
-
-    @property
-    def status(self) -> Status:
-        """Where it stands."""
-        return self.state.status
-
-    @property
-    def title(self) -> str | None:
-        """Its title: given, or taken from the first message."""
-        return self.state.title
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Its tags."""
-        return dict(self.state.tags)
-
-    @property
-    def usage(self) -> Usage:
-        """What it used since it was started or forked."""
-        return self.state.own
-
-    @property
-    def workspace(self) -> Path:
-        """The working folder."""
-        return self.state.workspace
-
-    @property
-    def agent(self) -> AgentSpec:
-        """The agent in use."""
-        return self._blueprint.spec
-
-    @property
-    def skills(self) -> SkillRegistry:
-        """The skills the agent may use."""
-        return self._blueprint.registry
-
-    @property
-    def executor(self) -> CodeExecutor:
-        """What runs its scripts."""
-        return self._surroundings.executor
-
-    @property
-    def settings(self) -> Settings:
-        """The settings it was opened with."""
-        return self._surroundings.settings
-
-    @property
-    def store(self) -> EventStore:
-        """Where its log is."""
-        return self._journal.store
-
-    @property
-    def events(self) -> AsyncIterator[StoredEvent]:
-        """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
-        return self.store.read(self.id)
-
-    async def messages(self) -> list[ModelMessage]:
-        """Return what the model is shown of it, as PydanticAI's messages. O(events) once, then O(messages)."""
-        return (await self._journal.render()).messages()
-
-    # What it does.
-
     async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
         """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
 
+        What a person says while calls wait answers them: they are rejected, and the model is told the text as the
+        reason.
+
         Raises:
-            InvalidInput: The message is empty or too long.
+            InvalidInput: The message is no text and no `UserMessage`, is empty, or too long.
             PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
         """
-        await self._journal.append(*await self.prepare_message(message, sender=sender))
+        events = await self.prepare_message(message, sender=sender)
+        first = events[0]
+        if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
+            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+        else:
+            await self._journal.append(*events)
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Return what sending a message appends, the message first, secrets masked; nothing is appended.
 
         Raises:
-            InvalidInput: The message is empty or too long.
+            InvalidInput: The message is no text and no `UserMessage`, is empty, or too long.
             PermissionDenied: A hook refuses it, which is recorded.
         """
         checked = message_event(message, sender=sender)
@@ -323,65 +226,43 @@ class AsyncConversation(Generic[T]):
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
                 return await self.run(on_node=on_node, limits=limits)
-        self._run = asyncio.create_task(self._runner(limits, on_node).run(), name=f"run {self.id}")
+        self._running = runner = self._runner(limits, on_node)
+        self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
         try:
-            return await self._run
+            self._result = await self._run
         except asyncio.CancelledError:
-            if not self._interrupting or is_cancelled():
+            if not runner.was_interrupted or is_cancelled():
                 raise
-            return self._runner().result(self.state.head)
+            self._result = runner.result()
         finally:
             self._run.cancel()
-            self._run, self._interrupting = None, False
+            self._run = self._running = None
+        return self._result
 
     async def run_stream(self) -> AsyncIterator[Update]:
-        """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run."""
-        updates: asyncio.Queue[Update | None] = asyncio.Queue()
-        self._journal.listeners.append(updates.put_nowait)
+        """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run.
+
+        How it ended is in `result` afterwards.
+        """
+        updates = UpdateChannel()
+        self._journal.listeners.append(updates.put)
         run = asyncio.create_task(self.run())
-        run.add_done_callback(lambda _: updates.put_nowait(None))
+        run.add_done_callback(lambda _: updates.put(None))
         try:
-            while (update := await updates.get()) is not None:
+            while (update := await updates.take()) is not None:
                 yield update
             await run
         finally:
-            self._journal.listeners.remove(updates.put_nowait)
+            if updates.put in self._journal.listeners:
+                self._journal.listeners.remove(updates.put)
             if not run.done():
                 await self.interrupt()
             await asyncio.gather(run, return_exceptions=True)
 
-    async def pause(self, *, by: str = "user", reason: str = "") -> None:
-        """Ask the run to stop at its next step, in whichever process it is. Running again goes on from there."""
-        await self._journal.append(PauseRequested(by=by, reason=reason))
-
-    async def approve(self, *calls: str, by: str = "user") -> None:
-        """Let waiting calls run; all of them where none is named. The next `run` runs them.
-
-        Raises:
-            Conflict: Nothing waits, or a call that is named does not.
-        """
-        await Decisions(self._journal).approve(calls, by=by)
-
-    async def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
-        """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
-
-        Raises:
-            Conflict: Nothing waits, or a call that is named does not.
-        """
-        await Decisions(self._journal).reject(calls, by=by, reason=reason)
-
-    async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
-        """End the quarantine of what was imported: its recorded rules hold, narrowed by the given ones and `policy`.
-
-        Its open calls still wait. Until then every call asks, no secret is given, and scripts run in the sandbox.
-
-        Raises:
-            Conflict: It is not in quarantine.
-        """
-        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
-
     async def ask(self, question: str) -> str:
-        """Return the model's answer to a question about the conversation; the log is left untouched.
+        """Return the model's answer to a question about the conversation, which never sees it.
+
+        The log has what it used, and neither question nor answer.
 
         Raises:
             ModelError: The model could not answer.
@@ -389,32 +270,24 @@ class AsyncConversation(Generic[T]):
         await self._journal.catch_up()
         model = self._resolved(self.agent)
         messages = (await self._journal.render()).messages()
-        answer, _ = await ask.ask(model, messages, question, instructions=self.state.instructions)
+        answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
+        await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
         return answer
 
-    async def append(self, *events: Event) -> None:
-        """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
+    async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
+        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed.
 
-        Raises:
-            Conflict: Someone else has appended meanwhile.
+        Returns when a run of this object has ended. One of another object, in whatever process, is asked through the
+        log and ends as soon as it has read that; nothing happens where none runs.
         """
-        await self._journal.append(*events, expected_head=self.state.head)
-
-    async def set_title(self, title: str) -> None:
-        """Give it a title."""
-        await self._journal.append(StateChanged(changes={"title": title}))
-
-    async def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Give it these tags and no others."""
-        await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
-
-    async def interrupt(self) -> None:
-        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed."""
-        if (run := self._run) is None:
+        if self._run is not None and self._running is not None:
+            self._running.stop("interrupt")
+            self._run.cancel()  # one that has not begun yet knows no task of its own to stop
+            await asyncio.wait({self._run})  # which, unlike gather, a tool of that very run may call
             return
-        self._interrupting = True
-        run.cancel()
-        await asyncio.wait({run})  # which, unlike gather, a tool of that very run may call
+        await self._journal.catch_up()
+        if self.status == "running":
+            await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
 
     async def fork(
         self,
@@ -484,7 +357,7 @@ class AsyncConversation(Generic[T]):
         parts = Parts(
             journal=self._journal,
             record=self._record,
-            blueprint=self._blueprint,
+            blueprint=self._agent.blueprint,
             rules=self._rules,
             surroundings=self._surroundings,
         )
@@ -523,44 +396,6 @@ class AsyncConversation(Generic[T]):
         """
         return await self._runner().condense()
 
-    async def set_confirmation_policy(self, policy: Policy) -> None:
-        """Change which calls wait for a person, from the next call on, in whatever process the run is.
-
-        It may be wider than before: the log is a person's to change. What another object was given in memory goes on
-        to narrow it there.
-        """
-        given = replace(self._in_force.given, policy=policy)
-        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
-        await self._journal.append(StateChanged(changes={"policies": recorded}))
-        self._in_force.given = given
-
-    async def set_limits(self, *limits: Limits) -> None:
-        """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
-
-        Raises:
-            InvalidInput: None is given, or two count the same.
-        """
-        by_count = limits_by_count(limits)
-        if not by_count:
-            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
-        run, total = by_count.get("run"), by_count.get("conversation")
-        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
-        if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
-            recorded["limits"] = self._in_force().limits.to_json()
-        await self._journal.append(StateChanged(changes={"policies": recorded}))
-        given = self._in_force.given
-        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
-
-    async def set_model(self, model: str) -> None:
-        """Go on with another model from the next step.
-
-        Raises:
-            InvalidInput: There is no such model.
-        """
-        spec = self.agent.model_copy(update={"model": model})
-        self._resolved(spec)
-        await self._replace_agent(blueprint_of(spec, self.workspace, self._surroundings.settings))
-
     async def aclose(self) -> None:
         """Interrupt a run in progress and let go of what this object holds, all of it even where a part of that fails.
 
@@ -573,9 +408,10 @@ class AsyncConversation(Generic[T]):
             releases.push_async_callback(self._surroundings.release)
             releases.push_async_callback(self._journal.aclose)
             releases.push_async_callback(self._remove_temporary)
-            releases.push_async_callback(self._blueprint.aclose)
+            releases.push_async_callback(self._agent.blueprint.aclose)
             releases.push_async_callback(self._run_end_hooks)
-            await self.interrupt()
+            if self._run is not None:
+                await self.interrupt()
 
     async def __aenter__(self) -> Self:
         return self
@@ -607,22 +443,10 @@ class AsyncConversation(Generic[T]):
             await self.store.delete(self.id)
             await self._temporary.remove()
 
-    async def _replace_agent(self, blueprint: Blueprint) -> None:
-        await self._journal.append(StateChanged(changes=agent_changes(blueprint)), *standing_events(blueprint.standing))
-        self._blueprint = blueprint
-
-    def _resolved(self, spec: AgentSpec) -> Any:
-        return resolved_model(spec, self._surroundings.settings)[0]
-
-    @property
-    def _rules(self) -> Rules:
-        """The rules in force now."""
-        return self._in_force()
-
     def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
         return Runner(
             self._journal,
-            self._blueprint,
+            self._agent,
             self._surroundings,
             self._in_force if limits is None else RulesOfRun(self._in_force, limits),
             root=self._record.root,

@@ -108,7 +108,7 @@ class Rules:
         """
         limits = limits_by_count(given.get("limits"))
         return cls(
-            policy=given.get("confirmation_policy") or policy_named(settings.policy),
+            policy=given.get("confirmation_policy") or _default_policy(settings),
             analyzer=given.get("security_analyzer"),
             hooks=given.get("hooks") or HookSet(),
             allow_list=given.get("allow_list") or AllowList(),
@@ -341,7 +341,11 @@ def rules_of(settings: Settings, workspace: Path | None = None) -> GivenRules:
         hooks = load_hooks(home / "hooks.json")
     else:
         hooks = find_hooks(home=home, project=workspace, trust=TrustStore(home))
-    return {"confirmation_policy": policy_named(settings.policy), "hooks": hooks}
+    return {"confirmation_policy": _default_policy(settings), "hooks": hooks}
+
+
+def _default_policy(settings: Settings) -> Policy:
+    return policy_named("allow" if settings.policy is None else settings.policy)
 
 
 class RulesOfRun:

@@ -11,7 +11,9 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 from uuid import UUID
 
 from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
 
+from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import AgentLike, AgentOf
@@ -33,6 +35,7 @@ from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
 from bough.skills import SkillRegistry
+from bough.types import JsonObject
 
 _U = TypeVar("_U")
 
@@ -58,6 +61,7 @@ class Conversation(Generic[T]):
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
         exist_ok: bool = False,
+        broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
         **given: Unpack[GivenRules],
@@ -73,6 +77,7 @@ class Conversation(Generic[T]):
             executor=executor,
             settings=settings,
             exist_ok=exist_ok,
+            broker=broker,
             server=server,
             api_key=api_key,
             **given,
@@ -87,13 +92,14 @@ class Conversation(Generic[T]):
         agent: AgentOf[T] | None = None,
         executor: CodeExecutor | None = None,
         settings: Settings | None = None,
+        broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
         **given: Unpack[GivenRules],
     ) -> Conversation[T]:
         """Open a conversation that exists; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
-        at: Any = {"store": store, "server": server, "api_key": api_key}
+        at: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker}
         new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **at, **given)
         return new
 
@@ -148,6 +154,11 @@ class Conversation(Generic[T]):
     def status(self) -> Status:
         """Where it stands."""
         return self._core.status
+
+    @property
+    def result(self) -> RunResult[T] | None:
+        """How the latest run of this object ended, also one that was iterated; None before one."""
+        return self._core.result
 
     @property
     def title(self) -> str | None:
@@ -212,21 +223,25 @@ class Conversation(Generic[T]):
         """Ask the run to stop at its next step; see `AsyncConversation.pause`."""
         self._loop.call(self._core.pause, by=by, reason=reason)
 
-    def approve(self, *calls: str, by: str = "user") -> None:
-        """Let waiting calls run; see `AsyncConversation.approve`."""
-        self._loop.call(self._core.approve, *calls, by=by)
+    def approve(self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None) -> None:
+        """Let calls run that wait for an approval; see `AsyncConversation.approve`."""
+        self._loop.call(self._core.approve, *calls, by=by, reason=reason, arguments=arguments)
 
-    def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
+    def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
         """Refuse waiting calls; see `AsyncConversation.reject`."""
-        self._loop.call(self._core.reject, reason, *calls, by=by)
+        self._loop.call(self._core.reject, *calls, reason=reason, by=by)
+
+    def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+        """Give a waiting call its result; see `AsyncConversation.answer`."""
+        self._loop.call(self._core.answer, call, value, by=by)
 
     def ask(self, question: str) -> str:
         """Return the model's answer to a question beside the conversation; see `AsyncConversation.ask`."""
         return self._loop.call(self._core.ask, question)
 
-    def interrupt(self) -> None:
-        """Stop a run that another thread started; see `AsyncConversation.interrupt`."""
-        self._loop.call(self._core.interrupt)
+    def interrupt(self, *, by: str = "user", reason: str = "") -> None:
+        """Stop a run that another thread or process started; see `AsyncConversation.interrupt`."""
+        self._loop.call(self._core.interrupt, by=by, reason=reason)
 
     def fork(
         self,
@@ -312,7 +327,7 @@ class Conversation(Generic[T]):
         """Change the bounds of each run, of the conversation, or both; see `AsyncConversation.set_limits`."""
         self._loop.call(self._core.set_limits, *limits)
 
-    def set_model(self, model: str) -> None:
+    def set_model(self, model: str | Model) -> None:
         """Go on with another model; see `AsyncConversation.set_model`."""
         self._loop.call(self._core.set_model, model)
 

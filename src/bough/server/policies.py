@@ -33,5 +33,5 @@ def require_policy(access: Access, policy: Policy) -> None:
     Raises:
         PermissionDenied: It asks less often than the operator's, and the key lacks the scope `approve`.
     """
-    if not allows_change(policy_named(access.services.settings.policy), policy):
+    if not allows_change(policy_named(access.services.settings.policy or "allow"), policy):
         access.caller.require("write", "approve")

@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.message import checked
-from bough.conversation.run.decision import CallDecision, decide
+from bough.conversation.run.decision import CallDecision, decide, require_choice
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage
@@ -224,11 +224,7 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
         InvalidInput: It is none of the choices, or of no form that an approval takes.
     """
     if request.get("kind") == "question":
-        choices = request.get("choices")
-        if choices and answer not in choices:
-            raise InvalidInput(
-                f"{answer!r:.80} is none of the choices", hint=f"choose one of: {', '.join(map(str, choices))}"
-            )
+        require_choice(request, answer)
         return CallDecision(answers={str(request["call"]): answer})
     calls = tuple(state.waiting)
     if answer is True:

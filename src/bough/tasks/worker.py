@@ -16,6 +16,7 @@ from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
 from bough.config import Settings
+from bough.conversation.agent import AgentInForce
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
@@ -205,7 +206,7 @@ class Worker:
         journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
         active.runner = runner = Runner(
             journal,
-            opened.blueprint,
+            AgentInForce(journal.state, opened.blueprint),
             opened.surroundings,
             RulesInForce(journal.state, opened.rules),
             root=opened.record.root,

@@ -35,11 +35,13 @@ class Answer:
     """What the model says: text, tool calls, or both.
 
     Attributes:
+        finish: Why it ends, as the format says it; `auto` is `tool_calls` or `stop`, None says nothing of an end.
         break_after: Streamed: close the connection after that many chunks. Not streamed: after that many bytes.
     """
 
     text: str = ""
     calls: tuple[ServerCall, ...] = ()
+    finish: str | None = "auto"
     break_after: int | None = None
 
 
@@ -287,7 +289,9 @@ def _identified(answer: Answer, turn: int) -> Answer:
     return replace(answer, calls=tuple(calls))
 
 
-def _finish(answer: Answer) -> str:
+def _finish(answer: Answer) -> str | None:
+    if answer.finish != "auto":
+        return answer.finish
     return "tool_calls" if answer.calls else "stop"
 
 

@@ -68,7 +68,7 @@ async def test_approving_all_runs_all(start: Any, scripted: Any, tool: Tool) -> 
 async def test_rejecting_one_tells_the_model_and_runs_the_other(start: Any, scripted: Any, tool: Tool) -> None:
     conversation = await waiting(start, scripted, tool)
     first, second = conversation.state.waiting
-    await conversation.reject("not that one", first)
+    await conversation.reject(first, reason="not that one")
     assert conversation.status == "waiting_for_confirmation"
     await conversation.approve(second)
     await conversation.run()
@@ -94,7 +94,7 @@ async def test_approved_in_one_branch_rejected_in_the_other(
     source = await AsyncConversation.open(source.id, store=store, agent=source.agent, settings=settings)
     fork = await source.fork(pending="carry")
     assert (fork.status, len(fork.state.waiting)) == ("waiting_for_confirmation", 2)
-    await source.reject("no")
+    await source.reject(reason="no")
     assert (await source.run()).output == "source done"
     assert tool.ran == [], "the branch that said no ran nothing"
     await fork.approve()
@@ -109,7 +109,7 @@ async def test_a_comparison_names_the_arguments_of_calls_that_were_refused(
     fork = await source.fork(pending="carry")
     await source.approve()
     await source.run()
-    await fork.reject("no")
+    await fork.reject(reason="no")
     (difference,) = (await source.compare(fork)).calls
     assert [(call.arguments, call.ended) for call in difference.a] == [
         ({"name": "a"}, "ToolReturned"),
@@ -203,7 +203,7 @@ async def test_nothing_waits(start: Any, scripted: Any, tool: Tool) -> None:
         await conversation.approve()
     conversation = await waiting(start, scripted, tool)
     with pytest.raises(Conflict, match="does not wait"):
-        await conversation.reject("no", "unknown")
+        await conversation.reject("unknown", reason="no")
 
 
 async def test_an_allow_list_refuses(start: Any, scripted: Any, tool: Tool) -> None:

@@ -153,14 +153,17 @@ async def test_an_agent_in_a_circle_is_nudged_once_and_then_stopped(start: Any, 
     assert [s.kind async for s in conversation.events][-2] == "StuckDetected"
 
 
-async def test_asking_leaves_the_log_alone(start: Any, scripted: Any) -> None:
+async def test_asking_is_counted_and_leaves_what_the_model_sees_alone(start: Any, scripted: Any) -> None:
     spec = scripted("one", "it was about whales")
     conversation = await start(spec)
     await conversation.send_message("tell me of whales")
     await conversation.run()
-    head = conversation.state.head
+    head, before, used = conversation.state.head, await conversation.messages(), conversation.usage
     assert await conversation.ask("what was it about?") == "it was about whales"
-    assert (await conversation.store.get(conversation.id)).head == head
+    added = [stored.event async for stored in conversation.store.read(conversation.id, head)]
+    assert [(event.kind, event.purpose, event.model) for event in added] == [("UsageAdded", "ask", "scripted")]
+    assert await conversation.messages() == before
+    assert conversation.usage.requests == used.requests + 1
     assert spec.model.asked[1].tools == ()
 
 

@@ -122,7 +122,7 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
             case "model":
                 await conversation.set_model("anthropic:claude-opus-5")
             case _:
-                await conversation._replace_agent(_with_more_tools(conversation))
+                conversation._agent.blueprint = _with_more_tools(conversation)
         await conversation.send_message("go on")
         await conversation.run()
         await conversation.aclose()

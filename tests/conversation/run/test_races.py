@@ -159,7 +159,7 @@ async def test_of_two_decisions_on_one_call_the_first_counts(start: Any, scripte
     await conversation.send_message("go")
     await conversation.run()
     here, there = await other(conversation), await other(conversation)
-    results = await asyncio.gather(here.approve(), there.reject("no"), return_exceptions=True)
+    results = await asyncio.gather(here.approve(), there.reject(reason="no"), return_exceptions=True)
     assert sorted(type(result).__name__ for result in results) == ["Conflict", "NoneType"]
     await conversation.run()
     ends = [kind for kind in await kinds(conversation) if kind in ("ToolReturned", "ToolRejected")]

@@ -19,6 +19,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from bough.agents.models.planner import PlannedCall, plan, read_turn
+from bough.agents.models.planner.answer import NOTHING_FITS
 from bough.agents.models.stream import PiecewiseResponse
 from bough.errors import ModelError
 
@@ -79,6 +80,7 @@ class OfflineModel(Model[Any]):
                 hint="name a model, for example --model openai:NAME",
             )
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
+        is_refusal = isinstance(step, str) and step.startswith(NOTHING_FITS)
         part = ToolCallPart(step.tool, step.args) if isinstance(step, PlannedCall) else TextPart(step)
         return ModelResponse(
             parts=[part],
@@ -86,4 +88,5 @@ class OfflineModel(Model[Any]):
             model_name=_NAME,
             provider_name=_NAME,
             finish_reason="tool_call" if isinstance(step, PlannedCall) else "stop",
+            provider_details={"nothing_fits": True} if is_refusal else None,
         )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
-from bough.cli.keys import escape_pressed
+from bough.cli.agent_file import agent_of, may_write
+from bough.cli.always import Always
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
@@ -88,11 +88,12 @@ async def _begin(
 
     renderer = renderer_for(json=False)
     if id is None:
+        spec = agent_of(agent, settings, skill_roots=skill_roots)
         conversation = await AsyncConversation.create(
-            agent_of(agent, settings, skill_roots=skill_roots),
+            spec,
             workspace=workspace,
             settings=settings,
-            **rules.given(settings, workspace),
+            **rules.given(settings, workspace, may_write=may_write(spec)),
         )
         if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)
@@ -116,6 +117,7 @@ class Chat:
         self._renderer = renderer
         self._rules = rules
         self._opened = [conversation]
+        self._always = Always()
         self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "/fork": self._fork,
             "/skills": self._skills,
@@ -161,7 +163,15 @@ class Chat:
         await turn.heading()
 
     def _turn(self) -> WatchedRun:
-        return WatchedRun(self._conversation, self._renderer, command="chat", json=False, stream=sys.stdout.isatty())
+        return WatchedRun(
+            self._conversation,
+            self._renderer,
+            command="chat",
+            json=False,
+            stream=sys.stdout.isatty(),
+            always=self._always,
+            on_escape=self._pause,
+        )
 
     async def _answer(self, text: str) -> None:
         word, _, rest = text.partition(" ")
@@ -171,8 +181,7 @@ class Chat:
         start = self._conversation.state.head
         refuse_untrusted_request(self._conversation, text)
         await self._conversation.send_message(text)
-        with escape_pressed(self._pause):
-            await self._turn().run(show_from=start)
+        await self._turn().run(show_from=start)
 
     def _pause(self) -> None:
         self._note("pausing")

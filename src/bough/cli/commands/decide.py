@@ -1,23 +1,25 @@
-"""`bough approve`, `bough reject`: what a person says to tool calls that wait, and what follows from it."""
+"""`bough approve`, `bough reject`, `bough answer`: what a person says to tool calls that wait, and what follows."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import typer
 
 from bough.cli import options
 from bough.cli.commands.run import go_on, streams
-from bough.cli.confirm import call_lines
+from bough.cli.confirm import call_lines, read_value
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.errors import InvalidInput
+from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
@@ -25,15 +27,14 @@ if TYPE_CHECKING:
 Calls: TypeAlias = Annotated[
     list[str] | None, typer.Option("--call", metavar="ID", help="Only this call; may be repeated. Default: all.")
 ]
-NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record it; bough resume goes on.")]
+NoRun: TypeAlias = Annotated[bool, typer.Option("--no-run", help="Only record the decision; bough resume continues.")]
 Decision: TypeAlias = Callable[["AsyncConversation"], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deciding:
-    """What both commands take."""
+class Continuing:
+    """What the commands take that decide and continue."""
 
-    call: Calls = None
     no_run: NoRun = False
     secret: options.Secret = None
     timeout: options.Timeout = None
@@ -44,32 +45,85 @@ class Deciding:
     json: options.Json = False
 
 
-ALL = Deciding()
+ALL = Continuing()
 
 
-def approve(id: options.Conversation = "-", given: Deciding = ALL) -> Report | int:
-    """Let tool calls run that wait for you, and go on."""
+def approve(
+    id: options.Conversation = "-",
+    call: Calls = None,
+    arguments: Annotated[
+        str | None,
+        typer.Option("--arguments", metavar="JSON", help="Run the one call that is named with these arguments."),
+    ] = None,
+    given: Continuing = ALL,
+) -> Report | int:
+    """Approve pending tool calls and continue."""
+    edited = None if arguments is None else _object(arguments)
 
     async def decide(conversation: AsyncConversation) -> None:
-        await conversation.approve(*(given.call or ()))
+        calls = call or (_only(conversation, "approval") if edited is not None else [])
+        await conversation.approve(*calls, arguments=edited)
 
     return asyncio.run(_decided("approve", id, decide, given))
 
 
 def reject(
     id: options.Conversation = "-",
+    call: Calls = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the model is told.")] = "",
-    given: Deciding = ALL,
+    given: Continuing = ALL,
 ) -> Report | int:
-    """Refuse tool calls that wait for you, and go on."""
+    """Reject pending tool calls and continue."""
 
     async def decide(conversation: AsyncConversation) -> None:
-        await conversation.reject(reason, *(given.call or ()))
+        await conversation.reject(*(call or ()), reason=reason)
 
     return asyncio.run(_decided("reject", id, decide, given))
 
 
-async def _decided(command: str, id: str, decide: Decision, given: Deciding) -> Report | int:
+def answer(
+    id_or_value: Annotated[
+        str, typer.Argument(metavar="[ID]", help="The conversation; the latest one where only VALUE is given.")
+    ],
+    value: Annotated[str | None, typer.Argument(metavar="VALUE", help="Text, or a JSON object or list.")] = None,
+    call: Annotated[str | None, typer.Option("--call", metavar="ID", help="The call, where several wait.")] = None,
+    given: Continuing = ALL,
+) -> Report | int:
+    """Answer a pending question or external call and continue."""
+    name, text = ("-", id_or_value) if value is None else (id_or_value, value)
+
+    async def decide(conversation: AsyncConversation) -> None:
+        (chosen,) = [call] if call is not None else _only(conversation, "question", "external")
+        await conversation.answer(chosen, read_value(text))
+
+    return asyncio.run(_decided("answer", name, decide, given))
+
+
+def _only(conversation: AsyncConversation, *kinds: str) -> list[str]:
+    """Return the only call that waits for something of these kinds.
+
+    Raises:
+        InvalidInput: None does, or several do.
+    """
+    waiting = conversation.state.waiting
+    found = [id for id, call in waiting.items() if (call.get("kind") or "approval") in kinds]
+    if len(found) == 1:
+        return found
+    what = "no call waits for that" if not found else f"{len(found)} calls wait"
+    raise InvalidInput(what, hint=f"name one with --call: {', '.join(found or waiting) or 'none waits'}")
+
+
+def _object(text: str) -> JsonObject:
+    try:
+        value: Json = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"--arguments is not JSON: {error}", hint="""for example '{"path": "a.txt"}'""") from error
+    if not isinstance(value, dict):
+        raise InvalidInput("--arguments is not a JSON object", hint="""for example '{"path": "a.txt"}'""")
+    return cast("JsonObject", value)
+
+
+async def _decided(command: str, id: str, decide: Decision, given: Continuing) -> Report | int:
     """Record a decision about one conversation, and run on unless calls still wait."""
     target = Target.parse(id)
     if target.at is not None:
@@ -77,12 +131,18 @@ async def _decided(command: str, id: str, decide: Decision, given: Deciding) -> 
     settings = options.settings_of(given.home, given.store, script_timeout=given.script_timeout)
     rules = RuleOptions(secret=given.secret)
     async with await opened_conversation(target.name, settings, rules) as conversation:
+        renderer = renderer_for(json=given.json)
+        before = dict(conversation.state.waiting)
         await decide(conversation)
-        if given.no_run or conversation.state.waiting:
+        left = conversation.state.waiting
+        if given.no_run or left:
             return _recorded(command, conversation)
+        for call_id, call in before.items():
+            for shown in call_lines(call_id, call):
+                renderer.note(shown)
         return await go_on(
             conversation,
-            renderer_for(json=given.json),
+            renderer,
             rules,
             None,
             command=command,

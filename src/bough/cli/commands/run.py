@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bough.cli import options
-from bough.cli.agent_file import agent_of
+from bough.cli.agent_file import agent_of, may_write
 from bough.cli.detach import submit_detached
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, Report, renderer_for
@@ -53,6 +53,7 @@ def run(
     title: options.Title = None,
     tag: options.Tags = None,
     no_stream: options.NoStream = False,
+    check: options.Check = False,
     detach: Detach = False,
     idempotency_key: IdempotencyKey = None,
     home: options.Home = None,
@@ -82,19 +83,20 @@ def run(
         spec = agent_of(agent, settings, skill_roots=roots)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
         if detach:
-            given = rules.given(settings, workspace)
+            given = rules.given(settings, workspace, may_write=may_write(spec))
             folder = str(workspace.absolute())
             return await submit_detached(
                 spec, message, settings=settings, workspace=folder, rules=given, title=title, tags=tags,
                 key=idempotency_key,
             )  # fmt: skip
+        given = rules.given(settings, workspace, may_write=may_write(spec))
         conversation = await AsyncConversation.create(
-            spec, workspace=workspace, title=title, tags=tags, settings=settings, **rules.given(settings, workspace)
+            spec, workspace=workspace, title=title, tags=tags, settings=settings, **given
         )
         async with conversation:
             if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
                 renderer.note(note)
-            turn = WatchedRun(conversation, renderer, command="run", json=json, stream=streams(no_stream))
+            turn = WatchedRun(conversation, renderer, command="run", json=json, stream=streams(no_stream), check=check)
             turn.warn_all(rules.warnings(settings.home, conversation.workspace, conversation.agent.model_name))
             await turn.heading()
             refuse_untrusted_request(conversation, message)
@@ -112,6 +114,7 @@ def resume(
     timeout: options.Timeout = None,
     script_timeout: options.ScriptTimeout = None,
     no_stream: options.NoStream = False,
+    check: options.Check = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -138,6 +141,7 @@ def resume(
                 json=json,
                 stream=streams(no_stream),
                 timeout_seconds=timeout,
+                check=check,
             )
 
     return asyncio.run(main())
@@ -201,9 +205,10 @@ async def go_on(
     json: bool,
     stream: bool,
     timeout_seconds: float | None,
+    check: bool = False,
 ) -> int:
     """Run a conversation that exists, after a message where there is one, and return the exit code."""
-    turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream)
+    turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
     turn.warn_all(rules.kept(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()

@@ -43,7 +43,7 @@ class Journal:
         self._fold = fold or Fold()
         self.prefix = PrefixWatch(cid)
         self._writer = Writer()
-        self._streams: dict[str, MaskStream] = {}
+        self._streams: dict[tuple[str, str | None], tuple[MaskStream, Delta]] = {}
         self._of(cid)
 
     def _of(self, cid: UUID, *, after: Staging | None = None) -> None:
@@ -235,18 +235,23 @@ class Journal:
         await self._staging.settle_states()
 
     def stream(self, delta: Delta) -> None:
-        """Publish a piece of a response, values of secrets masked even where they are cut in two."""
+        """Publish a piece of a response behind the events before it, values of secrets masked even where they are cut.
+
+        Pieces of a masked stream that hold nothing back keep their order.
+        """
         if self.secrets.names:
-            stream = self._streams.setdefault(delta.kind, self.secrets.masker().text_stream())
+            key = (delta.kind, delta.tool_call_id)
+            stream, _ = self._streams.get(key) or (self.secrets.masker().text_stream(), delta)
+            self._streams[key] = (stream, delta)
             delta = replace(delta, text=stream.feed(delta.text))
         if delta.text:
-            self._audience.tell(delta)
+            self._staging.tell_behind(replace(delta, head=self.state.head))
 
     def end_stream(self) -> None:
         """Publish what a masked stream still holds back."""
-        for kind, stream in self._streams.items():
+        for stream, last in self._streams.values():
             if rest := stream.close():
-                self._audience.tell(Delta(text=rest, kind=kind))
+                self._staging.tell_behind(replace(last, text=rest, head=self.state.head))
         self._streams = {}
 
     def mask(self, events: Sequence[Event]) -> Sequence[Event]:

@@ -31,7 +31,7 @@ from bough.types import JsonObject
 SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
-FOLD = 2
+FOLD = 3
 """Raised whenever `State.apply` gives another state for the same events."""
 
 MOST_BYTES = 256 << 10
@@ -87,6 +87,8 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "task": (_as_is, lambda task: None if task is None else (task[0], task[1])),
     "allowed_tools": (_as_is, lambda tools: None if tools is None else tuple(tools)),
     "output": (_as_is, _as_is),
+    "finish_reason": (_as_is, _as_is),
+    "partial": (_as_is, _as_is),
     "data": (_as_is, _as_is),
     "tasks": (
         lambda tasks: {id: asdict(link) for id, link in tasks.items()},

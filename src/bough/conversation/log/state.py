@@ -15,6 +15,7 @@ from bough.events.model import (
     Condensed,
     ConversationStarted,
     Event,
+    FinishReason,
     ForkedFrom,
     Imported,
     LimitReached,
@@ -31,6 +32,7 @@ from bough.events.model import (
     ToolRejected,
     ToolReturned,
     Usage,
+    UsageAdded,
     UserMessage,
 )
 from bough.events.record import Status
@@ -52,6 +54,7 @@ class ToolCall:
         started: Whether it was recorded as called, so that it may have had effects.
         approved: Whether someone said that it may run.
         carried: Whether it was made before a fork and so needs a new approval, whatever the policy says.
+        edited: The arguments that a person gave it instead, and `edited_by` who that was; None for the model's own.
         outcome: How it ended; None while it is open.
     """
 
@@ -62,11 +65,15 @@ class ToolCall:
     idempotent: bool = False
     approved: bool = False
     carried: bool = False
+    edited: JsonObject | None = None
+    edited_by: str | None = None
     outcome: ToolOutcome | None = None
 
     @property
     def given(self) -> JsonObject:
-        """The arguments as an object; what is none is under `_`, as text where it cannot be read."""
+        """The arguments in force as an object; what is none is under `_`, as text where it cannot be read."""
+        if self.edited is not None:
+            return self.edited
         value: Any = self.arguments
         if isinstance(value, str):
             try:
@@ -120,6 +127,7 @@ class State:
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
+        finish_reason: Why the latest response ended; `partial`: whether its text is cut off.
         data: The value of the output type that the latest run gave, as JSON; None where it gave none.
         turns: How many turns of a user have begun, and `turned`: seq of the message that began the last one.
         responded: Seq of the latest model response; None before the first one.
@@ -154,6 +162,8 @@ class State:
     task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
+    finish_reason: FinishReason = "stop"
+    partial: bool = False
     data: Json = None
     tasks: dict[str, TaskLink] = field(default_factory=dict[str, TaskLink])
     turns: int = 0
@@ -255,6 +265,8 @@ class State:
                 self.unanswered = self._last_message >= self._seen  # outcomes of the calls that gave it need no answer
             case Condensed() if event.usage is not None:
                 self.own = add_usage(self.own, event.usage)
+            case UsageAdded():
+                self.own = add_usage(self.own, event.usage)
             case _:
                 pass
         self.head, self.last = seq + 1, event.id
@@ -270,6 +282,13 @@ class State:
         for id in changes.get("approved", ()):
             if call := self.calls.get(id):
                 call.approved = True
+        for id, edit in changes.get("edited", {}).items():
+            if call := self.calls.get(id):
+                call.edited, call.edited_by = edit["after"], edit["by"]
+        for id, wait in changes.get("waiting", {}).items():
+            # It was begun, said that somebody else has to decide, and did nothing: it may run once that is decided.
+            if (call := self.calls.get(id)) and wait.get("kind") in ("approval", "external"):
+                call.started = False
         self.policies = self.policies | changes.get("policies", {})
         self.quarantined = self.quarantined and "adopted" not in changes
         self.title = changes.get("title", self.title)
@@ -315,6 +334,7 @@ class State:
         parts = event.response.get("parts", [])
         text = "".join(part["content"] for part in parts if part.get("part_kind") == "text")
         self.output = text if not self.calls else self.output
+        self.finish_reason, self.partial = event.finish_reason, event.partial
         self._seen = seq if event.seen is None else event.seen
         self.unanswered = self._last_message >= self._seen
         self.own = add_usage(self.own, event.usage)

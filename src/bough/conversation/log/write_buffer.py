@@ -22,7 +22,7 @@ from uuid import UUID
 
 from bough.cancellation import finished
 from bough.conversation.log.fold import STEP, Fold, Mark
-from bough.conversation.log.listeners import Audience
+from bough.conversation.log.listeners import Audience, Delta
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
 from bough.conversation.log.snapshot import StateWriter, find_nearest
 from bough.conversation.log.state import State
@@ -106,6 +106,7 @@ class Write:
         full: Whether nothing can be added any more.
         conditions: By event id, of the events that are written only while their condition holds.
         withdrawn: Ids of the events that are not written, because theirs did not.
+        pieces: Of a response, by the event behind which listeners get them.
     """
 
     writer: Writer
@@ -117,6 +118,7 @@ class Write:
     events: list[Event] = field(default_factory=list[Event])
     conditions: dict[UUID, Condition] = field(default_factory=dict[UUID, Condition])
     withdrawn: set[UUID] = field(default_factory=set[UUID])
+    pieces: dict[UUID, list[Delta]] = field(default_factory=dict[UUID, "list[Delta]"])
 
     @property
     def expects(self) -> int | None:
@@ -205,6 +207,14 @@ class Staging:
         if self._writing is None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._start)
         return batch
+
+    def tell_behind(self, piece: Delta) -> None:
+        """Tell the listeners of a piece of a response, once they know of every event that was folded before it."""
+        if self._batches and self._batches[-1].events:
+            last = self._batches[-1]
+            last.pieces.setdefault(last.events[-1].id, []).append(piece)
+        else:
+            self._audience.tell(piece)
 
     async def settled(self, writer: Writer) -> None:
         """Wait until everything that `writer` has staged is durable; a cancellation meanwhile is raised after that.
@@ -437,6 +447,7 @@ class Staging:
         if log is None:
             for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
                 self._audience.tell(_stored(seq, event))
+                self._tell_pieces(batch, event.id)
             self._states.write(self._fold.kept, self.durable)
             return
         own = {event.id for event in batch.events}
@@ -446,8 +457,13 @@ class Staging:
                 self._count_controls([stored.event])
                 self._tell(stored.event)
             self._audience.tell(stored)
+            self._tell_pieces(batch, stored.id)
         self._stage_again()
         self._states.write(self._fold.kept, self.durable)
+
+    def _tell_pieces(self, batch: Write, event: UUID) -> None:
+        for piece in batch.pieces.get(event, ()):
+            self._audience.tell(piece)
 
     def _failed(self, batch: Write, error: BaseException) -> None:
         failed = [batch]

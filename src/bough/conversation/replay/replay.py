@@ -231,7 +231,7 @@ async def _run(again: AsyncConversation, agreed: _Agreed) -> None:
             if (reason := agreed.reason_against(call)) is None:
                 await again.approve(call, by="replay")
             else:
-                await again.reject(reason, call, by="replay")
+                await again.reject(call, reason=reason, by="replay")
         await again.run()
 
 

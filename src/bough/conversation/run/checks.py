@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bough.agents.result_tools import READ_RESULT
 from bough.agents.skill_tools import SKILL_TOOLS
-from bough.conversation.log.condenser import Condenser, Size
+from bough.conversation.log.condenser import Condenser, NoCondenser, Size
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
@@ -31,7 +31,11 @@ MAX_SENT_BACK = 3
 
 
 class Supervisor:
-    """The checks of one run. Whatever it decides is in the log before it takes effect."""
+    """The checks of one run. Whatever it decides is in the log before it takes effect.
+
+    Attributes:
+        condenser: Keeps what the model sees short.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,6 @@ class Supervisor:
         recorder: Recorder,
         *,
         rules: Callable[[], Rules],
-        condenser: Condenser,
         clock: Clock,
         note: StopNote,
         shared: SharedBounds | None = None,
@@ -53,7 +56,7 @@ class Supervisor:
         self._recorder = recorder
         self._rules = rules
         recorder.review_again = self.review_again
-        self._condenser = condenser
+        self.condenser: Condenser = NoCondenser()
         self._clock = clock
         self._note = note
         self._shared = shared
@@ -82,7 +85,7 @@ class Supervisor:
             return stop
         if stop := await self._circles():
             return stop
-        await condense(self._journal, self._condenser)
+        await condense(self._journal, self.condenser)
         self._steps += 1
         return None
 
@@ -239,4 +242,11 @@ def _wait_for(waiting: dict[str, JsonObject]) -> StateChanged:
 def _asked(call: ToolCall, review: Review) -> JsonObject:
     """Return what a person is told who is asked about a call."""
     risk = None if review.risk is None else review.risk.value
-    return {"tool": call.tool, "arguments": call.given, "risk": risk, "reason": review.reason}
+    return {
+        "kind": "approval",
+        "tool": call.tool,
+        "arguments": call.given,
+        "risk": risk,
+        "reason": review.reason,
+        "by": review.by,
+    }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from bough.conversation.log.state import State
+from bough.conversation.log.tool_result import limit_shown
 from bough.errors import Conflict, InvalidInput
-from bough.events.model import Event, StateChanged, ToolRejected, ToolReturned
+from bough.events.model import Event, StateChanged, ToolRejected, ToolReturned, UserMessage
 from bough.types import Json, JsonObject
 
 
@@ -17,9 +20,11 @@ class CallDecision:
 
     Attributes:
         approve: These may run.
-        reject: These may not; `reason` is told to the model.
+        reject: These may not.
+        reason: Why; of a rejection it is told to the model.
         arguments: Other arguments for approved calls, by id.
         answers: Results of calls that asked, by id.
+        shown: How many characters of an answer the model is shown at most; None shows all.
     """
 
     approve: tuple[str, ...] = ()
@@ -27,6 +32,7 @@ class CallDecision:
     reason: str = ""
     arguments: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
     answers: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    shown: int | None = None
     by: str = "user"
 
     @property
@@ -53,10 +59,7 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
         ToolRejected(tool_call_id=id, tool=_tool(state, id), by=decision.by, reason=decision.reason)
         for id in decision.reject
     ]
-    events += [
-        ToolReturned(tool_call_id=id, tool=_tool(state, id), result=value, by=decision.by)
-        for id, value in decision.answers.items()
-    ]
+    events += [_answer(state, decision, id, value) for id, value in decision.answers.items()]
     changes: JsonObject = {"status": "waiting_for_confirmation" if left else "idle", "waiting": left}
     if decision.approve:
         changes["approved"] = list(decision.approve)
@@ -65,9 +68,41 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
             id: {"by": decision.by, "before": state.calls[id].given, "after": after}
             for id, after in decision.arguments.items()
         }
+        events += [_tell_of_edit(state, decision, id) for id in decision.arguments]
     if events or decision.approve:
-        events.append(StateChanged(changes=changes, reason=f"decided by {decision.by}"))
+        why = f": {decision.reason}" if decision.reason and decision.approve else ""
+        events.append(StateChanged(changes=changes, reason=f"decided by {decision.by}{why}"))
     return events, left
+
+
+def kind_of(state: State, call: str) -> str | None:
+    """Return what a call waits for: `approval`, `external`, `question` or `task`; None where it does not wait."""
+    return str(state.waiting[call].get("kind") or "approval") if call in state.waiting else None
+
+
+def require_choice(request: Any, answer: Json) -> None:
+    """Check an answer to a question that has choices.
+
+    Raises:
+        InvalidInput: It is none of them.
+    """
+    choices: Any = cast("JsonObject", request).get("choices") if isinstance(request, dict) else None
+    if choices and answer not in choices:
+        raise InvalidInput(
+            f"{answer!r:.80} is none of the choices", hint=f"choose one of: {', '.join(map(str, choices))}"
+        )
+
+
+def _answer(state: State, decision: CallDecision, id: str, value: Json) -> Event:
+    returned = ToolReturned(tool_call_id=id, tool=_tool(state, id), result=value, by=decision.by)
+    return returned if decision.shown is None else limit_shown(returned, decision.shown)
+
+
+def _tell_of_edit(state: State, decision: CallDecision, id: str) -> UserMessage:
+    """Return what the model is told beside the result: its own response stays as it was."""
+    after = json.dumps(decision.arguments[id], ensure_ascii=False)
+    text = f"{decision.by} changed the arguments of your call {_tool(state, id)} ({id}); it runs with {after}"
+    return UserMessage.text(text, sender="bough")
 
 
 def _require_waiting(waiting: Mapping[str, JsonObject], calls: Collection[str]) -> None:

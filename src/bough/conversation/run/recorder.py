@@ -16,24 +16,19 @@ from typing import Any, Literal, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry, ToolFailedError, ToolRetryError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailedError, ToolRetryError
 from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
     ToolCallPart,
     ToolReturn,
     ToolReturnPart,
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDefinition, ToolDenied
+from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 
 from bough.agents.context import ToolContext
@@ -41,7 +36,7 @@ from bough.agents.delegation import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
 from bough.agents.usage import UsageMeter
 from bough.cancellation import is_cancelled
-from bough.conversation.log.journal import Delta, Journal
+from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import ToolOutcome
 from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
@@ -53,7 +48,9 @@ from bough.conversation.log.tool_result import (
     show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
-from bough.conversation.run.response import usage_of, with_distinct_calls
+from bough.conversation.run.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
+from bough.conversation.run.pieces import ResponsePieces
+from bough.conversation.run.response import finish_of, usage_of, with_distinct_calls
 from bough.conversation.run.stop import StopNote
 from bough.errors import BoughError
 from bough.events.model import (
@@ -67,12 +64,14 @@ from bough.events.model import (
     UserMessage,
 )
 from bough.guard import Guard, HookKind, ToolRequest
-from bough.types import JsonObject
+from bough.types import JsonObject, new_id
 
 LONG_SECONDS = 0.05
 """A result that took longer is durable before the model is asked again, so that what others said meanwhile is seen."""
 
 RiskName = Literal["LOW", "MEDIUM", "HIGH", "UNKNOWN"]
+
+_WAITS = (CallWaits, CallDeferred, ApprovalRequired)
 
 ReviewAgain = Callable[[str], Awaitable[bool]]
 """Reviews the call with this id by what the log says now, and says whether it may start."""
@@ -95,28 +94,24 @@ class Recorder(AbstractCapability[ToolContext]):
         journal: Journal,
         guard: Callable[[], Guard],
         *,
-        result_chars: int,
         cache_key: str = "",
-        streams: bool = True,
         note: StopNote | None = None,
     ) -> None:
         """Record into `journal`.
 
         Args:
             guard: Gives the guard by the rules in force now.
-            result_chars: How much of a result the model is shown.
             cache_key: Tells a provider which requests begin alike; a setting of the agent's own comes first.
-            streams: The model can stream, so that its text can be published as it comes.
             note: Says why the run is being stopped, where it is.
         """
         self._journal = journal
         self._guard = guard
-        self._result_chars = result_chars
+        self._result_chars = 0
         # Every step begins with all that came before it; a setting of the agent's own goes before these.
         self._settings: dict[str, Any] = {"cache": True}
         if cache_key:
             self._settings["openai_prompt_cache_key"] = cache_key
-        self._streams = streams
+        self._streams = True
         self._note = note or StopNote()
         self.risks: dict[str, RiskName] = {}
         self.reviewed: dict[str, int] = {}
@@ -126,6 +121,16 @@ class Recorder(AbstractCapability[ToolContext]):
         self.seen = 0
         self.output_tools: frozenset[str] = frozenset()
         self._meter = UsageMeter()
+        self._pieces = ResponsePieces()
+
+    def use(self, result_chars: int, *, streams: bool) -> None:
+        """Record the steps of another model.
+
+        Args:
+            result_chars: How much of a result it is shown.
+            streams: It can stream, so that its text can be published as it comes.
+        """
+        self._result_chars, self._streams = result_chars, streams
 
     def begin_metering(self, usage: RunUsage) -> None:
         """Take what the run used so far as recorded: what its usage grows by from here on was added by tools."""
@@ -148,21 +153,30 @@ class Recorder(AbstractCapability[ToolContext]):
         """Ask the model, and record its response before anyone acts on it."""
         seen = self.seen
         self._journal.prefix.compare(request_context, self._journal.view.version)
-        started = time.monotonic()
+        started, id = time.monotonic(), new_id()
+        self._pieces.begin(id)
         settings = cast(ModelSettings, {**self._settings, **(request_context.model_settings or {})})
         try:
             response = with_distinct_calls(await handler(replace(request_context, model_settings=settings or None)))
         finally:
             self._journal.end_stream()
+        finish_reason, partial = finish_of(response, streamed=self._streams)
         event = ModelResponded(
+            id=id,
             response=response_json(response),
             model=response.model_name,
             usage=usage_of(response),
             latency_seconds=round(time.monotonic() - started, 6),
             seen=seen,
+            finish_reason=finish_reason,
+            partial=partial,
         )
         self._journal.stage(event)
         return self._journal.view.latest_response() or response
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[ToolContext]) -> AbstractToolset[ToolContext]:
+        """Tell tools that ask for an approval that they have it, where the log says so."""
+        return ApprovedCalls(toolset, self._journal.state)
 
     async def prepare_tools(
         self, ctx: RunContext[ToolContext], tool_defs: list[ToolDefinition]
@@ -172,7 +186,7 @@ class Recorder(AbstractCapability[ToolContext]):
         What skills narrow stays offered and is refused when called: the list of tools is part of a cached prefix.
         """
         allow_list = self._guard().allow_list
-        return [tool for tool in tool_defs if allow_list.may_permit(tool.name)]
+        return [run_here(tool) for tool in tool_defs if allow_list.may_permit(tool.name)]
 
     async def wrap_tool_execute(
         self,
@@ -184,6 +198,9 @@ class Recorder(AbstractCapability[ToolContext]):
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
         """Record the call, run the tool, record how it ended. A call that has an outcome is answered from the log."""
+        known = self._journal.state.calls.get(call.tool_call_id)
+        if (wait := find_wait(tool_def, known)) is not None:
+            return self._wait(call, args, wait)
         if not await self._start(call, tool_def, args):
             known = self._journal.state.calls.get(call.tool_call_id)
             if known is not None and known.outcome is not None:
@@ -193,10 +210,8 @@ class Recorder(AbstractCapability[ToolContext]):
         started = time.monotonic()
         try:
             outcome = await self._outcome(call, args, handler)
-        except CallWaits as wait:  # recorded once the parallel calls have ended: see Supervisor.before_request
-            self.waits[call.tool_call_id] = _describe_wait(call, args, wait)
-            self.deferred.add(call.tool_call_id)
-            return None
+        except _WAITS as raised:
+            return self._wait(call, args, wait_of(raised))
         if (used := self._meter.take(ctx.usage)) is not None:
             outcome = outcome.model_copy(update={"usage": used})
         outcome = self._bound(outcome)
@@ -206,18 +221,57 @@ class Recorder(AbstractCapability[ToolContext]):
         self._journal.stage(*await self._after(call, args, outcome))
         return _answer(outcome)
 
+    def _wait(self, call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> None:
+        """Note that a call waits; recorded once the parallel calls have ended: see `Supervisor.before_request`."""
+        id = call.tool_call_id
+        known = self._journal.state.calls.get(id)
+        given = _arguments(args) if known is None else known.given
+        self.waits[id] = describe_wait(call, given, wait, self.risks.get(id))
+        self.deferred.add(id)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[ToolContext], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults:
+        """Answer what is deferred while arguments are validated: by the log's approval, or as a call that waits."""
+        results = DeferredToolResults()
+        for call in requests.approvals:
+            known = self._journal.state.calls.get(call.tool_call_id)
+            if known is not None and known.approved:
+                results.approvals[call.tool_call_id] = ToolApproved()
+                continue
+            self._wait(call, call.args_as_dict(), CallWaits("approval", {}, reason="the tool asks for it"))
+            results.approvals[call.tool_call_id] = ToolDenied()  # nobody sees it: the run stops before its next request
+        for call in requests.calls:
+            self._wait(call, call.args_as_dict(), CallWaits("external", {}))
+            results.calls[call.tool_call_id] = None
+        return results
+
+    async def before_tool_validate(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: str | dict[str, Any],
+    ) -> str | dict[str, Any]:
+        """Return the arguments in force: those that a person gave the call instead of the model's."""
+        known = self._journal.state.calls.get(call.tool_call_id)
+        return args if known is None or known.edited is None else known.edited
+
     async def _start(self, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
         """Record that a call starts, durably, with the other calls of its response; False where it may not start.
 
         The append holds only under the rules of the review. Where somebody changed them, decided the call or asked for
         a pause in between, in whatever process, the call is reviewed again before anything starts.
         """
+        edited = self._journal.state.calls.get(call.tool_call_id)
         event = ToolCalled(
             tool_call_id=call.tool_call_id,
             tool=call.tool_name,
             arguments=_arguments(args),
             risk=self.risks.get(call.tool_call_id),
             idempotent=bool((tool_def.metadata or {}).get("idempotent")),
+            edited_by=None if edited is None else edited.edited_by,
         )
 
         def holds() -> bool:
@@ -247,7 +301,7 @@ class Recorder(AbstractCapability[ToolContext]):
             with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
                 await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
             raise
-        except CallWaits:
+        except _WAITS:
             raise
         except RunStopped as stopped:  # the call stays open, and is run again by whoever goes on
             raise stopped.error from stopped
@@ -285,7 +339,7 @@ class Recorder(AbstractCapability[ToolContext]):
     ) -> AsyncIterable[AgentStreamEvent]:
         """Pass the stream on, and publish the text in it."""
         async for event in stream:
-            if (delta := _delta(event)) is not None:
+            if (delta := self._pieces.read(event)) is not None:
                 self._journal.stream(delta)
             yield event
 
@@ -346,19 +400,6 @@ def _list_shown_tasks(metadata: Any) -> tuple[str, ...]:
     return tuple(str(id) for id in cast("list[Any]", named)) if isinstance(named, list | tuple) else ()
 
 
-def _describe_wait(call: ToolCallPart, args: dict[str, Any], wait: CallWaits) -> JsonObject:
-    """Return what the log says of a call that waits for somebody's answer."""
-    described: JsonObject = {
-        "kind": wait.kind,
-        "tool": call.tool_name,
-        "arguments": _arguments(args),
-        "risk": None,
-        "reason": "",
-        "request": wait.request,
-    }
-    return described if wait.task is None else {**described, "task": wait.task}
-
-
 def _answer(outcome: ToolOutcome) -> Any:
     """Return the result as the log has it, or raise what tells the model of a failure."""
     if isinstance(outcome, ToolReturned):
@@ -378,17 +419,3 @@ def _whole_content(outcome: ToolOutcome) -> Any:
 def _arguments(args: dict[str, Any]) -> JsonObject:
     value: Any = recorded(args)
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]
-
-
-def _delta(event: AgentStreamEvent) -> Delta | None:
-    match event:
-        case PartStartEvent(part=TextPart(content=text)) if text:
-            return Delta(text=text)
-        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-            return Delta(text=text)
-        case PartStartEvent(part=ThinkingPart(content=text)) if text:
-            return Delta(text=text, kind="thinking")
-        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)) if text:
-            return Delta(text=text, kind="thinking")
-        case _:
-            return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, ToolCallPart
 
-from bough.events.model import Usage
+from bough.events.model import FinishReason, Usage
 
 
 def with_distinct_calls(response: ModelResponse) -> ModelResponse:
@@ -36,6 +36,30 @@ def _free(wanted: str, taken: set[str]) -> str:
     while f"{wanted}-{number}" in taken:
         number += 1
     return f"{wanted}-{number}"
+
+
+_SAYS_WHY = frozenset(
+    {
+        *("openai", "azure", "anthropic", "google", "google-gla", "google-vertex", "google-cloud", "mistral"),
+        *("mistral_ai", "groq", "cohere", "bedrock", "openrouter", "deepseek"),
+    }
+)
+"""Providers whose responses say why they ended, as `ModelResponse.provider_name` names them."""
+
+_MADE_UP = frozenset({"openai", "azure"})
+"""Providers for which PydanticAI says `stop` where their server said nothing; its own word is in the details."""
+
+
+def finish_of(response: ModelResponse, *, streamed: bool) -> tuple[FinishReason, bool]:
+    """Return why a response ended, and whether its text is cut off.
+
+    A stream without a reason is cut off where its provider gives one: it ended before that.
+    """
+    reason: FinishReason = response.finish_reason or "none"
+    if streamed and reason == "stop" and response.provider_name in _MADE_UP:
+        reason = "stop" if "finish_reason" in (response.provider_details or {}) else "none"
+    silent = streamed and reason == "none" and response.provider_name in _SAYS_WHY
+    return reason, reason in ("length", "content_filter", "error") or response.state != "complete" or silent
 
 
 def usage_of(response: ModelResponse) -> Usage:

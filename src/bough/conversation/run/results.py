@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from bough.conversation.log.tool_result import text_of
@@ -35,3 +36,9 @@ async def find_result(store: EventStore, cid: UUID, result: str) -> str:
             case _:
                 break
     raise unknown
+
+
+def result_chars(result_tokens: int, model: Any) -> int:
+    """Return how many characters of a result the model is shown: never more than an eighth of its window."""
+    window = model.profile.get("context_window")
+    return 4 * (result_tokens if window is None else min(result_tokens, window // 8))

@@ -28,30 +28,39 @@ _LOST = ("httpx", "httpcore", "httpx2", "httpcore2", "anyio", "h11", "h2", "ssl"
 class Retries:
     """What becomes of the failed requests of one run.
 
-    Attributes:
-        model: The model to ask; the first of the fallback that still works.
-
     Args:
-        fallback: Model strings that are tried in this order.
         resolve: Returns the model that a string names, or raises why it cannot be used.
     """
 
     def __init__(
         self,
         journal: Journal,
-        model: Model,
         *,
-        policy: RetryPolicy,
-        fallback: tuple[str, ...] = (),
         resolve: Callable[[str], Model],
     ) -> None:
-        self.model = model
         self._journal = journal
-        self._policy = policy
-        self._left = iter(fallback)
+        self._model: Model | None = None
+        self._policy = RetryPolicy()
+        self._left: Iterator[str] = iter(())
         self._resolve = resolve
         self._failed = 0
         self._waited = 0.0
+
+    def use(self, model: Model, policy: RetryPolicy, fallback: tuple[str, ...] = ()) -> None:
+        """Ask `model` from here on.
+
+        Args:
+            fallback: Model strings that are tried in this order when it goes on failing.
+        """
+        self._model, self._policy, self._left = model, policy, iter(fallback)
+        self._failed, self._waited = 0, 0.0
+
+    @property
+    def model(self) -> Model:
+        """The model to ask; the first of the fallback that still works."""
+        if self._model is None:
+            raise ModelError("no model was set", hint="this is a fault in bough; please report it")
+        return self._model
 
     def watch(self, event: Event) -> None:
         """Count anew once a model has answered."""
@@ -88,7 +97,7 @@ class Retries:
     async def _change_model(self, name: str, error: ModelError, status: int | None) -> bool:
         before = self.model.model_name
         try:
-            self.model = self._resolve(name)
+            self._model = self._resolve(name)
         except BoughError as unusable:
             await self._journal.append(self._event(unusable, None, 0.0, model=name))
             return False

@@ -21,30 +21,36 @@ from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
 from bough.agents.output_type import read_output
 from bough.agents.retry import RetryPolicy
-from bough.conversation.agent import require_prices, resolved_model
+from bough.conversation.agent import AgentInForce, require_prices, resolved_model
 from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.write_buffer import is_control
 from bough.conversation.parts import Surroundings
-from bough.conversation.result import RunResult
+from bough.conversation.result import RunResult, list_waiting
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
 from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import Supervisor, condense
+from bough.conversation.run.outcome import RunOutcome
 from bough.conversation.run.recorder import Recorder
-from bough.conversation.run.results import find_result
+from bough.conversation.run.results import find_result, result_chars
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import logged_run
 from bough.conversation.run.shared_bounds import SharedBounds
-from bough.conversation.run.step import Loop, NodeListener
+from bough.conversation.run.step import REMINDER, Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waits import release_ended
-from bough.errors import BoughError, Conflict
+from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events.lease import held_lease
-from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged
+from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
 from bough.events.record import Lease, Status
 from bough.portal import threads
 from bough.types import JsonObject, SystemClock, new_id
+
+CONTINUE = (
+    "Your answer was cut off. Go on exactly where it stopped: repeat nothing, and say nothing about the interruption."
+)
 
 
 class Runner:
@@ -60,7 +66,7 @@ class Runner:
     def __init__(
         self,
         journal: Journal,
-        blueprint: Blueprint,
+        agent: AgentInForce,
         surroundings: Surroundings,
         rules: RulesInForce | RulesOfRun,
         *,
@@ -70,7 +76,8 @@ class Runner:
         on_node: NodeListener | None = None,
     ) -> None:
         self._journal = journal
-        self._blueprint = blueprint
+        self._agent = agent
+        self._blueprint = agent.blueprint
         self._surroundings = surroundings
         self._in_force = rules
         self._root = root
@@ -79,8 +86,10 @@ class Runner:
         if delegation is not None:
             self._shared = SharedBounds(delegation, journal.cid, ancestors, rules)
         self._on_node = on_node
-        self._steps = 0
-        self._data: Any = None
+        self._start = journal.state.head
+        self._loop_now: Loop | None = None
+        self._outcome = RunOutcome()
+        self._controlled = 0
         self._lease: Lease | None = None
         self._ending: Ending | None = None
         self._note = StopNote()
@@ -96,34 +105,72 @@ class Runner:
         self._task, self._ending = asyncio.current_task(), ending
         await self._journal.catch_up()
         state = self._journal.state
-        start = state.head
+        self._start = state.head
         unfinished = state.has_work or state.status in ("running", "paused")
         has_work = unfinished and not state.waiting
         if ending is None:
             if not has_work:
-                return self.result(start)
-            self._model()  # what is wrong with it is nothing that happened: it is not recorded
-        spec = self._blueprint.spec
+                return self.result()
+            self._model(self._agent())  # what is wrong with it is nothing that happened: it is not recorded
+        spec = self._agent().spec
         named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
             async with self._held_lease(lease) as held:
                 self._lease = held
                 self._journal = self._journal.leased(held.generation)
-                await (self._held() if has_work else self._end_without_work())
-            result = self.result(start)
+                self._journal.watchers.append(self._outcome.watch)
+                try:
+                    async with self._follow_others(obey=lease is None):
+                        await (self._held() if has_work else self._end_without_work())
+                finally:
+                    self._journal.watchers.remove(self._outcome.watch)
+            result = self.result()
             span.end(result)
             book.result = result
         return result
 
     def stop(self, reason: StopReason) -> None:
         """End the run now: its tools are killed as a tree. `reason` decides what it still writes down."""
-        if self._task is not None and not self._task.done():
+        if self._task is None:
+            self._note.reason = reason
+        elif not self._task.done():
             self._note.reason = self._note.reason or reason
             self._task.cancel()
 
     def hand_back(self, told: Callable[[], None]) -> None:
         """End the run at the end of its step, so that another worker goes on; `told` is called when it does so."""
         self._note.on_hand_back = told
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether somebody stopped it, in whichever process."""
+        return self._note.reason == "interrupt"
+
+    @asynccontextmanager
+    async def _follow_others(self, *, obey: bool) -> AsyncGenerator[None]:
+        """Hear what others say of the run through the log, from whichever process, while the block runs.
+
+        Args:
+            obey: Interrupt it when that is asked; whoever gave the lease sees to that otherwise.
+        """
+        following = asyncio.create_task(
+            self._heed(self._journal.durable - 1, obey=obey), name=f"tail of {self._journal.cid}"
+        )
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+
+    async def _heed(self, after: int, *, obey: bool) -> None:
+        with suppress(BoughError):  # a store that is away is what the run itself fails with
+            async for stored in self._surroundings.store.subscribe(self._journal.cid, after):
+                if stored.kind not in ("PauseRequested", "StateChanged") or not is_control(event := stored.event):
+                    continue
+                self._controlled = stored.seq + 1
+                if obey and isinstance(event, PauseRequested) and event.now:
+                    self.stop("interrupt")
+                    return
 
     @asynccontextmanager
     async def _held_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
@@ -144,15 +191,14 @@ class Runner:
     async def _held(self) -> None:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
-            model = self._model()
             await self._journal.render()  # now, while nothing is staged that would be written without what follows it
-            begun = {"status": "running", **await self._measure_spent()}
-            self._journal.stage(*self._in_force.recorded(), StateChanged(changes=begun))
-            while not await self._leave(await self._bounded(model)):
+            self._begin(await self._measure_spent())
+            while not await self._leave(await self._bounded()):
                 self._journal = self._journal.leased(self._generation)
         except asyncio.CancelledError:
             if self._note.reason != "fenced" and not self._is_ended:
                 why = "handed back" if self._note.reason == "hand_back" else "interrupted"
+                self._outcome.interrupted = why == "interrupted"
                 with suppress(BoughError):  # what ends the run is the cancellation
                     await self._last_words(StateChanged(changes={"status": "paused"}, reason=why))
             raise
@@ -171,13 +217,23 @@ class Runner:
         now = await self._delegation.spent(self._journal.cid)
         return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
 
+    def _begin(self, spent: JsonObject) -> None:
+        """Write down that it runs; an answer that was cut off is gone on with, unless something new was said."""
+        state = self._journal.state
+        if state.status == "running" and not state.has_work:
+            self._outcome.take_over(state)
+        cut_off = state.status == "paused" and state.partial and not state.has_work and bool(state.output)
+        self._journal.stage(*self._in_force.recorded(), StateChanged(changes={"status": "running", **spent}))
+        if cut_off:
+            self._journal.stage(UserMessage.text(CONTINUE, sender=REMINDER))
+
     @property
     def _is_ended(self) -> bool:
         return self._ending is not None and self._ending.is_made
 
-    def _model(self) -> Model:
+    def _model(self, blueprint: Blueprint) -> Model:
         """Return the model, whose prices are known where cost is bounded."""
-        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        model = resolved_model(blueprint.spec, self._surroundings.settings)[0]
         require_prices(model, self._rules.limits)
         return model
 
@@ -185,13 +241,13 @@ class Runner:
     def _generation(self) -> int:
         return 0 if self._lease is None else self._lease.generation
 
-    async def _bounded(self, model: Any) -> Status:
+    async def _bounded(self) -> Status:
         """Run the loop no longer than the limits allow, a tool that hangs included."""
         bound = self._rules.limits.wall_seconds
         started, timer = time.monotonic(), asyncio.timeout(bound)
         try:
             async with timer:
-                return await self._loop(model)
+                return await self._loop()
         except TimeoutError:
             if bound is None or not timer.expired():
                 raise
@@ -199,52 +255,63 @@ class Runner:
             self._journal.stage(LimitReached(limit="wall_seconds", value=elapsed, bound=bound))
             return "paused"
 
-    async def _loop(self, model: Any) -> Status:
-        """Run the loop and return the status to leave with."""
-        journal, rules = self._journal, self._rules
-        agent = self._usable().agent(model, instructions=journal.state.instructions)
-        result_chars = _result_chars(self._blueprint.spec.result_tokens, model)
-        recorder = Recorder(
-            journal,
-            lambda: supervisor.guard(),
-            result_chars=result_chars,
-            cache_key=str(self._root),
-            streams=can_stream(model),
-            note=self._note,
-        )
-        condenser = _with_model(rules.condenser, model)
+    async def _loop(self) -> Status:
+        """Run the loop and return the status to leave with. A model that is set meanwhile takes over at a step."""
+        journal = self._journal
+        recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._note)
         supervisor = Supervisor(
-            journal, recorder, rules=self._in_force, condenser=condenser, clock=SystemClock(), note=self._note,
-            shared=self._shared,
-        )  # fmt: skip
-        spec = self._blueprint.spec
-        retries = Retries(
-            journal,
-            model,
-            policy=spec.retry or RetryPolicy(),
-            fallback=tuple(spec.fallback),
-            resolve=self._fallback_model,
+            journal, recorder, rules=self._in_force, clock=SystemClock(), note=self._note, shared=self._shared
         )
-        loop = Loop(
-            agent,
-            journal,
-            self._context(result_chars),
-            recorder,
-            supervisor,
-            self._finish,
-            retries=retries,
-            output_type=spec.output_type,
-            on_node=self._on_node,
-        )
+        retries = Retries(journal, resolve=self._fallback_model)
+        loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
+        loop.steps, self._loop_now = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))
         try:
             with Agent.using_thread_executor(threads()):  # a tool that blocks for ever keeps no program from ending
-                async with agent:
-                    return await loop.run()
+                status = None
+                while status is None:
+                    status = await self._loop_with_agent(loop, recorder, supervisor, retries)
+                return status
         finally:
-            self._steps, self._data = loop.steps, loop.data
             journal.watchers.remove(supervisor.watch)
             journal.watchers.remove(retries.watch)
+
+    async def _loop_with_agent(
+        self, loop: Loop, recorder: Recorder, supervisor: Supervisor, retries: Retries
+    ) -> Status | None:
+        """Run the loop with the agent in force, until it ends or another one is set (None)."""
+        try:
+            blueprint = self._blueprint = self._agent()
+            spec, model = blueprint.spec, self._model(blueprint)
+        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it goes on
+            self._journal.stage(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
+            return "paused"
+        shown_chars = result_chars(spec.result_tokens, model)
+        recorder.use(shown_chars, streams=can_stream(model))
+        supervisor.condenser = _with_model(self._rules.condenser, model)
+        retries.use(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
+        agent = self._usable().agent(model, instructions=self._journal.state.instructions)
+        async with agent:
+            return await loop.run(
+                agent, self._context(shown_chars), spec.output_type, is_current=partial(self._is_current, blueprint)
+            )
+
+    async def _is_current(self, blueprint: Blueprint) -> bool:
+        """Whether the agent of a step is still the conversation's, by what others have written until now."""
+        if self._controlled > self._journal.durable:
+            await self._journal.catch_up()
+        try:
+            return self._agent() is blueprint
+        except InvalidInput:
+            return False
+
+    @property
+    def _steps(self) -> int:
+        return 0 if self._loop_now is None else self._loop_now.steps
+
+    @property
+    def _data(self) -> Any:
+        return None if self._loop_now is None else self._loop_now.data
 
     def _fallback_model(self, name: str) -> Model:
         """Return the model that a fallback names, where its prices are known as a bound of cost needs them."""
@@ -279,11 +346,11 @@ class Runner:
     def _readonly(self) -> bool:
         return self._journal.state.workspace_policy == "readonly"
 
-    def _context(self, result_chars: int) -> ToolContext:
+    def _context(self, shown_chars: int) -> ToolContext:
         state, shared = self._journal.state, self._shared
         return ToolContext(
             read_result=partial(find_result, self._surroundings.store, self._journal.cid),
-            result_chars=result_chars,
+            result_chars=shown_chars,
             workspace=self._journal.state.workspace,
             readonly=self._readonly,
             executor=self._surroundings.executor,
@@ -372,18 +439,24 @@ class Runner:
         except BoughError as unrecorded:
             error.details["unrecorded"] = unrecorded.message
 
-    def result(self, start: int) -> RunResult:
-        """Return what the run that began at seq `start` has come to so far."""
-        state = self._journal.state
+    def result(self) -> RunResult:
+        """Return what the run has come to so far."""
+        state, outcome = self._journal.state, self._outcome
+        outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
         return RunResult(
+            conversation=self._journal.cid,
             status=state.status,
-            output=state.output,
+            output=outcome.output,
             steps=self._steps,
-            start=start,
+            start=self._start,
             stop=state.head,
             usage=state.own,
             limit=state.limit,
             data=self._output(state.data),
+            finish_reason=outcome.finish_reason,
+            partial=outcome.partial,
+            reason=outcome.reason(state),
+            waiting=list_waiting(state.waiting),
         )
 
     def _output(self, given: Any) -> Any:
@@ -394,12 +467,6 @@ class Runner:
             return read_output(self._blueprint.spec.output_type, given)
         except ValidationError:
             return given
-
-
-def _result_chars(result_tokens: int, model: Any) -> int:
-    """Return how many characters of a result the model is shown: never more than an eighth of its window."""
-    window = model.profile.get("context_window")
-    return 4 * (result_tokens if window is None else min(result_tokens, window // 8))
 
 
 def _with_model(condenser: Condenser, model: Any) -> Condenser:

@@ -69,31 +69,27 @@ class Loop:
 
     def __init__(
         self,
-        agent: AbstractAgent[ToolContext, Any],
         journal: Journal,
-        deps: ToolContext,
         recorder: Recorder,
         checks: Checks,
         finish: Callable[[], Awaitable[bool]],
         *,
         retries: Retries,
-        output_type: Any = str,
         on_node: NodeListener | None = None,
     ) -> None:
-        """Drive a run of `agent`.
+        """Drive a run.
 
         Args:
             finish: Writes down that the run is finished, unless there is work again; says whether it did.
             on_node: Awaited for every node of PydanticAI's graph, before that node runs.
             retries: Says what becomes of requests that failed, and which model is asked.
-            output_type: What the agent answers with.
         """
         self._retries = retries
-        self._output_type = output_type
+        self._output_type: Any = str
+        self._rendered = -1
         self._on_node = on_node
-        self._agent = agent
+        self._is_current: Callable[[], Awaitable[bool]] | None = None
         self._journal = journal
-        self._deps = deps
         self._recorder = recorder
         self._checks = checks
         self._finish = finish
@@ -101,23 +97,45 @@ class Loop:
         self.steps = 0
         self.data: Any = None
 
-    async def run(self) -> Status:
+    async def run(
+        self,
+        agent: AbstractAgent[ToolContext, Any],
+        deps: ToolContext,
+        output_type: Any = str,
+        *,
+        is_current: Callable[[], Awaitable[bool]],
+    ) -> Stop:
         """Run until nothing is left to do or a check says stop, and return the status to leave with.
+
+        Args:
+            output_type: What the agent answers with.
+            is_current: Says at each step whether `agent` is still the conversation's; where it is not, None is
+                returned, and another one goes on.
 
         Raises:
             ModelError: The model failed, or answered nothing usable several times in a row.
             StoreError: An event could not be written.
         """
+        self._is_current, self._output_type, self._rendered = is_current, output_type, -1
         await self._close_lost_calls()
         while True:
             while self._journal.state.has_work:
+                if not await is_current():
+                    return None
                 if not self._journal.state.open_calls and (stop := await self._checks.before_request()):
                     return stop
-                if stop := await self._stretch_or_recover():
+                if stop := await self._stretch_or_recover(agent, deps):
                     return stop
+            if self._is_cut_off:
+                return "paused"
             await self._checks.at_end()
             if await self._finish():
                 return "finished"
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the answer is cut off, and gives no value all the same."""
+        return self._journal.state.partial and self.data is None
 
     async def _close_lost_calls(self) -> None:
         """Close the calls that had started when their run died; whether they had effects nobody knows."""
@@ -127,21 +145,24 @@ class Loop:
                 *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
             )
 
-    async def _stretch_or_recover(self) -> Stop:
+    async def _stretch_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         try:
-            return await self._stretch()
+            return await self._stretch(agent, deps)
         except ModelError as error:
+            state = self._journal.state
+            if state.partial and not state.has_work:
+                return None  # it is cut off before it says anything: a result, no failure
             return None if await self._retries.recover(error) else "paused"
 
-    async def _stretch(self) -> Stop:
+    async def _stretch(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
         await self._show()
         view = await self._journal.render()
         self._rendered = view.version
         try:
-            async with self._agent.iter(
+            async with agent.iter(
                 message_history=view.messages(),
-                deps=self._deps,
+                deps=deps,
                 model=self._retries.model,
                 capabilities=[self._recorder, *instrumentation()],
                 conversation_id=str(self._journal.cid),
@@ -164,6 +185,8 @@ class Loop:
             elif Agent.is_model_request_node(node):
                 if acted:
                     self._settle(node.request)
+                    if self._is_current is not None and not await self._is_current():
+                        return None  # with another model: begin anew from the log
                     if stop := await self._checks.before_request():
                         return stop
                     await self._show()

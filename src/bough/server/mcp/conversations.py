@@ -159,7 +159,9 @@ class LocalConversations:
         """Approve or reject a waiting call, and go on with the run."""
         conversation = await self._open(id)
         try:
-            await (conversation.approve(call, by="mcp") if approve else conversation.reject(reason, call, by="mcp"))
+            await (
+                conversation.approve(call, by="mcp") if approve else conversation.reject(call, reason=reason, by="mcp")
+            )
         except BaseException:
             await conversation.aclose()
             raise

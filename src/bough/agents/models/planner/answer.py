@@ -80,10 +80,13 @@ def wants_inputs(skill: str, wanted: str) -> str:
     return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nGive them as /{skill} name=value …"
 
 
+NOTHING_FITS = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
+"""How the planner's answer begins where no skill covers a request."""
+
+
 def nothing_fits(entries: Sequence[RankedSkill]) -> str:
     """Return that no skill fits, and what there is."""
-    head = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
-    return f"{head}\n\n{_offer(entries)}"
+    return f"{NOTHING_FITS}\n\n{_offer(entries)}"
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:

@@ -1,0 +1,64 @@
+"""What a person approved for the rest of a session: calls of one shape, at no higher risk, in this process alone."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+
+from bough.guard.request import COMMAND_NAMES, PATH_NAMES, command_text, texts_of
+from bough.types import JsonObject
+
+_RANKS = {"LOW": 0, "MEDIUM": 1, "UNKNOWN": 1, "HIGH": 2}
+_SHELL = frozenset(";|&<>`$(){}\n\\")
+"""Characters by which a command line says more than its first two words."""
+
+
+class Always:
+    """The shapes of calls that are approved without being asked about."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, int] = {}
+
+    def remember(self, call: JsonObject) -> str | None:
+        """Remember the shape of a call, and return it; None where it is not one to remember, as at high risk."""
+        shape, rank = shape_of(call), _rank(call)
+        if shape is None or rank >= _RANKS["HIGH"]:
+            return None
+        self._shapes[shape] = max(rank, self._shapes.get(shape, 0))
+        return shape
+
+    def find(self, call: JsonObject) -> str | None:
+        """Return the remembered shape that covers a call; None where it has to be asked about."""
+        shape = shape_of(call)
+        known = None if shape is None else self._shapes.get(shape)
+        return shape if known is not None and _rank(call) <= known else None
+
+
+def shape_of(call: JsonObject) -> str | None:
+    """Return the tool with what its call is like: program and subcommand, or the folders of its files.
+
+    None for a command line that a shell does more with than run one program.
+    """
+    tool, arguments = str(call.get("tool")), call.get("arguments")
+    values: JsonObject = arguments if isinstance(arguments, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+    commands = [command_text(value) for name, value in values.items() if name.lower() in COMMAND_NAMES]
+    if commands:
+        shapes = [_command_shape(command) for command in commands]
+        return None if None in shapes else f"{tool}: {'; '.join(filter(None, shapes))}"
+    paths = [text for name, value in values.items() if name.lower() in PATH_NAMES for text in texts_of(value)]
+    folders = sorted({str(PurePath(path).parent) for path in paths})
+    return f"{tool}: {' '.join(folders)}" if folders else tool
+
+
+def _command_shape(command: str) -> str | None:
+    if not _SHELL.isdisjoint(command):
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    return " ".join([words[0], *(word for word in words[1:2] if not word.startswith("-"))]) if words else None
+
+
+def _rank(call: JsonObject) -> int:
+    return _RANKS.get(str(call.get("risk") or "UNKNOWN"), _RANKS["HIGH"])

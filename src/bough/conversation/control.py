@@ -1,0 +1,255 @@
+"""What an open conversation is, and what people set and decide of it; a run obeys at its next step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic
+from uuid import UUID
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.agent import AgentInForce, require_prices, resolved_model
+from bough.conversation.fork.workspace import ForkedWorkspace
+from bough.conversation.log.state import State
+from bough.conversation.log.tool_result import recorded
+from bough.conversation.parts import Parts
+from bough.conversation.quarantine import adopt
+from bough.conversation.result import RunResult, T
+from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, limits_by_count
+from bough.conversation.run.approval import Decisions
+from bough.conversation.run.results import result_chars
+from bough.conversation.run.run import Runner
+from bough.errors import InvalidInput
+from bough.events.model import Event, PauseRequested, StateChanged, Usage
+from bough.events.record import Status, StoredEvent
+from bough.events.store import EventStore
+from bough.execution.base import CodeExecutor
+from bough.guard import Limits, Policy
+from bough.skills import SkillRegistry
+from bough.skills.match.triggers import TriggerIndex
+from bough.types import JsonObject
+
+
+class ConversationControl(Generic[T]):
+    """An open conversation without its runs and forks: its state, its rules, its agent, decisions on its calls."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._journal = parts.journal
+        self._in_force = RulesInForce(parts.journal.state, parts.rules)
+        self._record = parts.record
+        self._agent = AgentInForce(parts.journal.state, parts.blueprint)
+        self._surroundings = parts.surroundings.retain()
+        self._closed = False
+        self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
+        self._run: asyncio.Task[RunResult[T]] | None = None
+        self._running: Runner | None = None
+        self._result: RunResult[T] | None = None
+        self._temporary: ForkedWorkspace | None = None
+
+    @property
+    def id(self) -> UUID:
+        """Its id."""
+        return self._record.id
+
+    @property
+    def short_id(self) -> str:
+        """The last 8 hexadecimal digits of its id, which are enough to name it."""
+        return self.id.hex[-8:]
+
+    @property
+    def state(self) -> State:
+        """The fold of what this object has seen of the log."""
+        return self._journal.state
+
+    @property
+    def status(self) -> Status:
+        """Where it stands."""
+        return self.state.status
+
+    @property
+    def result(self) -> RunResult[T] | None:
+        """How the latest run of this object ended, also one that was iterated; None before one."""
+        return self._result
+
+    @property
+    def title(self) -> str | None:
+        """Its title: given, or taken from the first message."""
+        return self.state.title
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Its tags."""
+        return dict(self.state.tags)
+
+    @property
+    def usage(self) -> Usage:
+        """What it used since it was started or forked."""
+        return self.state.own
+
+    @property
+    def workspace(self) -> Path:
+        """The working folder."""
+        return self.state.workspace
+
+    @property
+    def agent(self) -> AgentSpec:
+        """The agent in use."""
+        return self._agent.blueprint.spec
+
+    @property
+    def skills(self) -> SkillRegistry:
+        """The skills the agent may use."""
+        return self._agent.blueprint.registry
+
+    @property
+    def executor(self) -> CodeExecutor:
+        """What runs its scripts."""
+        return self._surroundings.executor
+
+    @property
+    def settings(self) -> Settings:
+        """The settings it was opened with."""
+        return self._surroundings.settings
+
+    @property
+    def store(self) -> EventStore:
+        """Where its log is."""
+        return self._journal.store
+
+    @property
+    def events(self) -> AsyncIterator[StoredEvent]:
+        """Iterate its events, shared ones included, from the store; `store.read` takes ranges."""
+        return self.store.read(self.id)
+
+    async def messages(self) -> list[ModelMessage]:
+        """Return what the model is shown of it, as PydanticAI's messages. O(events) once, then O(messages)."""
+        return (await self._journal.render()).messages()
+
+    async def pause(self, *, by: str = "user", reason: str = "") -> None:
+        """Ask the run to stop at its next step, in whichever process it is. Running again goes on from there."""
+        await self._journal.append(PauseRequested(by=by, reason=reason))
+
+    async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
+        """End the quarantine of what was imported: its recorded rules hold, narrowed by the given ones and `policy`.
+
+        Its open calls still wait. Until then every call asks, no secret is given, and scripts run in the sandbox.
+
+        Raises:
+            Conflict: It is not in quarantine.
+        """
+        await adopt(self._journal, self._in_force.given, by=by, policy=policy)
+
+    async def approve(
+        self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
+    ) -> None:
+        """Let calls run that wait for an approval; all of them where none is named. The next `run` runs them.
+
+        Args:
+            calls: Ids of calls, as `state.waiting` has them.
+            reason: Why, for the record.
+            arguments: Run the one call that is named with these arguments instead. The guard reviews it anew, the log
+                has both, and the model is told.
+
+        Raises:
+            Conflict: No call waits for an approval, or a call that is named does not wait.
+            InvalidInput: A call that is named waits for an answer; `arguments` without exactly one call.
+        """
+        await Decisions(self._journal).approve(calls, by=by, reason=reason, arguments=arguments)
+
+    async def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
+        """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
+
+        Raises:
+            Conflict: No call waits, or a call that is named does not: nothing is rejected then.
+        """
+        await Decisions(self._journal).reject(calls, by=by, reason=reason)
+
+    async def answer(self, call: str, value: Any, *, by: str = "user") -> None:
+        """Give a waiting call its result: of a tool that runs elsewhere, of a question. The tool itself does not run.
+
+        Args:
+            value: As a tool may return it.
+
+        Raises:
+            Conflict: The call does not wait.
+            InvalidInput: The value is none of the question's choices, or cannot be encoded.
+        """
+        shown = result_chars(self.agent.result_tokens, self._resolved(self.agent))
+        await Decisions(self._journal).answer(call, recorded(value), by=by, shown=shown)
+
+    async def append(self, *events: Event) -> None:
+        """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
+
+        Raises:
+            Conflict: Someone else has appended meanwhile.
+        """
+        await self._journal.append(*events, expected_head=self.state.head)
+
+    async def set_title(self, title: str) -> None:
+        """Give it a title."""
+        await self._journal.append(StateChanged(changes={"title": title}))
+
+    async def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Give it these tags and no others."""
+        await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
+
+    async def set_confirmation_policy(self, policy: Policy) -> None:
+        """Change which calls wait for a person, from the next call on, in whatever process the run is.
+
+        It may be wider than before: the log is a person's to change. What another object was given in memory goes on
+        to narrow it there.
+        """
+        given = replace(self._in_force.given, policy=policy)
+        recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        self._in_force.given = given
+
+    async def set_limits(self, *limits: Limits) -> None:
+        """Change the bounds of each run, of the conversation, or both, from the next step on; they may be wider.
+
+        Raises:
+            InvalidInput: None is given, or two count the same.
+        """
+        by_count = limits_by_count(limits)
+        if not by_count:
+            raise InvalidInput("no limits were given", hint="give Limits(…); Limits(steps=None) has no bound of steps")
+        run, total = by_count.get("run"), by_count.get("conversation")
+        recorded = ({"limits": run.to_json()} if run else {}) | ({"total": total.to_json()} if total else {})
+        if "limits" not in recorded and self._in_force().limits != UNBOUNDED:
+            recorded["limits"] = self._in_force().limits.to_json()
+        await self._journal.append(StateChanged(changes={"policies": recorded}))
+        given = self._in_force.given
+        self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
+
+    async def set_model(self, model: str | Model) -> None:
+        """Go on with another model, from the next step on, in whatever process the run is.
+
+        Args:
+            model: A model string, or a PydanticAI model: the log has its name, and a run in a process that does not
+                have that object is paused with an error.
+
+        Raises:
+            InvalidInput: There is no such model, or its prices are needed and not known.
+        """
+        spec = self.agent.model_copy(update={"model": model})
+        settled, name = resolved_model(spec, self.settings)
+        require_prices(settled, self._rules.limits)
+        if isinstance(model, str):
+            spec = spec.model_copy(update={"model": name})
+        self._agent.know(spec)
+        await self._journal.append(StateChanged(changes={"agent": spec.snapshot()}))
+        self._agent()
+
+    def _resolved(self, spec: AgentSpec) -> Any:
+        return resolved_model(spec, self._surroundings.settings)[0]
+
+    @property
+    def _rules(self) -> Rules:
+        """The rules in force now."""
+        return self._in_force()

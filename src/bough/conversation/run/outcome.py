@@ -1,0 +1,73 @@
+"""What one run came to, gathered while it happens: its last answer, and what kept it from being simply done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bough.conversation.log.state import State, calls_of
+from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
+
+
+class RunOutcome:
+    """The facts of one run that its result tells.
+
+    Attributes:
+        output: Text of the response that ended the run; empty before one.
+        finish_reason: Why it ended.
+        interrupted: The run was stopped.
+    """
+
+    def __init__(self) -> None:
+        self.output = ""
+        self.finish_reason: FinishReason = "none"
+        self.partial = False
+        self.interrupted = False
+        self._error = ""
+        self._stuck = False
+        self._script_failed = False
+        self._nothing_fits = False
+
+    def take_over(self, state: State) -> None:
+        """Count what a run that died had answered already as this one's: nothing else is left to do."""
+        self.output, self.finish_reason, self.partial = state.output, state.finish_reason, state.partial
+
+    def watch(self, event: Event) -> None:
+        """Take in what happens."""
+        match event:
+            case ModelResponded():
+                self._respond(event)
+            case ScriptRan():
+                self._script_failed = event.status != "success"
+            case ErrorRaised():
+                self._error = event.code
+            case StuckDetected():
+                self._stuck = True
+            case _:
+                pass
+
+    def reason(self, state: State) -> str:
+        """Return why the run is not simply done, empty where it is; what is gravest comes first."""
+        if state.status == "error" and self._error:
+            return self._error
+        if state.limit is not None:
+            return state.limit
+        if self.interrupted:
+            return "interrupted"
+        if state.status == "paused" and self._error:
+            return self._error
+        if self._stuck:
+            return "stuck"
+        if self.partial:
+            return self.finish_reason if self.finish_reason in ("length", "content_filter") else "no_finish"
+        if self._script_failed:
+            return "script_failed"
+        return "nothing_fits" if self._nothing_fits else ""
+
+    def _respond(self, event: ModelResponded) -> None:
+        parts = event.response.get("parts", [])
+        is_answer = not calls_of(event)
+        self.output = "".join(p["content"] for p in parts if p.get("part_kind") == "text") if is_answer else ""
+        self.finish_reason, self.partial = event.finish_reason, event.partial
+        details: Any = event.response.get("provider_details") or {}
+        self._nothing_fits = details.get("nothing_fits") is True
+        self._error = ""
