@@ -100,9 +100,10 @@ def headline(call: JsonObject) -> str:
     """Return a call on one line: the tool, and the path or command that says most of it."""
     arguments: Json = call.get("arguments") or {}
     values = cast("JsonObject", arguments) if isinstance(arguments, dict) else {"": arguments}
-    found = next((values[name] for name in _TELLING if isinstance(values.get(name), str)), None)
-    told = found if isinstance(found, str) else json.dumps(values, ensure_ascii=False) if values else ""
-    return one_line(f"{call.get('tool')} {told}".strip(), 100)
+    telling = [text for name in _TELLING if isinstance(text := values.get(name), str)]
+    if not telling and values:
+        telling = [json.dumps(values, ensure_ascii=False)]
+    return one_line(" ".join([str(call.get("tool")), *telling[:1]]), 100)
 
 
 def call_lines(id: str, call: JsonObject) -> Iterator[Line]:

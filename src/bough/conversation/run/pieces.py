@@ -72,4 +72,6 @@ class ResponsePieces:
 
 
 def _text(args: Any) -> str:
-    return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False) if args else ""
+    if isinstance(args, str):
+        return args
+    return json.dumps(args, ensure_ascii=False) if args else ""

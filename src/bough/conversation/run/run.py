@@ -154,7 +154,7 @@ class Runner:
             obey: Interrupt it when that is asked; whoever gave the lease sees to that otherwise.
         """
         following = asyncio.create_task(
-            self._heed(self._journal.durable - 1, obey=obey), name=f"tail of {self._journal.cid}"
+            self._follow_log(self._journal.durable - 1, obey=obey), name=f"tail of {self._journal.cid}"
         )
         try:
             yield
@@ -162,7 +162,7 @@ class Runner:
             following.cancel()
             await asyncio.wait({following})
 
-    async def _heed(self, after: int, *, obey: bool) -> None:
+    async def _follow_log(self, after: int, *, obey: bool) -> None:
         with suppress(BoughError):  # a store that is away is what the run itself fails with
             async for stored in self._surroundings.store.subscribe(self._journal.cid, after):
                 if stored.kind not in ("PauseRequested", "StateChanged") or not is_control(event := stored.event):

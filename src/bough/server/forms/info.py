@@ -46,7 +46,7 @@ class Lineage(BaseModel):
     workspace: str
 
 
-class WaitingCall(BaseModel):
+class WaitingCallInfo(BaseModel):
     """A call that waits for a person."""
 
     tool_call_id: str
@@ -104,7 +104,7 @@ class ConversationInfo(ConversationSummary):
     spec: JsonObject
     own: Ledger
     inherited: Ledger
-    waiting: list[WaitingCall]
+    waiting: list[WaitingCallInfo]
     run: RunInfo | None
     limits: JsonObject
     workspace_policy: str
@@ -209,9 +209,9 @@ def _stats(state: State) -> JsonObject:
     return {"usage_to_metrics": {"agent": metrics}}
 
 
-def _waiting_call(state: State, id: str, about: JsonObject) -> WaitingCall:
+def _waiting_call(state: State, id: str, about: JsonObject) -> WaitingCallInfo:
     call = state.calls.get(id)
-    return WaitingCall(
+    return WaitingCallInfo(
         tool_call_id=id,
         kind=str(about.get("kind", "approval")),
         tool=str(about.get("tool", "")),
