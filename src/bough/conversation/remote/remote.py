@@ -42,8 +42,9 @@ from bough.conversation.remote.bodies import (
 )
 from bough.conversation.remote.events import RemoteLog, RemoteLogs
 from bough.conversation.remote.transport import ServerTransport, error_of
-from bough.conversation.result import RunResult, T
+from bough.conversation.result import RunResult, T, list_waiting
 from bough.conversation.rules import GivenRules
+from bough.conversation.run.outcome import RunOutcome
 from bough.errors import BoughError, Conflict, InvalidInput, NotSupported
 from bough.events.model import ErrorRaised, ModelResponded, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
@@ -71,6 +72,8 @@ class RemoteConversation(Generic[T]):
         self._audience = Audience(record.id)
         self._folding = asyncio.Lock()
         self._is_running = False
+        self._was_interrupted = False
+        self._latest: RunResult[T] | None = None
 
     @classmethod
     async def create(
@@ -188,6 +191,11 @@ class RemoteConversation(Generic[T]):
         return self.state.status
 
     @property
+    def result(self) -> RunResult[T] | None:
+        """How the latest run of this object ended; None before one."""
+        return self._latest
+
+    @property
     def title(self) -> str | None:
         """Its title."""
         return self.state.title
@@ -285,7 +293,7 @@ class RemoteConversation(Generic[T]):
         if on_event is not None:
             async with self._audience.call_for_updates(on_event):
                 return await self.run()
-        self._is_running = True
+        self._is_running, self._was_interrupted = True, False
         try:
             return await self._run()
         except asyncio.CancelledError:
@@ -313,20 +321,29 @@ class RemoteConversation(Generic[T]):
         """Ask the run to stop at its next step. The server records the key's name, whatever `by` says."""
         await self._post("pause", {"reason": reason})
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
         """Stop the run now, whoever started it: tools and scripts are killed. It can be resumed."""
+        self._was_interrupted = True
         await self._transport.send("POST", f"{self._path}/interrupt", query={"wait": "true"}, key=new_id())
         await self.refresh()
 
-    async def approve(self, *calls: str, by: str = "user") -> None:
+    async def approve(
+        self, *calls: str, by: str = "user", reason: str = "", arguments: JsonObject | None = None
+    ) -> None:
         """Let waiting calls run; all of them where none is named. The next `run` runs them.
 
         Raises:
             Conflict: Nothing waits, or a call that is named does not.
+            NotSupported: `arguments` are given.
         """
+        require_absent(arguments=arguments)
         await self._decide("approve", calls)
 
-    async def reject(self, reason: str = "", *calls: str, by: str = "user") -> None:
+    async def answer(self, call: str, value: object, *, by: str = "user") -> NoReturn:
+        """Refuse: a server takes answers as input of the task that asks."""
+        raise NotSupported("calls are not answered over HTTP", hint="answer the task that asks")
+
+    async def reject(self, *calls: str, reason: str = "", by: str = "user") -> None:
         """Refuse waiting calls; all of them where none is named. The model is told why at the next `run`.
 
         Raises:
@@ -435,8 +452,14 @@ class RemoteConversation(Generic[T]):
         await self._post("limits", limits_body(limits))
         await self.refresh()
 
-    async def set_model(self, model: str) -> None:
-        """Go on with another model from the next step."""
+    async def set_model(self, model: object) -> None:
+        """Go on with another model from the next step.
+
+        Raises:
+            NotSupported: It is a model object, which cannot be sent.
+        """
+        if not isinstance(model, str):
+            raise NotSupported("a model object cannot be sent to a server", hint="name the model")
         await self._post("model", {"model": model})
         await self.refresh()
 
@@ -505,8 +528,9 @@ class RemoteConversation(Generic[T]):
             self._audience.tell(stored)
 
     async def _result(self, start: int) -> RunResult[T]:
-        steps, failure = 0, None
+        steps, failure, outcome = 0, None, RunOutcome()
         async for stored in self._log.read(start, self.state.head):
+            outcome.watch(stored.event)
             if isinstance(event := stored.event, ModelResponded):
                 steps += 1
             elif isinstance(event, ErrorRaised):
@@ -514,16 +538,23 @@ class RemoteConversation(Generic[T]):
         state = self.state
         if state.status == "error" and failure is not None:
             raise error_of(failure.code, failure.message, hint=failure.hint)
-        return RunResult(
+        outcome.interrupted = state.status == "paused" and self._was_interrupted
+        self._latest = RunResult(
+            conversation=self.id,
             status=state.status,
-            output=state.output,
+            output=outcome.output,
             steps=steps,
             start=start,
             stop=state.head,
             usage=state.own,
             limit=state.limit,
             data=state.data,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - JSON: the type is the server's
+            finish_reason=outcome.finish_reason,
+            partial=outcome.partial,
+            reason=outcome.reason(state),
+            waiting=list_waiting(state.waiting),
         )
+        return self._latest
 
     async def _decide(self, decision: str, calls: Sequence[str], reason: str = "") -> None:
         await self.refresh()
