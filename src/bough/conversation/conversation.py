@@ -430,7 +430,7 @@ class AsyncConversation(ConversationControl[T]):
         return lambda message: self._journal.stage(*self._events_of(message))
 
     def _events_of(self, message: UserMessage) -> list[Event]:
-        return events_of(message, self.state, self._triggers, self.skills, self._blueprint.toolset)
+        return events_of(message, self.state, self._triggers, self.skills, self._agent.blueprint.toolset)
 
     async def _run_end_hooks(self) -> None:
         ended = await self._rules.guard(self.id, self.workspace).on_end()
