@@ -235,7 +235,7 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
     Raises:
         PermissionDenied: Nobody known signed it, and nobody said yes.
     """
-    known = _known_keys(settings.home)
+    known = _read_known_keys(settings.home)
     try:
         return await _imported(settings, file, known)
     except PermissionDenied as error:
@@ -251,7 +251,7 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
         return await _imported(settings, file, None)
 
 
-def _known_keys(home: Path) -> list[bytes]:
+def _read_known_keys(home: Path) -> list[bytes]:
     """Return the own public key, and those of the file of keys: one `hex name` a line."""
     from bough.events.bundle.bundle import signing_key
 

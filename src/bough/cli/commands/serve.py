@@ -53,12 +53,12 @@ def serve(
     Without keys it listens on this machine alone, and everybody on it may use it. Make a key with `bough keys create`.
     """
     settings = options.settings_of(home, store)
-    place = Place(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     serve_at(place, settings, agents_of(agents or ()), {"runs": runs, "concurrency": concurrency})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ServedAt:
     """Where to listen, and how to say so.
 
     Attributes:
@@ -73,7 +73,7 @@ class Place:
 
 
 def serve_at(
-    place: Place,
+    place: ServedAt,
     settings: Settings,
     specs: list[AgentSpec],
     given: Mapping[str, Any],

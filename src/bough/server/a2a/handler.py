@@ -229,7 +229,7 @@ class BrokerHandler(RequestHandler):
             return await tasks.find(str(id))
         except NotFound:
             pass
-        said = _said_in(message)
+        said = _read_message(message)
         conversation, context = await self._place(access, id, message.context_id)
         about: dict[str, Any] = {AGENT: self._agent, MESSAGE: message.message_id, CONTEXT: context}
         async with opened(access, conversation) as open_one:
@@ -253,7 +253,7 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message="the task belongs to another context")
         if task.is_terminal:
             raise UnsupportedOperationError(message=f"the task is {task.state.value}: it takes no message")
-        broker, said = access.services.runs.broker, _said_in(message)
+        broker, said = access.services.runs.broker, _read_message(message)
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
             return await broker.provide_input(task.id, _answer_in(message, said, task), by=access.caller.name)
@@ -336,7 +336,7 @@ def _parse_context(context: str) -> UUID | None:
         raise InvalidParamsError(message="context_id is not a UUID") from None
 
 
-def _said_in(message: Message) -> UserMessage:
+def _read_message(message: Message) -> UserMessage:
     """Return what a message says: its texts, and its data as JSON.
 
     Raises:

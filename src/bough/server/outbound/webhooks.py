@@ -173,7 +173,7 @@ class Webhooks:
 
     def _note(self, tables: Tables, conversation: UUID, event: StoredEvent) -> None:
         """Write what is to be delivered of an event, in its own transaction; never contents of messages."""
-        said = _said_of(event)
+        said = _list_notices(event)
         if not said:
             return
         record = tables.get(conversation)
@@ -211,7 +211,9 @@ class Webhooks:
         except (httpx2.HTTPError, BoughError) as error:
             _LOG.info("delivery %s failed: %s", id, type(error).__name__)
             sent = False
-        state = "done" if sent else "dead" if attempts >= len(WAITS_SECONDS) else "due"
+        state = "dead" if attempts >= len(WAITS_SECONDS) else "due"
+        if sent:
+            state = "done"
         self._metrics.deliveries.labels("failed" if state == "due" else state).inc()
         wait = 0 if sent or state == "dead" else WAITS_SECONDS[attempts]
 
@@ -249,7 +251,7 @@ def sign(secret: str, id: str, timestamp: int, content: bytes) -> dict[str, str]
     return {"webhook-id": id, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
 
 
-def _said_of(event: StoredEvent) -> list[tuple[str, JsonObject]]:
+def _list_notices(event: StoredEvent) -> list[tuple[str, JsonObject]]:
     document = event.as_json()
     if event.kind == "TaskChanged":
         data: JsonObject = {"task": document["task_id"], "state": document["state"]}
