@@ -9,7 +9,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of
-from bough.cli.commands.serve import Host, Place, Port, Unsafe, serve_at
+from bough.cli.commands.serve import Host, Port, ServedAt, Unsafe, serve_at
 
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME|FILE", help="An agent of config.yaml, or its file.")]
 
@@ -29,5 +29,5 @@ def serve(
     """
     settings = options.settings_of(home, store)
     spec = agent_of(Path(agent), settings)
-    place = Place(host=host, port=port, unsafe=unsafe_no_auth, json=json)
+    place = ServedAt(host=host, port=port, unsafe=unsafe_no_auth, json=json)
     serve_at(place, settings, [spec], {}, a2a_agent=spec.name, command="a2a serve")
