@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import debian
+from tests.newer_python import NewerPython, find_newer_python
 
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung
@@ -62,20 +62,21 @@ def _check_node() -> Lack:
 COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
     "bubblewrap": lambda: _check_rung(BubblewrapRung()),
     "chromium": lambda: Lack() if shutil.which("chromium") else Lack("no browser", "apt-get install chromium"),
-    "debian": lambda: Lack(debian.missing_debian(), "apt-get install debootstrap, as root"),
     "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
     "landlock": lambda: _check_rung(LandlockRung()),
     "node": _check_node,
     "postgres": lambda: Lack(postgres_testing.missing(), "apt-get install postgresql, or set BOUGH_TEST_POSTGRES"),
-    "python3.12": lambda: Lack(debian.missing_python(), "put one in the PATH, or apt-get install debootstrap, as root"),
+    "python3.12": lambda: Lack() if find_newer_python() else Lack("no Python 3.12 or newer", "put one in the PATH"),
 }
 """What some tests need beside Python: a test says so with the marker `needs`, or by a fixture of the table below."""
+
+OPTIONAL: Final = frozenset({"python3.12"})
+"""What no package of the Debian of CI brings: where it is not there, its tests are left out and told there, too."""
 
 NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
     "bubblewrap": "bubblewrap",
     "container_engine": "docker",
     "namespaces": "bubblewrap",
-    "debian_root": "debian",
     "newer_python": "python3.12",
     "postgres": "postgres",
     "sandlock": "landlock",
@@ -114,9 +115,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out the tests whose component is not there; under `CI` they stay, and fail at their start."""
     config.stash[_left_out] = Counter()
     components = {item: _components_of(item) for item in items}
-    if os.environ.get("CI") or not any(components.values()):
+    if not any(components.values()):
         return
     lacks = _find_lacks(config)
+    if os.environ.get("CI"):
+        lacks = {name: lack for name, lack in lacks.items() if name in OPTIONAL}
     dropped: list[pytest.Item] = []
     for item in items:
         if lacking := sorted(components[item] & lacks.keys()):
@@ -269,22 +272,11 @@ def other_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 
 @pytest.fixture(scope="session")
-def debian_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The root folder of a Debian of its own, one for the whole run."""
-    return debian.make_debian(_shared_folder(tmp_path_factory))
-
-
-@pytest.fixture(scope="session")
-def newer_python(tmp_path_factory: pytest.TempPathFactory) -> debian.NewerPython:
-    """A Python 3.12 or newer: this machine's, else that of a Debian of its own."""
-    found = debian.find_python()
-    return found or debian.python_of(debian.make_debian(_shared_folder(tmp_path_factory)))
-
-
-def _shared_folder(factory: pytest.TempPathFactory) -> Path:
-    """Return a folder that all workers of a run share."""
-    base = factory.getbasetemp()
-    return base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+def newer_python() -> NewerPython:
+    """A Python 3.12 or newer of this machine."""
+    found = find_newer_python()
+    assert found is not None, "tests that need it are left out without it"
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.debian import NewerPython
+from tests.newer_python import NewerPython
 
 CLIENT = "openhands-sdk==1.58.2"
 # It asks for a certifi of a date that not every index has, and works with any later one.
@@ -19,10 +19,7 @@ OVERRIDE = "certifi>=2025\n"
 def driver(newer_python: NewerPython, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that starts the driver, with `openhands-sdk` in a folder of its own; it takes a package index."""
     folder = tmp_path_factory.mktemp("peer")
-    if newer_python.root != Path("/"):
-        folder = newer_python.root / "opt" / f"peer-{folder.parent.name}"
     override = folder / "override.txt"
-    folder.mkdir(exist_ok=True)
     override.write_text(OVERRIDE)
     install = [
         str(Path(sys.executable).parent / "uv"),
@@ -34,4 +31,4 @@ def driver(newer_python: NewerPython, tmp_path_factory: pytest.TempPathFactory) 
     ]
     subprocess.run([*install, "--target", folder, "--override", override, CLIENT], check=True)
     shutil.copy(Path(__file__).with_name("drive.py"), folder / "drive.py")
-    return [*newer_python.command, newer_python.path_of(folder / "drive.py")]
+    return [str(newer_python.path), str(folder / "drive.py")]
