@@ -145,7 +145,7 @@ def test_an_unknown_skill_is_said_with_the_nearest(cli: Any) -> None:
 
 def test_a_script_that_fails_is_told_and_the_run_still_ends_well(cli: Any) -> None:
     done = cli("run", "/csv-profile gone.csv")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "No such file" in done.stdout
     assert "exit code 1" in done.stderr
 
