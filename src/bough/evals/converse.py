@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -89,4 +89,6 @@ async def say(conversation: AsyncConversation, messages: Sequence[str]) -> RunRe
         await conversation.send_message(message)
         sent += 1
         result = await conversation.run()
+    if not result.steps:  # an earlier process has the answer of this turn
+        return replace(result, output=conversation.state.output)
     return result
