@@ -70,7 +70,7 @@ async def _adopt(
         command="conv adopt",
         data={"conversation": record_json(record), "signed_by": record.config.get("signed_by")},
         blocks=[line((short(record.id), "id"), f"  adopted; {len(waiting)} calls wait")],
-        next=(f"bough {'approve' if waiting else 'resume'} {short(record.id)}",),
+        next=(f"bough approve {short(record.id)}" if waiting else f"bough resume {short(record.id)}",),
     )
 
 
