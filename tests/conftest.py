@@ -84,6 +84,9 @@ NEEDED_BY_FIXTURES: Final[Mapping[str, str]] = {
     "zygote": "bubblewrap",
 }
 
+WITH_EVERYTHING: Final = frozenset({"cli", "contracts", "examples", "execution", "integration"})
+"""Folders of tests that say something else where there is bubblewrap, or for root."""
+
 _lacks = pytest.StashKey[dict[str, Lack]]()
 _left_out = pytest.StashKey[Counter[str]]()
 _begun = pytest.StashKey[float]()
@@ -110,11 +113,27 @@ def _components_of(item: pytest.Item) -> set[str]:
     return marked | {NEEDED_BY_FIXTURES[name] for name in fixtures if name in NEEDED_BY_FIXTURES}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the option by which CI runs a test once."""
+    help = "leave out what the newcomer's pass of CI runs as well: quick tests that need no component"
+    parser.addoption("--beyond-newcomer", action="store_true", help=help)
+
+
+def _is_newcomers(item: pytest.Item, components: set[str]) -> bool:
+    """Whether a test says the same on a machine that has nothing, run by an ordinary user."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return not components - {"landlock"} and item.get_closest_marker("slow") is None and folder not in WITH_EVERYTHING
+
+
 @pytest.hookimpl(trylast=True)  # after the choice by -m and -k, so that only tests of this run are counted
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests whose component is not there; under `CI` they stay, and fail at their start."""
     config.stash[_left_out] = Counter()
     components = {item: _components_of(item) for item in items}
+    if config.getoption("--beyond-newcomer"):
+        left = {item for item in items if _is_newcomers(item, components[item])}
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
     if not any(components.values()):
         return
     lacks = _find_lacks(config)
