@@ -82,7 +82,7 @@ async def test_streamed_tool_calls_load_a_skill_run_its_script_and_are_answered(
     assert "<available_skills>" in server.received[0].body["messages"][0]["content"]
     assert '<skill name="word-count">' in server.received[1].body["messages"][-1]["content"]
     assert words in json.loads(server.received[2].body["messages"][-1]["content"])["stdout"].split()
-    deltas = [update.text for update in updates if isinstance(update, Delta)]
+    deltas = [update.text for update in updates if isinstance(update, Delta) and update.kind == "text"]
     assert "".join(deltas).startswith("I will load it.It printed ")
     assert len(deltas) > 4
     recorded = await kinds(conversation)

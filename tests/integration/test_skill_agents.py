@@ -21,6 +21,8 @@ from bough.conversation.log.condenser import KeepFirstCondenser
 from bough.events import open_store
 from bough.events.model import SkillActivated
 from bough.events.store import EventStore
+from bough.skills import TrustStore
+from bough.skills.install.review import review_project
 from bough.testing import Answer, OpenAIServer, Received, ScriptedModel, ServerCall, tool_call
 
 pytestmark = pytest.mark.anyio
@@ -224,6 +226,8 @@ async def test_an_mcp_tool_of_a_skill_answers_a_model_behind_a_server(start: Sta
             ".mcp.json": json.dumps({"mcpServers": servers}),
         },
     )
+    skills = {each.key: each.grant(("shelf",)) for each in review_project(tmp_path / "skills")}
+    TrustStore(tmp_path / "home").trust(tmp_path / "skills", skills=skills)  # it may run outside of the sandbox
     steps = [
         called("load_skill", skill_name="plank-shop"),
         called("plank_shop_measure", plank="oak"),
@@ -278,7 +282,7 @@ async def test_rules_of_the_project_are_told_at_every_step_and_stay_the_same(sta
     assert '<skill name=".cursor/rules/asked.mdc">About tests.</skill>' in first.instructions
     assert second.instructions == first.instructions, "byte for byte, whatever happens on disk"
     always = [name for name, trigger, has_text in await activations(conversation) if trigger == "always"]
-    assert always == [".cursor/rules/style.mdc", "AGENTS.md", "CLAUDE.md"]
+    assert sorted(always) == [".cursor/rules/style.mdc", "AGENTS.md", "CLAUDE.md"]
 
 
 async def test_rules_alone_bring_no_skill_tools(start: Start, work: Path) -> None:

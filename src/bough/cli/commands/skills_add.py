@@ -47,7 +47,7 @@ def add(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Install skills from a folder, archive or repository, and lock them. Nothing of them is run.
+    """Install skills of a folder, archive or repository. Nothing is run.
 
     What the scan finds is told; a skill in which it finds an error is not installed. Exit code 1 when some were
     refused, 4 when all were for that reason.
@@ -135,7 +135,7 @@ def disable(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Switch skills off: they stay where they are, and nothing here uses them."""
+    """Switch skills off: they stay, and nothing uses them."""
     return _switch(names, workspace, options.settings_of(home, store), disabled=True)
 
 

@@ -38,7 +38,7 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust the code of this project's skills, hooks and config.yaml, as it is now: any change asks again.
+    """Trust a project's skills, hooks and config.yaml as they are now.
 
     Shows every file that would run, MCP servers, and what a scan finds.
     """
