@@ -95,7 +95,7 @@ async def test_nothing_that_was_approved_elsewhere_runs(
         assert (await opened.run()).status == "waiting_for_confirmation"
         assert ran == []
         await opened.approve("c1")
-        await opened.reject("no", "c2")
+        await opened.reject("c2", reason="no")
         assert (await opened.run()).status == "finished"
         assert ran == ["ran"], "what a person here approves runs"
 

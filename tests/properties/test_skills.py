@@ -175,7 +175,10 @@ def test_matching_equals_the_naive_matcher(text: str, keywords: list[str]) -> No
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 
 
-@given(st.lists(st.tuples(names, st.text(max_size=200)), max_size=20), st.integers(0, 400))
+@given(
+    st.lists(st.tuples(names, st.text(max_size=200)), max_size=20, unique_by=lambda skill: skill[0]),
+    st.integers(0, 400),
+)
 def test_a_catalogue_keeps_its_budget_and_is_one_element(skills: list[tuple[str, str]], budget: int) -> None:
     from xml.etree import ElementTree
 

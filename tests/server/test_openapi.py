@@ -24,6 +24,8 @@ def operations(server: Any) -> list[Any]:
     return [operation for operation in found if not operation.path.endswith(ENDLESS)]
 
 
+# The server runs tasks in a thread of this process meanwhile, and they use `random`.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.slow
 def test_every_route_answers_as_its_document_says(serving: Any, new_key: Any) -> None:
     answered: set[int] = set()

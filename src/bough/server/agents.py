@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import resolve_model
@@ -69,7 +70,9 @@ class AgentCatalogue:
         self.require_sayable(caller, given)
         values = given.model_dump(exclude_none=True, exclude_unset=True)
         default = self._default()
-        settled = {"model": default.model, "discover_skills": True, "workspace_access": default.workspace_access}
+        settled: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
+        if "model" not in values:  # the server's own model is where the server says
+            settled |= {"model": default.model, "base_url": default.base_url}
         return self.narrowed(caller, spec_from_data(settled | values, base=self._settings.home, where="agent"))
 
     def require_sayable(self, caller: Caller, given: AgentForm) -> None:

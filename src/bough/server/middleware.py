@@ -19,7 +19,7 @@ from bough.types import new_id
 
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
-_DISCARDED_BYTES = 1 << 20
+_DISCARDED_BYTES = 16 << 20
 _DISCARD_SECONDS = 2.0
 
 

@@ -31,6 +31,7 @@ _TITLES: Mapping[str, str] = {
     "invalid_transition": "It conflicts with the present state",
     "stale": "It has changed meanwhile",
     "not_supported": "Not supported",
+    "unavailable": "Something that it needs is not there now",
     "internal": "A fault of the server",
 }
 _STATUS_CODES: Mapping[int, str] = {401: "unauthenticated", 403: "permission_denied", 404: "not_found"}

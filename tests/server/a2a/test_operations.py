@@ -202,6 +202,8 @@ async def test_clients_are_told_by_push_notifications(serving: Any, form: tuple[
             headers, body = await asyncio.to_thread(listener.read)
             assert headers["x-a2a-notification-token"] == "a-token"
             assert body["task"]["id"] == task.id
+            if form == ("HTTP+JSON", "0.3"):
+                return  # its client has no way to take one back
             await client.delete_task_push_notification_config(
                 DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
             )
