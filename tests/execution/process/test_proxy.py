@@ -136,7 +136,7 @@ async def test_connections_are_counted(origin: Origin, proxy: int) -> None:
     assert (await ask(proxy, request)).endswith(b"ok")
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1", "64:ff9b::8.8.8.8", "2002:808:808::1"])
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1", "64:ff9b::8.8.8.8"])
 def test_public_addresses(address: str) -> None:
     assert is_public(address)
 
