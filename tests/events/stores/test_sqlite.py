@@ -428,7 +428,7 @@ async def test_damaged_pages_are_found_and_the_rest_is_read(tmp_path: Path) -> N
     record = await store.create(events=[message("x" * 2000) for _ in range(200)])
     await store.aclose()
     raw = bytearray(path.read_bytes())
-    middle = raw.index(b"x" * 2000, len(raw) // 2) // 16384 * 16384
+    middle = raw.index(b"x" * 2000, len(raw) // 3) // 16384 * 16384
     raw[middle : middle + 16384] = os.urandom(16384)
     path.write_bytes(raw)
     store = await SqliteEventStore.open(path)

@@ -91,6 +91,10 @@ class PreloadedSupervisor:
         mine.setblocking(False)
         return ForkedSupervisor(pid=pid, pidfd=pidfd, connection=mine)
 
+    def __del__(self) -> None:
+        """End it with an executor that nobody closed."""
+        self.close()
+
     def close(self) -> None:
         """End it; supervisors that it forked go on. The next runs may start it again. Blocks for milliseconds."""
         with self._lock:
