@@ -3,9 +3,9 @@
 `peers.py [PEER ...] [--page FILE]`; runs only when asked for.
 
 Each peer is installed by uv into a virtual environment of its own and runs in a process of its own, in turns with
-bough's own call of the same name, which is the `floor` of the figure: the `ratio` says how many times longer the peer
+bough's own call of the same name, which is the `floor` of the figure: the `ratio` shows how many times longer the peer
 takes. No model is called. A peer that cannot be installed here, or that lacks the operation, is said in one line, and
-the others go on. `--page` replaces the rows of what was measured in the file, after each peer.
+the others continue. `--page` replaces the rows of what was measured in the file, after each peer.
 """
 
 from __future__ import annotations

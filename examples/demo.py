@@ -49,7 +49,7 @@ def main() -> int:
         if done.returncode != 0:
             print(f"the demo stopped: exit code {done.returncode}", file=sys.stderr)
             return done.returncode
-    print(f"\nAll of it is in {os.path.relpath(DEMO)}; go on with\n  cd {os.path.relpath(DEMO / 'workspace')}")
+    print(f"\nAll of it is in {os.path.relpath(DEMO)}; continue with\n  cd {os.path.relpath(DEMO / 'workspace')}")
     print(f"  export BOUGH_HOME=$PWD/../home BOUGH_SKILL_ROOTS={shlex.quote(environment['BOUGH_SKILL_ROOTS'])}")
     print(f"  {os.path.relpath(bough, DEMO / 'workspace')} chat -")
     return 0

@@ -157,7 +157,7 @@ PEERS = {"openhands": OpenHands, "langgraph": LangGraph, "openai-agents": OpenAI
 def answer(work: Callable[[], object]) -> dict[str, object]:
     try:
         return {"seconds": work()}
-    except Exception as error:  # noqa: BLE001 - the parent says what a peer lacks, and goes on
+    except Exception as error:  # noqa: BLE001 - the parent says what a peer lacks, and continues
         return {"lacks": f"{type(error).__name__}: {error}"[:300]}
 
 

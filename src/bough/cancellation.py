@@ -1,4 +1,4 @@
-"""Work that is finished even when whoever waits for it is cancelled."""
+"""Work that is finished even when the waiter for it is cancelled."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bough.errors import InvalidInput
 PROJECT_KEYS = frozenset({"model", "timeout_seconds"})
 """What a `bough.yaml` in a working folder may set. Whatever could widen what may happen (executor, policy, base URL,
 store, skill roots) is read from the home folder, the environment and arguments only: 
-a cloned repository is no friend."""
+a cloned repository is not trusted."""
 
 SECTIONS = frozenset({"server"})
 """Sections of the home's `bough.yaml` that others read: the agent server its own."""
@@ -63,7 +63,7 @@ class Settings:
         """Return the settings: arguments over `BOUGH_*` over `./bough.yaml` over `<home>/bough.yaml` over defaults.
 
         Raises:
-            InvalidInput: A file is no YAML mapping, a key is unknown, or a value has the wrong shape.
+            InvalidInput: A file is not a YAML mapping, a key is unknown, or a value has the wrong shape.
         """
         env = os.environ if env is None else env
         chosen = _from_env(env)
@@ -99,17 +99,17 @@ def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}", hint="mend the file or its permissions") from error
+        raise InvalidInput(f"{path} cannot be read: {error}", hint="fix the file or its permissions") from error
     import yaml
 
     try:
         data = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not valid YAML: {error}", hint="mend the line it names") from error
+        raise InvalidInput(f"{path} is not valid YAML: {error}", hint="fix the line it names") from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidInput(f"{path} must hold `key: value` lines", hint=f"known keys: {', '.join(sorted(allowed))}")
+        raise InvalidInput(f"{path} must contain `key: value` lines", hint=f"known keys: {', '.join(sorted(allowed))}")
     return {_known(str(key), allowed, path): value for key, value in data.items()}  # pyright: ignore
 
 

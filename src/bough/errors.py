@@ -62,7 +62,7 @@ OUTCOMES: Mapping[str, Outcome] = {
 
 
 class BoughError(Exception):
-    """An error with a stable `code`, a `message` that says what, and a `hint` that says how to mend it.
+    """An error with a stable `code`, a `message` that says what, and a `hint` that says how to fix it.
 
     Args:
         message: What is wrong, in one sentence.

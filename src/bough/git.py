@@ -174,7 +174,7 @@ def _start(
     except FileNotFoundError as error:
         raise Unavailable("git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"git did not end within {timeout_seconds:.0f} s", hint="try again") from error
+        raise Unavailable(f"git timed out after {timeout_seconds:.0f} s", hint="try again") from error
     # Without the translation of line ends that text streams do: what a blob holds is got back byte for byte.
     stdout, stderr = (stream.decode("utf-8", "surrogateescape") for stream in (done.stdout, done.stderr))
     return GitOutput(done.returncode, stdout, stderr)

@@ -39,7 +39,7 @@ _RELEASE_SECONDS = 1.0
 
 
 class Closable(Protocol):
-    """Something that holds what has to be given back."""
+    """Something that holds what must be given back."""
 
     async def aclose(self) -> None:
         """Give it back; twice is fine."""
@@ -193,7 +193,7 @@ class Portal:
             self._calls.discard(call)
 
     def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
-        """Iterate an asynchronous iterator from here. Left early, it is closed before the caller goes on."""
+        """Iterate an asynchronous iterator from here. Left early, it is closed before the caller continues."""
         end: Any = object()
         try:
             while (item := self.call(anext, iterator, end)) is not end:

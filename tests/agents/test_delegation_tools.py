@@ -44,7 +44,7 @@ class TableBroker:
             raise outcome
         if outcome is None:
             raise NotFound(
-                f"no sub-agent is called {agent!r}",
+                f"no sub-agent named {agent!r}",
                 hint="did you mean 'good'?",
                 details={"known": list(self.outcomes), "nearest": "good"},
             )
@@ -226,7 +226,7 @@ async def test_without_a_broker_the_tools_say_so() -> None:
         deps_type=ToolContext,
         toolsets=[delegation_toolset(["good"])],
     )
-    with pytest.raises(Unavailable, match="nobody runs sub-agents here"):
+    with pytest.raises(Unavailable, match="no broker runs sub-agents here"):
         await agent.run("go", deps=ToolContext(conversation=PARENT))
 
 

@@ -126,7 +126,7 @@ class TestSandlock(Conformance):
     async def test_fifo_read_does_not_wait_for_writer(  # type: ignore[override]
         self, backend: ExecutorWorkspaceBackend, folder: Path
     ) -> None:
-        """Named pipes cannot be made behind this wall; one that is there already is refused all the same."""
+        """Named pipes cannot be made in this sandbox; one that already exists is refused all the same."""
         os.mkfifo(folder / "fifo")
         with pytest.raises(OSError, match="Not a regular file"):
             await backend.read_bytes("/work/fifo")
@@ -223,7 +223,7 @@ async def test_bad_timeouts_are_refused(backend: ExecutorWorkspaceBackend, timeo
         await backend.run(["true"], timeout=timeout)
 
 
-async def test_without_a_wall_nothing_is_run(
+async def test_without_a_sandbox_nothing_is_run(
     backend: ExecutorWorkspaceBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend._executor, "_rungs", ())

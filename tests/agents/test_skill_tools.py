@@ -225,7 +225,7 @@ async def test_a_task_skill_asks_for_what_is_missing_and_takes_it_as_inputs(tmp_
     folder = tmp_path / "fix"
     folder.mkdir()
     (folder / "SKILL.md").write_text(
-        "---\nname: fix\ndescription: Fixes.\ntriggers: [mend]\ninputs:\n"
+        "---\nname: fix\ndescription: Fixes.\ntriggers: [fix]\ninputs:\n"
         "  - {name: issue, description: Its number}\n---\nFix issue ${issue}.\n"
     )
     registry = registry_of(tmp_path)
@@ -304,7 +304,7 @@ def test_inputs_are_offered_only_where_a_skill_takes_some(kit: Path) -> None:
 
 def test_two_skills_of_one_name_given_by_hand_are_an_error(tmp_path: Path) -> None:
     first, second = (Skill(name="plan", description=text, content=text) for text in ("one", "two"))
-    with pytest.raises(InvalidInput, match="two skills are called 'plan'"):
+    with pytest.raises(InvalidInput, match="two skills are named 'plan'"):
         SkillToolset([first, second])
 
 

@@ -48,6 +48,6 @@ def test_a_tree_of_agents_is_checked_when_it_is_made() -> None:
     with pytest.raises(InvalidInput, match="two sub-agents of 'default' are called 'analyst'"):
         AgentSpec(sub_agents=[ANALYST, ANALYST])
     inner = AgentSpec(name="a", sub_agents=[AgentSpec(name="b")])
-    with pytest.raises(InvalidInput, match="stands below itself: b > a > b") as raised:
+    with pytest.raises(InvalidInput, match="is its own sub-agent: b > a > b") as raised:
         AgentSpec(name="b", sub_agents=[inner])
     assert raised.value.details == {"path": ["b", "a", "b"]}

@@ -60,7 +60,7 @@ def test_writing_makes_folders_and_keeps_the_mode(files: WorkspaceFiles) -> None
     "path", [".git/hooks/pre-commit", ".agents/skills/x/SKILL.md", "sub/.git/config", "bough.yaml"]
 )
 def test_what_decides_later_is_not_written(files: WorkspaceFiles, path: str) -> None:
-    with pytest.raises(InvalidInput, match="may not be written"):
+    with pytest.raises(InvalidInput, match="is protected"):
         files.write(path, "x")
     assert not (files.root / path).exists()
 

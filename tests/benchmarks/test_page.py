@@ -50,7 +50,7 @@ def test_a_miss_is_shown_as_a_miss(page: ModuleType, figure: type) -> None:
     assert f"2 of {len(page.TARGETS)} targets were reached" in text
     assert "Load average 0.1 before, 1.2 after" in text
     assert "Came to no end: load." in text
-    assert "Not measured, and not reached: fork of 10000 events" in text, "what is left out is no success"
+    assert "Not measured, and not reached: fork of 10000 events" in text, "what is left out is not a success"
 
 
 def test_a_target_in_another_unit_than_its_figure_is_refused(page: ModuleType, figure: type) -> None:

@@ -105,7 +105,7 @@ class Cli:
 
 
 def _comes(awaited: str | Path, shown: bytes, seen: int) -> int:
-    """Return where the screen goes on after what is awaited, 0 while it has not come."""
+    """Return where the screen continues after what is awaited, 0 while it has not come."""
     if isinstance(awaited, Path):
         return len(shown) if awaited.exists() else 0
     return shown.find(awaited.encode(), seen) + len(awaited) if awaited.encode() in shown[seen:] else 0

@@ -53,9 +53,9 @@ def test_a_conversation_is_named_by_id_start_end_and_dash(cli: Any, forked: tupl
     ("args", "code", "says"),
     [
         (["conv", "show", "00000000"], 3, "no conversation is called"),
-        (["conv", "show", "zz"], 2, "is no conversation's name"),
+        (["conv", "show", "zz"], 2, "is not a conversation's name"),
         (["conv", "show", "-@99"], 2, "events, not 99"),
-        (["conv", "show", "-@x"], 2, "no place in a conversation"),
+        (["conv", "show", "-@x"], 2, "no position in a conversation"),
         (["conv", "show", ""], 2, "names no conversation"),
         (["fork", "-@99"], 2, "cannot cut at 99"),
         (["fork", "-", "--pending", "keep"], 2, "neither close nor drop"),
@@ -143,7 +143,7 @@ def test_a_page_goes_on_where_the_last_one_ended(cli: Any, forked: tuple[str, st
 
 @pytest.mark.parametrize(("args", "says"), [(["conv"], "hint:"), (["conv", "show"], "hint:"), (["doctor"], "broken")])
 def test_a_store_that_cannot_be_used_ends_with_6(cli: Any, tmp_path: Path, args: list[str], says: str) -> None:
-    (tmp_path / "file").write_text("this is no database, whatever its name says\n" * 100)
+    (tmp_path / "file").write_text("this is not a database, whatever its name says\n" * 100)
     for url in (f"sqlite:///{tmp_path}/file", f"sqlite:///{tmp_path}/file/x.db"):
         done = cli(*args, "--store", url)
         assert done.returncode == 6

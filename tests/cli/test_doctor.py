@@ -1,4 +1,4 @@
-"""`bough doctor`: it looks for itself, says how to mend what is broken, and gives no secret away."""
+"""`bough doctor`: it looks for itself, says how to fix what is broken, and gives no secret away."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_names_isolation_models_store_and_versions(cli: Any) -> None:
     assert checks["model", "default"]["said"].startswith("offline ")
     (store,) = (check for check in found["checks"] if check["part"] == "store")
     events = len(cli.data("conv", "show")["events"])
-    assert store["said"] == f"1 conversations, {events} events, all in order"
+    assert store["said"] == f"1 conversations, {events} events, ok"
     assert {name for part, name in checks if part == "version"} >= {"bough", "python", "sqlite", "pydantic-ai-slim"}
 
 

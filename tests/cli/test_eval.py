@@ -142,7 +142,7 @@ def test_a_run_that_is_interrupted_has_a_report_and_goes_on(cli: Any, tmp_path: 
     shown = cli.data("eval", "show", "-")
     assert {each["case"]: each["status"] for each in shown["cases"]} == {"a": "passed", "b": "skipped"}
     with OpenAIServer(["second"]) as server:
-        # Another address is another agent: a run goes on only as it was begun.
+        # Another address is another agent: a run continues only as it was begun.
         refused = cli("eval", "run", str(path), "-m", "openai:test", "--base-url", server.url, "--resume", "-")
         assert (refused.returncode, len(server.received)) == (7, 0), refused.stderr
 

@@ -1,4 +1,4 @@
-"""Runs that are stopped: by Ctrl+C, by a timeout, by kill -9; and how they go on."""
+"""Runs that are stopped: by Ctrl+C, by a timeout, by kill -9; and how they continue."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_every_command_takes_home_store_and_json_and_fits_80_columns(cli: Any) -
 def test_a_usage_error_ends_with_2_and_says_where_help_is(cli: Any, args: list[str]) -> None:
     done = cli(*args)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--help` says how" in done.stderr
+    assert "--help` shows how" in done.stderr
     error = json.loads(cli(*args, "--json").stdout)["error"]
     assert error["code"] == "invalid_input"
 

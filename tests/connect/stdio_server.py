@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mcp.server import MCPServer
 
-server = MCPServer("shelf")
+server = MCPServer("run_directory")
 
 
 @server.tool()

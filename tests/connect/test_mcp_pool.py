@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 SERVER = Path(__file__).parent / "stdio_server.py"
 
 
-def stdio(tmp_path: Path, name: str = "shelf", **fields: Any) -> MCPClientConfig:
+def stdio(tmp_path: Path, name: str = "run_directory", **fields: Any) -> MCPClientConfig:
     env = {"PID_FILE": str(tmp_path / f"{name}.pid")}
     return MCPClientConfig(name=name, command=sys.executable, args=(str(SERVER),), env=env, **fields)
 
@@ -73,7 +73,7 @@ async def test_tools_of_a_program_are_prefixed_filtered_and_called(start: Any, t
     assert measured.result == "oak is 3 long"
     assert "PATH" in environment.result
     assert "SECRET_FOR_TEST" not in environment.result
-    pid = int((tmp_path / "shelf.pid").read_text())
+    pid = int((tmp_path / "run_directory.pid").read_text())
     await conversation.aclose()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -125,7 +125,7 @@ async def test_a_server_that_cannot_start_is_told_once_and_the_others_work(start
 
 
 async def test_a_server_that_dies_is_started_once_more_and_then_left_out(start: Any, tmp_path: Path) -> None:
-    pid_file = tmp_path / "shelf.pid"
+    pid_file = tmp_path / "run_directory.pid"
     offered: list[tuple[str, ...]] = []
 
     def kill(request: Any) -> Any:
@@ -157,7 +157,7 @@ async def test_one_server_serves_all_who_use_it_and_ends_when_idle(tmp_path: Pat
     config = stdio(tmp_path, read_timeout=3)
     first, second = await asyncio.gather(pool.use(config), pool.use(config))
     assert first is second
-    pid = int((tmp_path / "shelf.pid").read_text())
+    pid = int((tmp_path / "run_directory.pid").read_text())
     while Path(f"/proc/{pid}").exists():
         await asyncio.sleep(0)
     third = await pool.use(config)

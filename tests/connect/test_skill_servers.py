@@ -69,8 +69,8 @@ async def test_a_stdio_server_is_started_by_activation_and_stopped_with_the_conv
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not for servers")
-    skill(tmp_path / "skills", "plank-shop", {"shelf": stdio(tmp_path)})
-    let_run_on_host(tmp_path, tmp_path / "skills", "shelf")
+    skill(tmp_path / "skills", "plank-shop", {"run_directory": stdio(tmp_path)})
+    let_run_on_host(tmp_path, tmp_path / "skills", "run_directory")
     conversation = await conversation_of(
         tmp_path / "skills",
         tmp_path,
@@ -98,9 +98,9 @@ async def test_a_stdio_server_is_started_by_activation_and_stopped_with_the_conv
 
 
 async def test_a_server_that_cannot_be_started_is_named_and_harms_nobody(tmp_path: Path) -> None:
-    servers = {"broken": {"command": "/no/such/program"}, "shelf": stdio(tmp_path)}
+    servers = {"broken": {"command": "/no/such/program"}, "run_directory": stdio(tmp_path)}
     skill(tmp_path / "skills", "plank-shop", servers)
-    let_run_on_host(tmp_path, tmp_path / "skills", "shelf")
+    let_run_on_host(tmp_path, tmp_path / "skills", "run_directory")
     conversation = await conversation_of(
         tmp_path / "skills",
         tmp_path,
@@ -118,7 +118,7 @@ async def test_a_server_that_cannot_be_started_is_named_and_harms_nobody(tmp_pat
 
 @pytest.fixture
 def http_server() -> Iterator[str]:
-    server = MCPServer("shelf")
+    server = MCPServer("run_directory")
 
     @server.tool()
     def weigh(plank: str) -> str:
@@ -154,7 +154,7 @@ async def test_a_streamable_http_server_answers(tmp_path: Path, http_server: str
 
 async def test_servers_of_an_untrusted_project_are_not_started(tmp_path: Path) -> None:
     project = tmp_path / "project"
-    skill(project / ".agents" / "skills", "plank-shop", {"shelf": stdio(tmp_path)})
+    skill(project / ".agents" / "skills", "plank-shop", {"run_directory": stdio(tmp_path)})
     model = ScriptedModel(["I have no such skill"])
     settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
     spec = AgentSpec(model=model, discover_skills=True)

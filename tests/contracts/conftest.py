@@ -50,7 +50,7 @@ async def closing(executor: CodeExecutor) -> AsyncGenerator[CodeExecutor]:
 
 @pytest.fixture
 async def bubblewrap() -> AsyncIterator[CodeExecutor]:
-    """The strongest wall without an engine."""
+    """The strongest sandbox without an engine."""
     async with closing(LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)) as executor:
         yield executor
 
@@ -100,7 +100,7 @@ async def container(container_engine: str) -> AsyncIterator[CodeExecutor]:
 
 @pytest.fixture
 async def unsafe() -> AsyncIterator[CodeExecutor]:
-    """No wall at all."""
+    """No sandbox at all."""
     async with closing(UnsafeLocalCodeExecutor()) as executor:
         yield executor
 

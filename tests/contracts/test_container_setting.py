@@ -1,4 +1,4 @@
-"""Containers chosen by a setting: in a run, in what goes on with it, and where the engine or the image is missing."""
+"""Containers chosen by a setting: in a run, in what continues with it, and where the engine or the image is missing."""
 
 from __future__ import annotations
 

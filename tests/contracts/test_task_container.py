@@ -77,7 +77,7 @@ async def test_a_command_that_never_ends_is_ended_with_everything_it_started(
 ) -> None:
     outcome = await task.run_command("echo begun; while :; do :; done & while :; do :; done", timeout_seconds=2)
     assert (outcome.exit_code, outcome.timed_out, outcome.stdout) == (None, True, b"begun\n")
-    assert (await task.run_command("exit 124")).exit_code == 124, "an exit code of its own is no timeout"
+    assert (await task.run_command("exit 124")).exit_code == 124, "an exit code of its own is not a timeout"
 
 
 async def test_a_cancelled_command_leaves_no_process(task: TaskContainerExecutor, workspace: Path) -> None:

@@ -283,7 +283,7 @@ async def test_exist_ok_opens_what_is_there_with_the_agent_given(start: Any, scr
     head = first.state.head
     same = await start(scripted("two"), id=id, exist_ok=True)
     assert same.state.head == head, "an agent that is recorded alike is not recorded again"
-    await same.send_message("go on")
+    await same.send_message("continue")
     assert (await same.run()).output == "two"
     other = await start(scripted("three", description="another one"), id=id, exist_ok=True)
     assert other.state.agent["description"] == "another one"

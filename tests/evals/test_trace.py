@@ -52,7 +52,7 @@ def test_arguments_that_ran_count_and_a_rejected_call_has_those_it_was_made_with
         ToolFailed(tool_call_id="3", tool="c", error="not valid", retry=True),
     )
     assert [(c.tool, c.arguments, c.error) for c in trace.calls] == [("a", {"n": 9}, None), ("b", {"m": 2}, None)]
-    assert trace.errors == ("c: not valid",), "a call that failed validation is no call"
+    assert trace.errors == ("c: not valid",), "a call that failed validation is not a call"
 
 
 @pytest.mark.parametrize(

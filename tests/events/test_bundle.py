@@ -59,11 +59,11 @@ async def test_a_forged_signature_is_no_bundle(store: EventStore, elsewhere: Eve
     ("content", "says"),
     [
         (b"", "ends too early"),
-        (b"\x00\xff", "line 1 is no JSON"),
+        (b"\x00\xff", "line 1 is not JSON"),
         (b"{}", "line 1: format"),
         (b"7", "line 1: it"),
         (b'{"format": "tar", "version": 1}', "line 1: format"),
-        (b"[" * 100_000, "line 1 is no JSON"),
+        (b"[" * 100_000, "line 1 is not JSON"),
     ],
 )
 async def test_what_is_wrong_with_a_broken_bundle_is_said_in_words(
@@ -168,9 +168,9 @@ FORGED: dict[str, Callable[[list[dict[str, Any]]], object]] = {
     "a time as text": event(ts="1"),
     "an unknown kind": event(kind="FromTheFuture"),
     "a newer version": event(data='{"schema_version": 99, "content": []}'),
-    "a payload that is no JSON": event(data="{"),
+    "a payload that is not JSON": event(data="{"),
     "a payload of another kind": event(data='{"content": 7}'),
-    "a payload that is no text": event(data=7),
+    "a payload that is not text": event(data=7),
     "a lone surrogate": event(data=r'{"content": [], "sender": "\ud800"}'),
     "an event that is none": lambda lines: lines.insert(2, ["x"]),  # pyright: ignore[reportArgumentType]
 }

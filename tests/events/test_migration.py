@@ -31,7 +31,19 @@ def test_every_statement_is_named_once_and_described_dialects_agree() -> None:
     sqlite, postgres = (queries(dialect) for dialect in ("sqlite", "postgres"))
     assert all(sqlite.values())
     assert all(postgres.values())
-    shared = {"record", "records", "lineage", "ancestry", "grave", "bury", "trim", "lease", "page", "span", "heads"}
+    shared = {
+        "record",
+        "records",
+        "lineage",
+        "ancestry",
+        "tombstone_row",
+        "bury",
+        "trim",
+        "lease",
+        "page",
+        "span",
+        "heads",
+    }
     assert shared <= sqlite.keys() & postgres.keys()
 
 

@@ -1,4 +1,4 @@
-"""Which wall is chosen, what is said when there is none, and what a warm sandbox shares between its runs."""
+"""Which sandbox is chosen, what is said when there is none, and what a warm sandbox shares between its runs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_repeat_is_warm_without_being_asked_for() -> None:
         warm = executor._warm
         assert warm is not None
         await warm.settle()
-        assert warm.has(plan(request, default_timeout_seconds=1)) is expected  # one run alone is no reason
+        assert warm.has(plan(request, default_timeout_seconds=1)) is expected  # one run alone is not a reason
     first = int((await executor.execute(request)).stdout)
     assert int((await executor.execute(request)).stdout) > first
     await executor.aclose()

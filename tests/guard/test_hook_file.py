@@ -91,7 +91,7 @@ def test_no_file_is_no_hook(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_refused_by_name(value: Any, tmp_path: Path) -> None:
-    """Going on without the hooks of a broken file would be going on without a guard."""
+    """Going on without the hooks of a broken file would be continuing without a guard."""
     with pytest.raises(InvalidInput) as caught:
         load(tmp_path, value)
     assert "hooks.json" in caught.value.message

@@ -88,7 +88,7 @@ async def test_the_policy_decides_by_risk(
 
 
 async def test_no_risk_hides_behind_an_unknown_one(workspace: Path, request_of: Make) -> None:
-    """UNKNOWN is the gravest of the two, and may run; MEDIUM may not."""
+    """UNKNOWN is the most severe of the two, and may run; MEDIUM may not."""
     policy = ConfirmRisky(Risk.MEDIUM, confirm_unknown=False)
     review = await guard(workspace, policy=policy, analyzer=Fixed(Risk.MEDIUM, Risk.UNKNOWN)).review(request_of("x"))
     assert (review.decision, review.reason) == ("confirm", "because MEDIUM")

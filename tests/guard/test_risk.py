@@ -30,7 +30,7 @@ def test_values_are_the_words_in_events() -> None:
         assert ToolCalled(tool_call_id="1", tool="t", risk=risk.value).risk == risk.value
 
 
-def test_the_gravest_finding_decides_and_none_is_forgotten() -> None:
+def test_the_most_severe_finding_decides_and_none_is_forgotten() -> None:
     low, medium = RiskFinding(Risk.LOW, "l"), RiskFinding(Risk.MEDIUM, "m")
     unknown, high = RiskFinding(Risk.UNKNOWN, "u"), RiskFinding(Risk.HIGH, "h")
     found = Assessment.collect([low, medium, unknown, high, high])

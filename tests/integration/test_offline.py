@@ -2,7 +2,7 @@
 
 `example_prompts.json` holds prompts in two sets: `seen` ones, which the rules were written with, and `unseen` ones,
 which were written before the rules were run on them: 71 of 78 were decided right then, six got an honest no and one a
-wrong skill, which was mended. A prompt is listed under the skill it should find.
+wrong skill, which was fixed. A prompt is listed under the skill it should find.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MISSED = {
     "summarise recent commits for the team",
     "wordcount README.md",
 }
-"""Where the rules may fall short, for want of a word that the skill uses. The answer is then an honest no."""
+"""Where the rules may fall short, for lack of a word that the skill uses. The answer is then an honest no."""
 
 Start: TypeAlias = Callable[[], Awaitable[AsyncConversation]]
 

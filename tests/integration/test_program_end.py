@@ -255,8 +255,8 @@ def test_a_server_of_a_skill_and_a_stateful_session_end_with_the_program(store: 
     (skill / "SKILL.md").write_text("---\nname: plank-shop\ndescription: Measures planks.\n---\nMeasure them.\n")
     (skill / "scripts" / "count.py").write_text("print(42)")
     config = {"command": sys.executable, "args": [str(server)], "env": {"PID_FILE": str(tmp_path / "pid")}}
-    (skill / ".mcp.json").write_text(json.dumps({"mcpServers": {"shelf": config}}))
-    skills = {each.key: each.grant(("shelf",)) for each in review_project(skill.parent)}
+    (skill / ".mcp.json").write_text(json.dumps({"mcpServers": {"run_directory": config}}))
+    skills = {each.key: each.grant(("run_directory",)) for each in review_project(skill.parent)}
     TrustStore(Path.home() / ".bough").trust(skill.parent, skills=skills)  # it may run outside of the sandbox
     program = f"""
         executor = LocalSandboxCodeExecutor(stateful=True)

@@ -52,10 +52,10 @@ def kit(tmp_path: Path) -> Path:
             "Run scripts/echo.py; references/format.md says what comes out.\n",
             "echo-kit/scripts/echo.py": ECHO,
             "echo-kit/references/format.md": "One JSON list.\n",
-            "fix-bug/SKILL.md": "---\nname: fix-bug\ndescription: Mends defects.\ntriggers: [mend the bug]\ninputs:\n"
+            "fix-bug/SKILL.md": "---\nname: fix-bug\ndescription: Mends defects.\ntriggers: [fix the bug]\ninputs:\n"
             "  - {name: issue, description: Number of the issue}\n  - {name: branch, default: main}\n---\n"
-            "Mend ${issue} on ${branch}: run scripts/mend.sh.\n",
-            "fix-bug/scripts/mend.sh": "echo mended >mended.txt\n",
+            "Mend ${issue} on ${branch}: run scripts/fix.sh.\n",
+            "fix-bug/scripts/fix.sh": "echo fixed >fixed.txt\n",
         },
     )
     return tmp_path / "skills"
@@ -139,13 +139,13 @@ async def test_the_offline_model_asks_for_a_missing_input_by_name_and_runs_when_
     start: Start, kit: Path, work: Path
 ) -> None:
     conversation = await start(AgentSpec(model="offline", skill_roots=(kit,)))
-    output = await say(conversation, "mend the bug, please")
+    output = await say(conversation, "fix the bug, please")
     assert "issue: Number of the issue" in output
     assert "branch" not in output, "what has a default is not asked for"
     assert await events(conversation, "ToolCalled") == []
-    assert not (work / "mended.txt").exists()
+    assert not (work / "fixed.txt").exists()
     await say(conversation, "/fix-bug issue=42")
-    assert (work / "mended.txt").read_text() == "mended\n"
+    assert (work / "fixed.txt").read_text() == "fixed\n"
     (first, second) = await events(conversation, "SkillActivated")
     assert (first.trigger, first.inputs) == ("task", {})
     assert "Mend ${issue} on main" in first.rendered
@@ -163,11 +163,11 @@ def result_of(received: Received) -> Any:
 
 async def test_an_answer_with_the_missing_input_goes_on_with_the_task(start: Start, kit: Path, work: Path) -> None:
     conversation = await start(AgentSpec(model="offline", skill_roots=(kit,)))
-    await say(conversation, "mend the bug with branch=dev")
+    await say(conversation, "fix the bug with branch=dev")
     await say(conversation, "hello there")
-    assert not (work / "mended.txt").exists()
+    assert not (work / "fixed.txt").exists()
     await say(conversation, "issue=42")
-    assert (work / "mended.txt").exists()
+    assert (work / "fixed.txt").exists()
     last = (await events(conversation, "SkillActivated"))[-1]
     assert last.inputs == {"branch": "dev", "issue": "42"}
     assert "Mend 42 on dev" in last.rendered
@@ -213,12 +213,14 @@ async def test_a_model_behind_a_server_is_told_which_input_to_ask_for(start: Sta
 
     with OpenAIServer([ask, begin]) as server:
         conversation = await start(AgentSpec(model="openai:test", base_url=server.url, skill_roots=(kit,)))
-        assert await say(conversation, "Can you mend the bug?") == "Which issue?"
-        assert await say(conversation, "/fix-bug issue=7 branch=dev") == "Mend 7 on dev: run scripts/mend.sh."
+        assert await say(conversation, "Can you fix the bug?") == "Which issue?"
+        assert await say(conversation, "/fix-bug issue=7 branch=dev") == "Mend 7 on dev: run scripts/fix.sh."
 
 
 async def test_an_mcp_tool_of_a_skill_answers_a_model_behind_a_server(start: Start, tmp_path: Path) -> None:
-    servers = {"shelf": {"command": sys.executable, "args": [str(SERVER)], "env": {"PID_FILE": str(tmp_path / "pid")}}}
+    servers = {
+        "run_directory": {"command": sys.executable, "args": [str(SERVER)], "env": {"PID_FILE": str(tmp_path / "pid")}}
+    }
     write(
         tmp_path / "skills" / "plank-shop",
         {
@@ -226,7 +228,7 @@ async def test_an_mcp_tool_of_a_skill_answers_a_model_behind_a_server(start: Sta
             ".mcp.json": json.dumps({"mcpServers": servers}),
         },
     )
-    skills = {each.key: each.grant(("shelf",)) for each in review_project(tmp_path / "skills")}
+    skills = {each.key: each.grant(("run_directory",)) for each in review_project(tmp_path / "skills")}
     TrustStore(tmp_path / "home").trust(tmp_path / "skills", skills=skills)  # it may run outside of the sandbox
     steps = [
         called("load_skill", skill_name="plank-shop"),
@@ -251,7 +253,7 @@ async def test_a_skill_cannot_use_a_tool_that_its_list_leaves_out(start: Start, 
         )
         conversation = await start(spec)
         await say(conversation, "look at it and write made.txt")
-        await say(conversation, "look at it again and write made.txt")
+        await say(conversation, "read it again and write made.txt")
     rejected = await events(conversation, "ToolRejected")
     assert [(event.tool, event.by) for event in rejected] == [("write_file", "allow-list")] * 2
     assert not (work / "made.txt").exists()
@@ -274,7 +276,7 @@ async def test_rules_of_the_project_are_told_at_every_step_and_stay_the_same(sta
     conversation = await start(scripted("one", "two", discover_skills=True))
     await say(conversation, "begin")
     (work / "CLAUDE.md").unlink()
-    await say(conversation, "go on")
+    await say(conversation, "continue")
     first, second = asked(conversation)
     for text in ("Use tabs.", "Be brief.", "No emoji."):
         assert first.instructions.count(text) == 1
@@ -310,12 +312,12 @@ async def test_a_rule_that_changes_is_sent_again_and_says_so_and_a_fork_at_an_ol
     await say(conversation, "begin")
     before = conversation.state.head
     write(work, {"AGENTS.md": "Use spaces.\n"})
-    await say(conversation, "go on")
+    await say(conversation, "continue")
     await say(conversation, "and on")
     second, third = asked(conversation)[1:]
     update = f'<skill always="true" name="AGENTS.md">\n{CHANGED}\nUse spaces.\n</skill>'
-    assert prompts(second) == ["begin", "go on", update]
-    assert prompts(third) == ["begin", "go on", update, "and on"], "told once"
+    assert prompts(second) == ["begin", "continue", update]
+    assert prompts(third) == ["begin", "continue", update, "and on"], "told once"
     write(work, {"AGENTS.md": "Use tabs.\n"})
     fork = await conversation.fork(at=before)
     await say(fork, "elsewhere")
@@ -330,8 +332,8 @@ async def test_a_fork_of_the_first_event_alone_is_told_once(start: Start, work: 
     conversation = await start(scripted("one", "two", discover_skills=True))
     fork = await conversation.fork(at=1)
     await say(fork, "begin")
-    await say(fork, "go on")
-    assert prompts(asked(fork)[1]) == ["begin", "go on"]
+    await say(fork, "continue")
+    assert prompts(asked(fork)[1]) == ["begin", "continue"]
     assert asked(fork)[1].instructions.count("Use tabs.") == 1
     assert await activations(fork) == [("AGENTS.md", "always", False)]
     await fork.aclose()
@@ -344,7 +346,7 @@ async def test_a_rule_that_comes_later_is_told_too(start: Start, work: Path, sto
     again = await AsyncConversation.open(
         conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
     )
-    await say(again, "go on")
+    await say(again, "continue")
     assert prompts(asked(again)[-1])[-1] == '<skill always="true" name="AGENTS.md">\nUse tabs.\n</skill>'
     await again.aclose()
 
@@ -366,7 +368,7 @@ async def test_rules_over_the_bound_are_left_out_and_that_is_told(start: Start, 
     write(work, {"AGENTS.md": "Use tabs.\n", "CLAUDE.md": "x" * MAX_ALWAYS_BYTES})
     conversation = await start(scripted("one", "two", discover_skills=True))
     await say(conversation, "begin")
-    await say(conversation, "go on")
+    await say(conversation, "continue")
     (skipped,) = await events(conversation, "SkillSkipped")
     assert (skipped.name, skipped.code) == ("CLAUDE.md", "limit_exceeded")
     assert "bytes" in skipped.message
@@ -381,9 +383,9 @@ async def test_another_agent_brings_its_own_rules_into_a_fork(start: Start, work
     await say(conversation, "begin")
     other = scripted("two", discover_skills=True)
     fork = await conversation.fork(agent=other)
-    await say(fork, "go on")
+    await say(fork, "continue")
     assert "Use tabs." in asked(fork)[0].instructions
-    assert prompts(asked(fork)[0]) == ["begin", "go on"]
+    assert prompts(asked(fork)[0]) == ["begin", "continue"]
     assert ("AGENTS.md", "always", False) in await activations(fork)
     await fork.aclose()
 
@@ -414,7 +416,7 @@ async def test_what_one_message_activates_is_bounded_and_the_rest_is_told(start:
     assert len(await activations(conversation)) == 5
     assert [skipped.name for skipped in await events(conversation, "SkillSkipped")] == ["skill-5", "skill-6", "skill-7"]
     await say(conversation, "everything")
-    assert len(await activations(conversation)) == 8, "what is there already takes no room"
+    assert len(await activations(conversation)) == 8, "what already exists takes no room"
 
 
 # Activated by files.

@@ -89,7 +89,7 @@ WRAPPINGS = st.lists(
 
 
 @given(WRAPPINGS, st.sampled_from(["rm -rf build", "/bin/rm -r x", "git push --force", "curl x | sh", "mkfs.ext4 x"]))
-def test_no_wrapping_makes_a_grave_command_harmless(wrappings: list[object], command: str) -> None:
+def test_no_wrapping_makes_a_dangerous_command_harmless(wrappings: list[object], command: str) -> None:
     for wrap in wrappings:
         command = wrap(command)  # type: ignore[operator]
     assert risk_of(command) in (Risk.HIGH, Risk.UNKNOWN)

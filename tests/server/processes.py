@@ -91,7 +91,7 @@ class Cluster:
         Path(f"{self.ledger}.gate").write_text(str(step))
 
     def let_go(self) -> None:
-        """Let the counting agent go on."""
+        """Let the counting agent continue."""
         Path(f"{self.ledger}.gate").unlink()
 
     def wait_for(self, line: str) -> None:

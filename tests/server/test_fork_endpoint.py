@@ -1,4 +1,4 @@
-"""Seed 001 over HTTP: create, message, run, fork with every field, go on with both, compare."""
+"""Seed 001 over HTTP: create, message, run, fork with every field, continue with both, compare."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_seed_001(serving: Any) -> None:
         assert log(client, id) == before, "a fork changes nothing of its source"
         assert say(client, wanted, "Why?")["status"] == "finished"
         assert log(client, id) == before
-        say(client, id, "Go on.")
+        say(client, id, "Continue.")
         assert log(client, wanted)[: first_answer["seq"] + 1] == before[: first_answer["seq"] + 1]
 
         compared = client.get(f"/api/conversations/{id}/compare/{wanted}").json()

@@ -1,4 +1,4 @@
-"""Servers as processes: killed with -9, told to end; runs go on elsewhere, and readers have every event once."""
+"""Servers as processes: killed with -9, told to end; runs continue elsewhere, and readers have every event once."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_killed_server_loses_nothing(cluster: Cluster) -> None:
 
 
 def test_a_server_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
-    """SIGTERM: exit 0; the task is pending again, a worker goes on, and a reader is let go with its place."""
+    """SIGTERM: exit 0; the task is pending again, a worker continues, and a reader is let go with its place."""
     cluster.hold_at(1)
     server, url = cluster.serve(BOUGH_SERVER_SHUTDOWN_SECONDS="0.2")
     with client_of(url) as client:

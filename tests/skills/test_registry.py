@@ -248,7 +248,7 @@ def test_the_index_is_used_and_a_changed_file_is_read_again(tmp_path: Path) -> N
     write_skill(root, "input", extra="inputs: {a: A}\ndisable-model-invocation: true\nkeywords: [k]\n")
     write_skill(root, "paths", extra="globs: '*.py'\n")
     write_skill(root, "odd", '"a \\x1f b"')
-    write_skill(root, "mended", "a: b")
+    write_skill(root, "fixed", "a: b")
     write_skill(root, "two-lines", "|\n  One.\n  Two.")
     write_skill(root, "tab\tnewline\nname")
     (root / "refused").mkdir()

@@ -1,4 +1,4 @@
-"""A child that asks: its parent waits without a worker, and goes on when the child ended, wherever that is."""
+"""A child that asks: its parent waits without a worker, and continues when the child ended, wherever that is."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_child_that_asks_frees_the_parents_worker_and_wakes_it(
 async def test_two_children_that_ask_are_answered_one_after_the_other(
     tasks: RelationalTaskStore, settings: Settings
 ) -> None:
-    """The parent goes on waiting for the second; its request leads to whichever still asks."""
+    """The parent keeps waiting for the second; its request leads to whichever still asks."""
     async with TaskBroker(tasks, settings=settings) as broker:
         broker.register_agents([_head(_painter("left"), _painter("right"))])
         task_id = await broker.submit("go", agent_name="head")

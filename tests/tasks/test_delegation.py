@@ -93,7 +93,7 @@ async def test_children_of_a_cancelled_task_are_cancelled(tasks: RelationalTaskS
 async def test_a_bound_of_tasks_is_an_answer(
     tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
 ) -> None:
-    """The tool says which bound; the run goes on."""
+    """The tool says which bound; the run continues."""
     leaf = scripted("leaf", "one")
     call = tool_call("delegate", agent_name="leaf", prompt="go")
     model = ScriptedModel([call, tool_call("delegate", agent_name="leaf", prompt="again"), "enough"])
@@ -106,7 +106,7 @@ async def test_a_bound_of_tasks_is_an_answer(
 
 
 async def test_a_question_is_answered_on_another_broker(tasks: RelationalTaskStore, settings: Settings) -> None:
-    """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker goes on."""
+    """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker continues."""
 
     def answer(asked: Asked) -> Any:
         if len(asked.messages) > 1:

@@ -122,7 +122,7 @@ async def test_an_abort_in_another_schema_stops_nothing_here(
 async def test_a_job_that_was_aborted_without_a_cancellation_runs_on(
     tasks: TaskStorePostgres, broker: TaskBroker, settings: Settings, gate: GatedAgent
 ) -> None:
-    """The row decides: whoever holds the claim goes on."""
+    """The row decides: whoever holds the claim continues."""
     dispatcher = broker.dispatcher
     async with TaskBroker(tasks, settings=settings, queues=("q",)) as running:
         running.register_agents([gate.spec])

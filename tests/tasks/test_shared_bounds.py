@@ -24,7 +24,7 @@ def _note(text: str) -> str:
 
 
 def _endless(name: str) -> AgentSpec:
-    """Make an agent that goes on as long as it is let, each step another one."""
+    """Make an agent that continues as long as it is let, each step another one."""
 
     def step(asked: Asked) -> Any:
         return tool_call("_note", text=f"{len(asked.messages)}")

@@ -39,7 +39,7 @@ def require_counted_once(workers: Workers, tasks: list[Task], interrupted: int =
 
 
 async def test_a_killed_worker_is_followed_by_another(workers: Workers, settings: Settings) -> None:
-    """Killed inside a tool: the next worker goes on from the log; that call is closed, nothing else runs twice."""
+    """Killed inside a tool: the next worker continues from the log; that call is closed, nothing else runs twice."""
     broker, [task_id] = await workers.submit(settings, "a")
     Path(f"{workers.ledger}.gate").write_text("2")
     first = workers.start()

@@ -87,7 +87,7 @@ async def test_an_exception_is_raised_at_its_place_in_the_stream() -> None:
 async def test_a_request_beyond_the_script_is_an_error_that_is_counted() -> None:
     model = ScriptedModel(["one"])
     await model.request(REQUEST, None, ModelRequestParameters())
-    with pytest.raises(ModelError, match="1 responses and was asked for one more"):
+    with pytest.raises(ModelError, match="1 responses, and one more was requested"):
         await model.request(REQUEST, None, ModelRequestParameters())
     assert model.requests == 2
 

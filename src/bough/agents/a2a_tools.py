@@ -95,7 +95,7 @@ class RemoteAgents(AbstractToolset[ToolContext]):
             await self._report(deps, error)
         except Exception as error:  # noqa: BLE001 - whatever a peer says is told, and harms nobody else
             said = f"the card of {client.config.name or client.config.url} cannot be read: {type(error).__name__}"
-            await self._report(deps, ConnectError(said, hint="look at its log"))
+            await self._report(deps, ConnectError(said, hint="check its log"))
         return None
 
 
@@ -126,7 +126,7 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
                 await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
         status, task = await client.observe(task)
     except asyncio.CancelledError:
-        if task["id"] and not deps.leaves_calls_open():  # what is handed on is found by whoever goes on
+        if task["id"] and not deps.leaves_calls_open():  # what is handed on is found by the process that continues
             with suppress(BoughError):
                 await finished(client.cancel_task(task["id"]))
         raise

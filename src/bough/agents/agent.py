@@ -107,7 +107,7 @@ def _model_fields(name: str | None, config_name: str, config_path: Path | str | 
         return config.model_fields(name or config_name)
     if config_name != "default":
         raise NotFound(
-            f"no model is called {config_name!r}", hint=f"there are: {', '.join(config.config.models) or 'none'}"
+            f"no model named {config_name!r}", hint=f"there are: {', '.join(config.config.models) or 'none'}"
         )
     settings = Settings.load()
     return {"model": settings.model, "base_url": settings.base_url}

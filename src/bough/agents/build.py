@@ -77,7 +77,7 @@ class Blueprint:
         """Draw the blueprint. No skills: no catalogue and no skill tools.
 
         Args:
-            pool: Runs the spec's MCP servers, and is closed by whoever gave it; None makes one of its own.
+            pool: Runs the spec's MCP servers, and is closed by its owner; None makes one of its own.
         """
         used = pool or McpPool()
         servers = SkillServers(registry, active=_active, report=_report, trees=_trees)
@@ -150,7 +150,7 @@ class Blueprint:
             await self.pool.aclose()
 
     def agent(self, model: Model, *, instructions: str | None = None) -> AbstractAgent[ToolContext, Any]:
-        """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that goes on."""
+        """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that continues."""
         instructions = self.instructions if instructions is None else instructions
         spec = self.spec
         # One order at every step: a provider's cached prefix begins with the tools. What may join later comes last.

@@ -36,7 +36,7 @@ def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """The surroundings of one run.
+    """The environment of one run.
 
     Attributes:
         workspace: The working folder; None gives scripts a fresh one each time.
@@ -55,7 +55,7 @@ class ToolContext:
         delegation: Runs tasks of sub-agents; None where nobody does.
         bounds: Returns the bounds that a task started now has to keep.
         task_of_call: Returns the id of the task that a call has started before, None where it has started none.
-        leaves_calls_open: Says whether the run is being stopped so that another one goes on with its calls.
+        leaves_calls_open: Says whether the run is being stopped so that another one continues with its calls.
         untold_tasks: Returns the ids of the conversation's tasks whose end it was not told.
     """
 
@@ -80,7 +80,7 @@ class ToolContext:
 
 
 def context_of(deps: Any) -> ToolContext:
-    """Return the surroundings that a run's deps give: themselves, or what an object of another kind has of them.
+    """Return the environment that a run's deps give: themselves, or what an object of another kind has of them.
 
     Of another kind of deps, `code_executor` or `executor` runs scripts, and `workspace` is the folder they work in.
     """

@@ -185,7 +185,7 @@ class Delegation(Protocol):
         """Run a conversation as a task and return when it has ended or asks.
 
         Args:
-            message: What it is told first; None goes on where it stands.
+            message: What it is told first; None continues where it stands.
             key: The same key gives the same task.
             check: Run afterwards, before it counts as completed.
 

@@ -48,7 +48,7 @@ class ChildFailed(ToolFailed):
 
 
 async def submit_task(ctx: Run, agent_name: str, prompt: str) -> JsonObject:
-    """Start work of another agent in the background and go on.
+    """Start work of another agent in the background and continue.
 
     For independent work: start all of it first, then call `wait`. The prompt is all that the agent is told.
     """
@@ -159,7 +159,7 @@ def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
 
 
 def ask_toolset() -> FunctionToolset[ToolContext]:
-    """Return the tool by which an agent asks whoever gave it its work."""
+    """Return the tool by which an agent asks the agent that gave it its work."""
     return FunctionToolset([Tool(ask, takes_ctx=True, metadata={"idempotent": True})])
 
 
@@ -216,7 +216,7 @@ def _asking(ctx: Run) -> Asking:
 
 def _delegation(ctx: Run) -> Delegation:
     if ctx.deps.delegation is None:
-        raise Unavailable("nobody runs sub-agents here", hint="use OrchestratorAgent, or give broker=")
+        raise Unavailable("no broker runs sub-agents here", hint="use OrchestratorAgent, or give broker=")
     return ctx.deps.delegation
 
 

@@ -38,7 +38,7 @@ LIMITS = ExecutionLimits(stdout_bytes=4 << 20, stderr_bytes=4 << 20)
 
 
 class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
-    """A folder that commands and file operations work in, commands behind the wall of an executor.
+    """A folder that commands and file operations work in, commands in the sandbox of an executor.
 
     Everything goes by the names that the sandbox uses (`/work/…`). What decides over later runs (`.git`, `.agents`, …)
     is read-only for both. Processes that a command leaves behind end with it. Without a timeout the executor's default
@@ -70,7 +70,7 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         return self._ref
 
     async def working_dir(self) -> str:
-        """Return the folder's name inside: `/work`, or its real path for an executor without a wall."""
+        """Return the folder's name inside: `/work`, or its real path for an executor without a sandbox."""
         return (await asyncio.to_thread(self._tree)).inside
 
     async def run(

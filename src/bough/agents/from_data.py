@@ -45,7 +45,7 @@ def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the agent"
-        raise InvalidInput(f"{where}: {field}: {first['msg']}", hint="correct that value") from error
+        raise InvalidInput(f"{where}: {field}: {first['msg']}", hint="fix this value") from error
 
 
 def _place_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -330,7 +330,7 @@ class SkillToolset(AbstractToolset[Any]):
             return _error(refusal_code(error), error)
 
     def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
-        """Return the skill; one that only a user may call has to be active already."""
+        """Return the skill; one that only a user may call must be active already."""
         if not isinstance(name, str) or not name.strip():
             return _refusal("MISSING_SKILL_NAME", "skill_name is missing")
         try:
@@ -405,7 +405,7 @@ def registered(skills: Iterable[Skill]) -> SkillRegistry:
     names: set[str] = set()
     for skill in skills:
         if skill.name in names:
-            raise InvalidInput(f"two skills are called {skill.name!r}", hint="give one of them another name")
+            raise InvalidInput(f"two skills are named {skill.name!r}", hint="give one of them another name")
         names.add(skill.name)
         registry.add(skill)
     return registry

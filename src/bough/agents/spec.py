@@ -122,7 +122,7 @@ class AgentSpec(BaseModel, Generic[T]):
         mcp_servers: MCP servers whose tools it has; started at the first step, here and not in the sandbox.
         a2a_clients: Remote agents that it can ask; each becomes a tool, as its card says.
         settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
-        fallback: Model strings that are tried in this order when the model goes on failing.
+        fallback: Model strings that are tried in this order when the model keeps failing.
         retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
         output_type: What it answers with: text, a type, a union, or PydanticAI's `NativeOutput`, `ToolOutput`,
             `PromptedOutput`, `TextOutput` and output functions.
@@ -221,7 +221,7 @@ class AgentSpec(BaseModel, Generic[T]):
         Raises:
             InvalidInput: The file has a mistake; `details` says where.
             NotFound: Something that is named is not there.
-            PermissionDenied: The file names code, and nobody has trusted it.
+            PermissionDenied: The file names code, and it is not trusted.
             Unavailable: A variable that it needs is not set.
 
         Source: seed 004, `AgentSpec.from_config`.
@@ -352,13 +352,13 @@ class AgentSpec(BaseModel, Generic[T]):
             above: The agents on the way down to this one.
 
         Raises:
-            InvalidInput: Two sub-agents of one agent share a name, or an agent stands below itself.
+            InvalidInput: Two sub-agents of one agent share a name, or an agent is its own sub-agent.
         """
         path = (*above, self)
         if any(agent is self or agent.name == self.name for agent in above):
             names = " > ".join(agent.name for agent in path)
             raise InvalidInput(
-                f"the agent {self.name!r} stands below itself: {names}",
+                f"the agent {self.name!r} is its own sub-agent: {names}",
                 hint="leave it out below, or give one of them another name",
                 details={"path": [agent.name for agent in path]},
             )

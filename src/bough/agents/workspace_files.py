@@ -89,7 +89,7 @@ class WorkspaceFiles:
         if count == 0:
             raise NotFound(f"the text to replace is not in {path}", hint="read the file and copy the text exactly")
         if count > 1:
-            raise Conflict(f"the text to replace stands in {path} {count} times", hint="give more of what is around it")
+            raise Conflict(f"the text to replace occurs {count} times in {path}", hint="give more of what is around it")
         with _translate_errors(path):
             self._tree.replace(self._name(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
         return f"replaced 1 place in {path}"
@@ -119,7 +119,7 @@ class WorkspaceFiles:
         try:
             wanted = re2.compile(expression, options)
         except re2.error as error:
-            raise InvalidInput(f"{expression!r} is no regular expression: {error}", hint="RE2 syntax") from error
+            raise InvalidInput(f"{expression!r} is not a regular expression: {error}", hint="RE2 syntax") from error
         found: list[str] = []
         walk = _BoundedWalk(self, path, SEARCH_SECONDS)
         read = 0
@@ -159,7 +159,7 @@ class WorkspaceFiles:
     def _name(self, path: str) -> str:
         """Return the path as the sandbox names it. A link on the way is looked at by whoever opens it."""
         if "\0" in path or len(path) > 4096:
-            raise InvalidInput(f"{path[:80]!r} is no path")
+            raise InvalidInput(f"{path[:80]!r} is not a path")
         root = os.fspath(self.root.resolve())
         if path == root or path.startswith(root + os.sep):
             path = path[len(root) :].lstrip("/")
@@ -266,7 +266,7 @@ def _translate_errors(path: str) -> Generator[None]:
 
 def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
     if isinstance(error, ValueError):
-        return InvalidInput(f"{path[:200]!r} is no path in the workspace")
+        return InvalidInput(f"{path[:200]!r} is not a path in the workspace")
     match error:
         case FileNotFoundError() | NotADirectoryError():
             return NotFound(f"there is no file {path}", hint="list_files shows what there is")
@@ -275,7 +275,7 @@ def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
         case PermissionError(strerror=str(why)) if why.startswith("Outside"):
             return InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
         case PermissionError(strerror=str(why)) if why.startswith("Guarded"):
-            return InvalidInput(f"{path} may not be written", hint="it decides what may happen later; ask the user")
+            return InvalidInput(f"{path} is protected", hint="it decides what may happen later; ask the user")
         case OSError(errno=errno.EFBIG):
             return LimitExceeded(f"{path} is too long to be edited", hint=f"at most {MAX_WRITE_BYTES} bytes")
         case OSError(errno=errno.EINVAL | errno.ENXIO):
@@ -283,4 +283,4 @@ def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
         case OSError(errno=errno.EACCES | errno.EPERM | errno.ELOOP | errno.ENAMETOOLONG | errno.EROFS):
             return InvalidInput(f"{path} cannot be used: {error.strerror}")
         case _:
-            return Unavailable(f"{path} cannot be used now: {error.strerror}", hint="look at the disk")
+            return Unavailable(f"{path} cannot be used now: {error.strerror}", hint="check the disk")

@@ -146,7 +146,7 @@ class WorkspaceTree:
         return sorted(names)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and those above it; one that is there already is fine."""
+        """Make a folder and those above it; one that already exists is fine."""
         parts = self.resolve(path)
         if not parts:
             return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def agent_of(file: Path | None, settings: Settings, *, skill_roots: tuple[Path, ...] = ()) -> AgentSpec:
     """Return the agent of a file, or of config.yaml by name, or the default agent; its model settled.
 
-    Skills of `skill_roots` come first. They are recorded with the agent, so that whoever goes on has them, too.
+    Skills of `skill_roots` come first. They are recorded with the agent, so a process that continues has them, too.
 
     The default agent may read, write and run commands in its workspace, the latter in the sandbox. The offline planner
     has no use for these tools.
@@ -66,7 +66,7 @@ def load_agent(file: Path, *, model: str | None = None, base_url: str | None = N
         model: Used instead of the file's one.
 
     Raises:
-        InvalidInput: It cannot be read, is no mapping, has an unknown key or a value that does not fit.
+        InvalidInput: It cannot be read, is not a mapping, has an unknown key or a value that does not fit.
     """
     from bough.agents.from_data import spec_from_data
 

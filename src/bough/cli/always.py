@@ -28,7 +28,7 @@ class Always:
         return shape
 
     def find(self, call: JsonObject) -> str | None:
-        """Return the remembered shape that covers a call; None where it has to be asked about."""
+        """Return the remembered shape that covers a call; None where it must be asked about."""
         shape = shape_of(call)
         known = None if shape is None else self._shapes.get(shape)
         return shape if known is not None and _rank(call) <= known else None

@@ -10,7 +10,7 @@ import typer
 
 from bough import __version__
 from bough.cli import options
-from bough.cli.group import Noun
+from bough.cli.group import DefaultCommandGroup
 from bough.cli.spread import spread
 
 _CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
@@ -89,7 +89,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
-"""Noun to its help and its verbs; verb to module, as above."""
+"""DefaultCommandGroup to its help and its verbs; verb to module, as above."""
 
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:
@@ -110,7 +110,7 @@ def build(argv: Sequence[str] = ()) -> typer.Typer:
 
 
 def _noun(name: str, help: str, verbs: Mapping[str, str]) -> typer.Typer:
-    noun = typer.Typer(name=name, help=help, cls=Noun, rich_markup_mode=None, context_settings=_CONTEXT)
+    noun = typer.Typer(name=name, help=help, cls=DefaultCommandGroup, rich_markup_mode=None, context_settings=_CONTEXT)
     for verb, module in verbs.items():
         noun.command(verb, context_settings=_settings(f"{name} {verb}"))(_function(module, verb))
     return noun

@@ -128,7 +128,7 @@ def _request_lines(request: JsonObject) -> Iterator[Line]:
 
 
 def unanswered(conversation: AsyncConversation) -> PermissionDenied:
-    """Return the error of a run that ends because calls wait and nobody is there to be asked."""
+    """Return the error of a run that ends because calls wait and there is no terminal to ask on."""
     waiting = conversation.state.waiting
     calls = "; ".join(f"{headline(call)} ({id})" for id, call in waiting.items())
     name = conversation.short_id

@@ -82,7 +82,7 @@ async def submit_detached(
     """Submit a run as a task and return its id: a worker runs it, or `bough tasks wait --run`.
 
     Raises:
-        InvalidInput: The message is empty, or the workspace is no folder.
+        InvalidInput: The message is empty, or the workspace is not a folder.
         Conflict: The key has made another task.
     """
     from bough.tasks.stores.named import open_task_store

@@ -42,7 +42,7 @@ class EvalRunOptions:
     """The options of a command that runs cases."""
 
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Cases at once.")] = 4
-    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts at each case.")] = 1
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts per case.")] = 1
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Kept with the run.")] = 0
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
@@ -60,7 +60,7 @@ class EvalRunOptions:
     timeout: options.Timeout = None
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
-    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Go on with a run.")] = None
+    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="With --resume: try cases that ended in an error again.")
     ] = False
@@ -113,7 +113,7 @@ def parse_metrics(named: Sequence[str]) -> dict[str, float | None]:
     """Return thresholds by metric; a metric without one takes its own.
 
     Raises:
-        InvalidInput: There is no such metric, or the threshold is no number.
+        InvalidInput: There is no such metric, or the threshold is not a number.
     """
     from bough.evals.score import METRICS, THRESHOLDS
 
@@ -121,13 +121,13 @@ def parse_metrics(named: Sequence[str]) -> dict[str, float | None]:
     for each in named:
         name, separator, text = each.partition("=")
         if name not in METRICS:
-            raise InvalidInput(f"there is no metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+            raise InvalidInput(f"invalid metric {name!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
         try:
             threshold = float(text) if separator else THRESHOLDS.get(name)
         except ValueError as error:
             raise InvalidInput(f"--metric {each!r} has no number", hint="for example --metric order=0.5") from error
         if threshold is not None and not threshold >= 0:
-            raise InvalidInput(f"--metric {each!r} is no bound", hint="give a number, 0 or more")
+            raise InvalidInput(f"--metric {each!r} is not a bound", hint="give a number, 0 or more")
         found[name] = threshold
     return found
 

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 _HELP = ("--help", "-h")
 
 
-class Noun(TyperGroup):
+class DefaultCommandGroup(TyperGroup):
     """A group of verbs; the one marked by `default_verb` runs where none is named."""
 
     default_verb = "list"

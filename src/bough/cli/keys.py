@@ -13,7 +13,7 @@ ESCAPE = b"\x1b"
 
 @contextmanager
 def escape_pressed(do: Callable[[], None]) -> Generator[None]:
-    """Call `do` in the running event loop when Escape is pressed in the block; nothing where stdin is no terminal.
+    """Call `do` in the running event loop when Escape is pressed in the block; nothing where stdin is not a terminal.
 
     Arrow and function keys begin with the same byte and are told apart by what follows it.
     """

@@ -117,7 +117,7 @@ def _invoke(argv: Sequence[str], renderer: Renderer) -> int:
 def _usage(error: Any) -> InvalidInput:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "bough"
-    return InvalidInput(str(error.format_message()), hint=f"`{command} --help` says how")
+    return InvalidInput(str(error.format_message()), hint=f"`{command} --help` shows how")
 
 
 def _fault(error: Exception) -> BoughError:
@@ -126,7 +126,7 @@ def _fault(error: Exception) -> BoughError:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return InvalidInput("a name is too long for a file or a folder", hint="give a shorter one")
     return BoughError(
-        f"a fault in bough: {type(error).__name__}: {error}",
+        f"internal error: {type(error).__name__}: {error}",
         hint="BOUGH_DEBUG=1 shows where; please report it",
     )
 

@@ -50,7 +50,7 @@ ScriptTimeout: TypeAlias = Annotated[
 
 def _number(value: float | None) -> float | None:
     if value is not None and math.isnan(value):
-        raise InvalidInput("nan is no number of seconds", hint="for example 30")
+        raise InvalidInput("nan is not a number of seconds", hint="for example 30")
     return value
 
 
@@ -58,12 +58,10 @@ Timeout: TypeAlias = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", min=0, callback=_number, help="Wall time of the whole run."),
 ]
-NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer at its end, not as it comes.")]
-Check: TypeAlias = Annotated[
-    bool, typer.Option("--check", help="Exit with 1 unless the run is simply done: nothing fits, cut off, stopped.")
-]
+NoStream: TypeAlias = Annotated[bool, typer.Option("--no-stream", help="Print the answer when it is complete.")]
+Check: TypeAlias = Annotated[bool, typer.Option("--check", help="Exit with 1 unless the run finished normally.")]
 Policy: TypeAlias = Annotated[
-    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls wait for your yes.")
+    str | None, typer.Option("--policy", metavar="allow|ask|rules", help="Which tool calls require approval.")
 ]
 MaxSteps: TypeAlias = Annotated[
     int | None,
@@ -103,7 +101,7 @@ def skill_roots_of(given: list[Path] | None) -> tuple[Path, ...]:
     """Return the folders of skills that were named, absolute.
 
     Raises:
-        InvalidInput: One is no folder.
+        InvalidInput: One is not a folder.
     """
     for root in given or ():
         if not root.is_dir():
@@ -149,7 +147,7 @@ def env_of(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         name, separator, value = pair.partition("=")
         if not name or not separator:
-            raise InvalidInput(f"--env {pair!r} is no variable", hint="write NAME=VALUE")
+            raise InvalidInput(f"--env {pair!r} is not a variable", hint="write NAME=VALUE")
         values[name] = value
     return values
 
@@ -164,7 +162,7 @@ def tags_of(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         key, separator, value = pair.partition("=")
         if not key.strip() or not separator:
-            raise InvalidInput(f"{pair!r} is no tag", hint="write KEY=VALUE")
+            raise InvalidInput(f"{pair!r} is not a tag", hint="write KEY=VALUE")
         tags[key.strip()] = value
     return tags
 

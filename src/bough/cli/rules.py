@@ -76,7 +76,7 @@ class RuleOptions:
 
         old = policy_from_json(recorded["policy"]) if "policy" in recorded else None
         if self.policy is not None and old is not None and not allows_change(old, policy_named(self.policy)):
-            yield f"--policy {self.policy}: the conversation asks more often, and goes on doing so"
+            yield f"--policy {self.policy}: the conversation asks more often, and keeps doing so"
         bounds = limits_from_json(recorded.get("limits") or {}).bounds
         asked = self._limits()
         for name, wanted in asked.bounds.items() if asked else ():

@@ -27,17 +27,19 @@ class Target:
         """Return what `ID` or `ID@SEQ` means.
 
         Raises:
-            InvalidInput: There is no id, or SEQ is no number from 0.
+            InvalidInput: There is no id, or SEQ is not a number from 0.
         """
         name, separator, seq = text.partition("@")
         if separator and not name:
             name = LATEST
         if not name:
-            raise InvalidInput(f"{text!r} names no conversation", hint="give an id, or - for the most recent one")
+            raise InvalidInput(f"not a conversation id: {text!r}", hint="give an id, or - for the most recent one")
         if not separator:
             return cls(name)
         if not (seq.isascii() and seq.isdigit()):
-            raise InvalidInput(f"{seq!r} is no place in a conversation", hint="a number from 0 comes after @")
+            raise InvalidInput(
+                f"{seq!r} is not a position in a conversation", hint="expected a number, 0 or more, after @"
+            )
         return cls(name, int(seq))
 
 

@@ -20,7 +20,7 @@ class Line:
     """One line: spans, one after the other.
 
     Attributes:
-        hang: Where the line is too long for its terminal, it is broken between words and goes on below, indented by
+        hang: Where the line is too long for its terminal, it is broken between words and continues below, indented by
             this much; None leaves it to the terminal.
     """
 

@@ -116,7 +116,7 @@ class WatchedRun:
             raise
 
     async def _answered(self) -> bool:
-        """Ask about calls that wait, and say whether the run goes on."""
+        """Ask about calls that wait, and say whether the run continues."""
         if not self._asks or self._conversation.status != "waiting_for_confirmation":
             return False
         self._end_streamed_line()
@@ -224,7 +224,7 @@ class WatchedRun:
             return _limit_reached(self._stopped, conversation.short_id)
         if conversation.status == "stuck":
             return BoughError(
-                f"the agent repeats itself: {self._stopped.get('pattern', 'in a circle')}",
+                f"the agent is repeating itself: {self._stopped.get('pattern', 'in a circle')}",
                 hint=f'`bough fork {self._again} "…"` tries again in other words',
                 code="internal",
             )
@@ -263,7 +263,7 @@ class WatchedRun:
         """Return the error when a script was wanted and nothing here may run it."""
         if self._can_run or not self._last_failure:
             return None
-        return SandboxUnavailable(self._last_failure, hint="`bough doctor` says what works here")
+        return SandboxUnavailable(self._last_failure, hint="run `bough doctor`")
 
     def _failed(self, error: BoughError) -> int:
         self._end_streamed_line()
@@ -277,7 +277,7 @@ class WatchedRun:
         self._spinner.close()
         self._end_streamed_line()
         error = BoughError(
-            "interrupted", hint=f"`bough resume {self._conversation.short_id}` goes on", code="interrupted"
+            "interrupted", hint=f"`bough resume {self._conversation.short_id}` continues", code="interrupted"
         )
         self._failed(error)
 
@@ -325,16 +325,14 @@ def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
     value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
     again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"
     return LimitExceeded(
-        f"a limit ended the run: {value} of {bound} {LIMITS.get(limit, limit)}",
-        hint=f"{again} goes on, counted from 0",
+        f"limit reached: {value} of {bound} {LIMITS.get(limit, limit)}",
+        hint=f"{again} continues with counters reset",
         details={key: event.get(key) for key in ("limit", "value", "bound")},
     )
 
 
 def _timed_out(seconds: float | None, name: str) -> BoughError:
-    return BoughError(
-        f"the run took longer than {seconds} s and was stopped", hint=f"`bough resume {name}` goes on", code="timeout"
-    )
+    return BoughError(f"timed out after {seconds} s", hint=f"`bough resume {name}` continues", code="timeout")
 
 
 def _plain_name(executor: str) -> str:
@@ -342,7 +340,7 @@ def _plain_name(executor: str) -> str:
 
 
 def started_note(model_was_named: bool, model: str | None) -> Line | None:
-    """Return what to say when the offline planner was taken for want of a key."""
+    """Return what to say when the offline planner was taken for lack of a key."""
     if model_was_named or model != "offline":
         return None
     return line(("no model named and no key set: using the offline planner (see bough doctor)", "dim"))

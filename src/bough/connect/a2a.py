@@ -231,7 +231,7 @@ class A2AClientExtended:
         try:
             return _Peer(card, make(streaming=False), make(streaming=True))
         except ValueError as error:
-            raise ConnectError(f"{self._name}: {error}", hint="it has to speak JSON-RPC or HTTP+JSON") from error
+            raise ConnectError(f"{self._name}: {error}", hint="it must speak JSON-RPC or HTTP+JSON") from error
 
     async def _request(self, prompt: str, task_id: str | None, message_id: str | None) -> SendMessageRequest:
         from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest
@@ -254,19 +254,19 @@ class A2AClientExtended:
                 return self._read_task(answer.task, task_id)
             said = MessageToDict(answer.message)
             return {"id": "", "status": {"state": "TASK_STATE_COMPLETED", "message": said}}
-        raise ConnectError(f"{self._name} answered nothing", hint="look at its log")
+        raise ConnectError(f"{self._name} answered nothing", hint="check its log")
 
     def _read_task(self, task: Task, task_id: str | None) -> JsonObject:
         from google.protobuf.json_format import MessageToDict
 
         if task_id is not None and task.id != task_id:
-            raise ConnectError(f"{self._name} answered with the task {task.id!r:.80}", hint=f"asked was {task_id!r}")
+            raise ConnectError(
+                f"{self._name} answered with the task {task.id!r:.80}", hint=f"expected the task {task_id!r}"
+            )
         read = MessageToDict(task)
         state = read.get("status", {}).get("state")
         if state not in _ENDS and state not in _LIVE:
-            raise ConnectError(
-                f"{self._name} answered with the state {state!r:.80}", hint="its protocol is another one"
-            )
+            raise ConnectError(f"{self._name} answered with the state {state!r:.80}", hint="it uses another protocol")
         return read
 
     async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:

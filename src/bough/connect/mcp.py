@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pydantic_ai.mcp import MCPToolset
 
 SKILL: Final = "/skill"
-"""Where a skill lies behind the wall."""
+"""Where a skill lies in the sandbox."""
 
 _CONNECTION_CLOSED: Final = -32000
 """What `mcp` makes of a connection that ended during a call."""
@@ -83,7 +83,7 @@ def _no_trees(_: Any) -> Mapping[str, str]:
 class SkillServers(AbstractToolset[Any]):
     """The tools of all servers of all active skills.
 
-    A program runs behind the sandbox's wall, and sees the copy of its skill that was activated; on this machine itself
+    A program runs in the sandbox, and sees the copy of its skill that was activated; on this machine itself
     only where a person agreed to that by its name. A server that cannot be started is reported once and left out; one
     that dies is started once more.
 
@@ -181,7 +181,7 @@ class SkillServers(AbstractToolset[Any]):
         return self._started[name]
 
     def _plan(self, skill: Skill, snapshot: SkillSnapshot | None, deps: Any) -> list[_Running]:
-        """Return how each server of a skill is started: behind the wall, or on this machine where that was agreed to.
+        """Return how each server of a skill is started: in the sandbox, or on this machine where that was agreed to.
 
         Raises:
             InvalidInput: The configuration is wrong.
@@ -303,13 +303,13 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
     if host in _LOOPBACK:
         return
     if parts.scheme != "https":
-        raise PermissionDenied(f"the MCP server {server.name!r} is not reached by https", hint="https, or loopback")
+        raise PermissionDenied(f"the MCP server {server.name!r} is not reached over https", hint="https, or loopback")
     if skill.scope in ("project", "installed") and not any(
         host == domain.partition(":")[0] or (domain.startswith("*.") and host.endswith(domain[1:].partition(":")[0]))
         for domain in grant.domains
     ):
         raise PermissionDenied(
-            f"nobody agreed that the skill {skill.name!r} reaches {host}",
+            f"the skill {skill.name!r} is not permitted to reach {host}",
             hint=f"write `metadata: {{domains: {host}}}` into its SKILL.md, then `bough skills trust`",
         )
 
@@ -317,7 +317,7 @@ def _check_address(skill: Skill, server: McpServer, grant: SkillGrant) -> None:
 def _make_sandbox_transport(
     skill: Skill, server: McpServer, snapshot: SkillSnapshot | None, domains: Sequence[str], deps: Any
 ) -> Any:
-    """Return the transport to a program behind the wall, which sees its skill and the conversation's workspace."""
+    """Return the transport to a program in the sandbox, which sees its skill and the conversation's workspace."""
     from fastmcp.client.transports import StdioTransport
 
     workspace: Path | None = None if getattr(deps, "readonly", False) else getattr(deps, "workspace", None)

@@ -175,10 +175,10 @@ class AgentServers(AbstractToolset[Any]):
             if not is_closed(error):
                 raise
             await self._lose(place)
-            raise ToolFailed(f"the MCP server {self._configs[place].name!r} broke off: {error}") from error
+            raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
         except Exception as error:
             await self._lose(place)
-            raise ToolFailed(f"the MCP server {self._configs[place].name!r} broke off: {error}") from error
+            raise ToolFailed(f"the MCP server {self._configs[place].name!r} failed: {error}") from error
 
     async def _tools_of(self, place: int, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         config = self._configs[place]
@@ -190,7 +190,7 @@ class AgentServers(AbstractToolset[Any]):
             return {}
         except Exception as error:  # noqa: BLE001 - whatever a foreign program does is told, and harms nobody else
             await self._lose(place)
-            await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} broke off: {error}"))
+            await self._report(ctx.deps, ConnectError(f"the MCP server {config.name!r} failed: {error}"))
             return {}
 
     async def _lose(self, place: int) -> None:

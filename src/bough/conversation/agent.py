@@ -175,7 +175,7 @@ class AgentInForce:
         if isinstance(name, str) and name.startswith(MODEL_OBJECT):
             if name not in self._models:
                 raise InvalidInput(
-                    f"the conversation goes on with the model object {name.removeprefix(MODEL_OBJECT)!r}, "
+                    f"the conversation continues with the model object {name.removeprefix(MODEL_OBJECT)!r}, "
                     "which this process does not have",
                     hint="set_model with a name, or open the conversation with agent= and that model",
                 )
@@ -212,7 +212,7 @@ def workspace_folder(path: str | Path) -> Path:
     """Return the working folder as an absolute path.
 
     Raises:
-        InvalidInput: It is no folder.
+        InvalidInput: It is not a folder.
     """
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():

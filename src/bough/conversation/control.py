@@ -44,7 +44,7 @@ class ConversationControl(Generic[T]):
         self._in_force = RulesInForce(parts.journal.state, parts.rules)
         self._record = parts.record
         self._agent = AgentInForce(parts.journal.state, parts.blueprint)
-        self._surroundings = parts.surroundings.retain()
+        self._environment = parts.environment.retain()
         self._closed = False
         self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
         self._run: asyncio.Task[RunResult[T]] | None = None
@@ -110,12 +110,12 @@ class ConversationControl(Generic[T]):
     @property
     def executor(self) -> CodeExecutor:
         """What runs its scripts."""
-        return self._surroundings.executor
+        return self._environment.executor
 
     @property
     def settings(self) -> Settings:
         """The settings it was opened with."""
-        return self._surroundings.settings
+        return self._environment.settings
 
     @property
     def store(self) -> EventStore:
@@ -132,7 +132,7 @@ class ConversationControl(Generic[T]):
         return (await self._journal.render()).messages()
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
-        """Ask the run to stop at its next step, in whichever process it is. Running again goes on from there."""
+        """Ask the run to stop at its next step, in whichever process it is. Running again continues from there."""
         await self._journal.append(PauseRequested(by=by, reason=reason))
 
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
@@ -202,7 +202,7 @@ class ConversationControl(Generic[T]):
     async def set_confirmation_policy(self, policy: Policy) -> None:
         """Change which calls wait for a person, from the next call on, in whatever process the run is.
 
-        It may be wider than before: the log is a person's to change. What another object was given in memory goes on
+        It may be wider than before: the log is a person's to change. What another object was given in memory continues
         to narrow it there.
         """
         given = replace(self._in_force.given, policy=policy)
@@ -228,7 +228,7 @@ class ConversationControl(Generic[T]):
         self._in_force.given = replace(given, limits=run or given.limits, total=total or given.total)
 
     async def set_model(self, model: str | Model) -> None:
-        """Go on with another model, from the next step on, in whatever process the run is.
+        """Continue with another model, from the next step on, in whatever process the run is.
 
         Args:
             model: A model string, or a PydanticAI model: the log has its name, and a run in a process that does not
@@ -247,7 +247,7 @@ class ConversationControl(Generic[T]):
         self._agent()
 
     def _resolved(self, spec: AgentSpec) -> Any:
-        return resolved_model(spec, self._surroundings.settings)[0]
+        return resolved_model(spec, self._environment.settings)[0]
 
     @property
     def _rules(self) -> Rules:

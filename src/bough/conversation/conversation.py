@@ -82,8 +82,8 @@ class AsyncConversation(ConversationControl[T]):
 
         Raises:
             NotSupported: Something is given together with `server` that cannot be said over HTTP; nothing was sent.
-            InvalidInput: The workspace is no folder, the agent's model, prompt or skills are not right, it has
-                sub-agents and nobody runs them, or `exist_ok` comes without `id`.
+            InvalidInput: The workspace is not a folder, the agent's model, prompt or skills are not right, it has
+                sub-agents and no broker runs them, or `exist_ok` comes without `id`.
             Conflict: `id` is taken, and `exist_ok` is not given.
             StoreError: The store cannot be opened or written.
         """
@@ -114,17 +114,17 @@ class AsyncConversation(ConversationControl[T]):
         workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> AsyncConversation[T]:
-        """Open a conversation that exists, to go on with it. Reads the end of its log, from a kept state on.
+        """Open a conversation that exists, to continue with it. Reads the end of its log, from a kept state on.
 
         Args:
             id: Its id, a unique start or end of it, or `-` for the most recent one.
-            agent: The agent to go on with; None takes the recorded one. Needed where that one has Python tools or
+            agent: The agent to continue with; None takes the recorded one. Needed where that one has Python tools or
                 skills of its own, since a log holds their names and not their code.
             executor: As in `create`; a conversation that was started in the sandbox stays in it.
             broker: As in `create`; `server` and `api_key` too, and a server's conversations have whole ids only.
             workspace: Of what was imported and is opened for the first time; None makes an empty folder in the home.
             given: Together with the recorded rules, never instead of them. Hooks, secrets and analyzers of your own
-                have to be given again, since a log only names them.
+                must be given again, since a log only names them.
 
         Raises:
             NotFound: There is no such conversation.
@@ -139,7 +139,7 @@ class AsyncConversation(ConversationControl[T]):
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
         parts = await reopened(id, store, agent, executor, settings, rules, broker, workspace)
-        async with parts.surroundings.kept_on_success():
+        async with parts.environment.kept_on_success():
             require_delegation(parts.blueprint.spec, broker)
         return cls(parts)
 
@@ -169,7 +169,7 @@ class AsyncConversation(ConversationControl[T]):
         reason.
 
         Raises:
-            InvalidInput: The message is no text and no `UserMessage`, is empty, or too long.
+            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
             PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
         """
         events = await self.prepare_message(message, sender=sender)
@@ -183,7 +183,7 @@ class AsyncConversation(ConversationControl[T]):
         """Return what sending a message appends, the message first, secrets masked; nothing is appended.
 
         Raises:
-            InvalidInput: The message is no text and no `UserMessage`, is empty, or too long.
+            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
             PermissionDenied: A hook refuses it, which is recorded.
         """
         checked = message_event(message, sender=sender)
@@ -194,7 +194,7 @@ class AsyncConversation(ConversationControl[T]):
         verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
         if verdict.decision == "deny":
             await self._journal.append(*verdict.events)
-            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         # Masked here: whoever appends these does not do so by this journal.
         return list(self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]))
 
@@ -207,7 +207,7 @@ class AsyncConversation(ConversationControl[T]):
     ) -> RunResult[T]:
         """Run until the model has answered everything, and return how it ended.
 
-        Nothing to do: returns at once with 0 steps. After a crash it goes on where the log ends: recorded responses
+        Nothing to do: returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
         are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
 
         Args:
@@ -222,7 +222,7 @@ class AsyncConversation(ConversationControl[T]):
             StoreError: An event could not be written.
         """
         if self._run is not None:
-            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
                 return await self.run(on_node=on_node, limits=limits)
@@ -311,7 +311,7 @@ class AsyncConversation(ConversationControl[T]):
         """Branch off and return the new conversation; this one is not changed, blocked or stopped.
 
         The shared events are the same rows, so the cost does not depend on how many they are. No call issued before
-        the cut ever runs in the fork. The rules of the cut and the present ones both go on to hold in the fork: they
+        the cut ever runs in the fork. The rules of the cut and the present ones both continue to hold in the fork: they
         are never widened by it.
 
         Args:
@@ -359,7 +359,7 @@ class AsyncConversation(ConversationControl[T]):
             record=self._record,
             blueprint=self._agent.blueprint,
             rules=self._rules,
-            surroundings=self._surroundings,
+            environment=self._environment,
         )
         made = await Source(parts=parts).branch(request)
         new = type(self)(made.parts)
@@ -405,7 +405,7 @@ class AsyncConversation(ConversationControl[T]):
             return
         self._closed = True
         async with AsyncExitStack() as releases:  # last in, first out
-            releases.push_async_callback(self._surroundings.release)
+            releases.push_async_callback(self._environment.release)
             releases.push_async_callback(self._journal.aclose)
             releases.push_async_callback(self._remove_temporary)
             releases.push_async_callback(self._agent.blueprint.aclose)
@@ -447,10 +447,10 @@ class AsyncConversation(ConversationControl[T]):
         return Runner(
             self._journal,
             self._agent,
-            self._surroundings,
+            self._environment,
             self._in_force if limits is None else RulesOfRun(self._in_force, limits),
             root=self._record.root,
-            delegation=self._surroundings.delegation,
+            delegation=self._environment.delegation,
             on_node=on_node,
         )
 

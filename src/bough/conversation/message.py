@@ -34,7 +34,7 @@ def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
         raise InvalidInput("the message is empty", hint="say what should be done")
     size = sum(len(getattr(part, "text", "") or getattr(part, "data", "")) for part in event.content)
     if size > MAX_MESSAGE_BYTES:
-        raise InvalidInput(f"the message has {size} characters", hint="put what is so long into a file and name it")
+        raise InvalidInput(f"the message has {size} characters", hint="put long content into a file and name the file")
     for part in event.content:
         if isinstance(part, ImagePart):
             _check_image(part)

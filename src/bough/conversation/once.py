@@ -31,7 +31,7 @@ async def arun(
         on_event: Called for durable events and pieces of text; see `AsyncConversation.run`.
 
     Raises:
-        InvalidInput: The prompt is empty, the workspace is no folder, or the agent is not right.
+        InvalidInput: The prompt is empty, the workspace is not a folder, or the agent is not right.
         ModelError: The model failed; the conversation is in `error` and can be opened and run again.
         StoreError: The store cannot be opened or written.
     """

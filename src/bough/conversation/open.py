@@ -25,7 +25,7 @@ from bough.conversation.agent import (
 )
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.message import said
-from bough.conversation.parts import Parts, Surroundings, require_delegation
+from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
@@ -78,15 +78,15 @@ class Beginning:
         prepared = self.prepare(settings, rules)
         spec, rules = prepared.blueprint.spec, prepared.rules
         require_delegation(spec, delegation)
-        surroundings = await Surroundings.of(settings, store, executor or spec.executor, settings.executor, delegation)
-        async with surroundings.kept_on_success():
-            events = await prepared.greet(surroundings.executor.name, rules)
+        environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
+        async with environment.kept_on_success():
+            events = await prepared.greet(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
-            record = await surroundings.store.create(record, events=mask_events(rules.secrets, events))
-            journal = Journal(surroundings.store, record.id, secrets=rules.secrets)
+            record = await environment.store.create(record, events=mask_events(rules.secrets, events))
+            journal = Journal(environment.store, record.id, secrets=rules.secrets)
             await journal.catch_up()
         blueprint = prepared.blueprint
-        return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=rules)
+        return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=rules)
 
     def prepare(self, settings: Settings, rules: Rules) -> Prepared:
         """Return the conversation as it will be written. Nothing is written, no hook is asked.
@@ -164,11 +164,11 @@ async def reopened(
     workspace: str | Path | None = None,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
-    surroundings = await Surroundings.of(settings, store, executor, settings.executor, delegation)
-    async with surroundings.kept_on_success():
-        cid = id if isinstance(id, UUID) else await surroundings.store.resolve(id)
-        record = await surroundings.store.get(cid)
-        journal = Journal(surroundings.store, cid, secrets=asked.secrets)
+    environment = await Environment.of(settings, store, executor, settings.executor, delegation)
+    async with environment.kept_on_success():
+        cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
+        record = await environment.store.get(cid)
+        journal = Journal(environment.store, cid, secrets=asked.secrets)
         await journal.catch_up()
         await quarantine(journal, record, settings, workspace)
         state = journal.state
@@ -178,13 +178,13 @@ async def reopened(
         asked = asked.within(given)
         Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
         spec = given or recorded_spec(state)
-        surroundings.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
+        environment.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
         if state.quarantined:
-            surroundings.require_sandbox()  # last: nothing that is given goes beyond it
+            environment.require_sandbox()  # last: nothing that is given goes beyond it
         blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
-    return Parts(journal=journal, record=record, blueprint=blueprint, surroundings=surroundings, rules=asked)
+    return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)
 
 
 async def page_of(

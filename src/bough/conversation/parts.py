@@ -21,7 +21,7 @@ from bough.execution.base import CodeExecutor
 from bough.execution.named import executor_named, recorded_executor
 
 
-class Surroundings:
+class Environment:
     """Counts its users. A store or an executor that the caller handed in stays the caller's to close."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Surroundings:
         executor: CodeExecutor | None,
         executor_name: str,
         delegation: Delegation | None = None,
-    ) -> Surroundings:
+    ) -> Environment:
         """Open what is only named; `executor_name` is used where no executor is given.
 
         Args:
@@ -61,7 +61,7 @@ class Surroundings:
         return new
 
     def narrow(self, recorded: str, *, given: CodeExecutor | None) -> None:
-        """Go on with the recorded executor unless a caller's own is `given`; what the settings name only if no weaker.
+        """Continue with the recorded executor unless a caller's own is `given`; the settings' one only if no weaker.
 
         A resume never widens what may happen: where the recorded executor cannot run here, its runs are refused.
         """
@@ -82,7 +82,7 @@ class Surroundings:
             self.executor = sandbox
             self._owned.append(sandbox)
 
-    def retain(self) -> Surroundings:
+    def retain(self) -> Environment:
         """Count one more user."""
         self._users += 1
         return self
@@ -123,7 +123,7 @@ def require_delegation(spec: AgentSpec[Any], delegation: Delegation | None) -> N
     """
     if spec.sub_agents and delegation is None:
         raise InvalidInput(
-            f"the agent {spec.name!r} has sub-agents, and nobody runs them",
+            f"the agent {spec.name!r} has sub-agents, and no broker runs them",
             hint="use OrchestratorAgent, or give broker=",
         )
 
@@ -140,4 +140,4 @@ class Parts:
     record: ConversationRecord
     blueprint: Blueprint
     rules: Rules
-    surroundings: Surroundings
+    environment: Environment

@@ -43,7 +43,7 @@ class RunResult(Generic[T]):
         output: Text of the response that ended this run; empty where it has none.
         data: The validated value of the agent's `output_type`; None where the run gave none, or it answers with text.
         finish_reason: Why that response ended; `none` where there is none, or it does not say.
-        partial: The text is cut off; running again goes on there.
+        partial: The text is cut off; running again continues there.
         reason: Why it is not simply done: an error's code, the name of a limit, `interrupted`, `stuck`, `length`,
             `content_filter`, `no_finish`, `script_failed`, `nothing_fits`; empty where it is.
         waiting: The calls that wait for somebody.

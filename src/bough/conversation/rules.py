@@ -153,7 +153,7 @@ class Rules:
         """Return what these rules, in force with the recorded ones, add to them; empty where they add nothing.
 
         What somebody is stricter about is recorded with the first thing they write, so that it holds for everybody.
-        Secrets and the condenser are no rules of what may happen, and hooks that are asked elsewhere have to be given.
+        Secrets and the condenser are not rules of what may happen, and hooks that are asked elsewhere must be given.
         """
         if "policy" not in recorded:
             return {}
@@ -227,7 +227,7 @@ class Rules:
     def resumed(cls, recorded: JsonObject, given: Rules) -> Rules:
         """Return the rules of a conversation that is opened again: the recorded ones, narrowed by what is given.
 
-        Hooks, an analyzer that is no data, and secrets have to be given again: a log only names them, and a log may
+        Hooks, an analyzer that is not data, and secrets must be given again: a log only names them, and a log may
         come from anywhere.
 
         Raises:
@@ -309,7 +309,7 @@ class RulesInForce:
     def recorded(self) -> list[Event]:
         """Return the event that records what this object is stricter about than its log; none where it is not."""
         if self._state.quarantined:
-            return []  # quarantine is no rule of the log: it ends with the adoption
+            return []  # quarantine is not a rule of the log: it ends with the adoption
         narrowing = self().narrowing(self._state.policies)
         return [StateChanged(changes={"policies": narrowing})] if narrowing else []
 
@@ -376,7 +376,7 @@ def _require_hooks(recorded: list[Any], given: HookSet) -> None:
     if missing:
         names = ", ".join(str(hook.get("command") or hook.get("function")) for hook in missing)
         raise InvalidInput(
-            f"the conversation was started with hooks that are not here: {names}",
+            f"the conversation was started with hooks that are not available here: {names}",
             hint="give hooks= as it was started, or fork it with other rules",
             details={"hooks": missing},
         )

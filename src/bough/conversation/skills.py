@@ -26,7 +26,7 @@ def standing_events(found: Standing) -> list[Event]:
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
     """Return what a user's message activates: what it asks for, and always-active skills that are new or have changed.
 
-    A task that asked for inputs goes on with those that the message gives as `name=value`.
+    A task that asked for inputs continues with those that the message gives as `name=value`.
     A keyword brings a text once; when it comes again, only what the skill lets be called holds anew. What is over a
     bound, or cannot be read, is told. Reads the files of the skills concerned.
     """

@@ -43,7 +43,7 @@ _U = TypeVar("_U")
 class Conversation(Generic[T]):
     """A conversation in use, for code without `await`. Names and meaning are those of `AsyncConversation`.
 
-    Making one starts a conversation; `Conversation.open` goes on with one that exists. Close it with `close` or `with`;
+    Making one starts a conversation; `Conversation.open` continues one that exists. Close it with `close` or `with`;
     what is open when the program ends is closed then: a run in progress is interrupted and can be resumed.
     It may be used beside a running event loop, which it blocks, as in a notebook; inside of asynchronous tools it is
     `Unavailable`: `await` an `AsyncConversation` there.
@@ -328,7 +328,7 @@ class Conversation(Generic[T]):
         self._loop.call(self._core.set_limits, *limits)
 
     def set_model(self, model: str | Model) -> None:
-        """Go on with another model; see `AsyncConversation.set_model`."""
+        """Continue with another model; see `AsyncConversation.set_model`."""
         self._loop.call(self._core.set_model, model)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Running a set: the plan, the attempts over pydantic-evals, the reports at the end; and going on after a crash."""
+"""Running a set: the plan, the attempts over pydantic-evals, the reports at the end; and continuing after a crash."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class EvalOptions:
     """How a set is run.
 
     Attributes:
-        repeat: Attempts at each case.
+        repeat: Attempts per case.
         judge: Decides rubrics; `none` leaves them out; None is refused where something needs a judge.
         metrics: Thresholds to add or replace, by metric.
         threshold: The pass rate that is demanded.
@@ -104,7 +104,7 @@ class EvalOptions:
         if not 0 <= self.threshold <= 1:
             raise InvalidInput(f"a threshold of {self.threshold} is not a share", hint="give a number from 0 to 1")
         if unknown := [name for name in self.metrics if name not in METRICS]:
-            raise InvalidInput(f"there is no metric {unknown[0]!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
+            raise InvalidInput(f"invalid metric {unknown[0]!r}", hint=f"one of: {', '.join(sorted(METRICS))}")
 
 
 async def evaluate(
@@ -124,7 +124,7 @@ async def evaluate(
         agent: Whose work is tried; None takes the default agent.
         executor: Runs scripts; None takes the settings' one.
         folder: Where runs are kept; None: `evals` below the home folder.
-        resume: Go on with that run (an id, a part of one, or `-`): what has a result is not run again.
+        resume: Continue with that run (an id, a part of one, or `-`): what has a result is not run again.
         options: How; single options may be given by name instead.
 
     Raises:
@@ -326,11 +326,13 @@ def _make_record(
 
 
 def _check_same(before: JsonObject, now: JsonObject) -> None:
-    """Check that a run goes on with what it was begun with.
+    """Check that a run continues with what it was begun with.
 
     Raises:
         Conflict: The cases, the agent, the metrics or the judge are others.
     """
     for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256"):
         if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True):
-            raise Conflict(f"the run was begun with other {name}", hint="start a new run, or resume it as it was begun")
+            raise Conflict(
+                f"the run was started with other {name}", hint="start a new run, or resume it as it was started"
+            )

@@ -105,7 +105,7 @@ async def _case_of(store: EventStore, id: UUID, expected: SetCase | None) -> tup
     if expected is not None:
         return replace(expected, id=str(id)), id
     made = case_of_log(events, str(id))
-    # What was done is no expectation of itself: every log would pass.
+    # What was done is not an expectation of itself: every log would pass.
     turns = tuple(turn.model_copy(update=_MATERIAL) for turn in made.input.turns)
     return replace(made, input=made.input.model_copy(update={"turns": turns})), id
 

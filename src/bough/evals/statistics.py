@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 def wilson(k: int, n: int) -> Interval:
     """Return the Wilson score interval of k passes in n attempts; n = 0: everything is possible."""
     if not 0 <= k <= n:
-        raise InvalidInput(f"{k} of {n} is no share", hint="k is from 0 to n")
+        raise InvalidInput(f"{k} of {n} is not a share", hint="k is from 0 to n")
     if n == 0:
         return Interval(0.0, 1.0)
     share, square = k / n, Z95 * Z95

@@ -48,7 +48,7 @@ class TracedCall:
         arguments: Those that ran.
         ended: Kind of the event that ended it, for example `ToolReturned`; empty while it is open.
         result: What it returned, or why it did not.
-        error: What went wrong; None where nothing did. A refusal is no error.
+        error: What went wrong; None where nothing did. A refusal is not an error.
         seq: Place of the event that started it, in the log that holds it.
     """
 
@@ -63,7 +63,7 @@ class TracedCall:
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether it returned, and what it returned is no error."""
+        """Whether it returned, and what it returned is not an error."""
         return self.ended == "ToolReturned" and self.error is None
 
 

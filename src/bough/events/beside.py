@@ -67,7 +67,7 @@ class Tables(Protocol):
         Ids go in as UUID and come out as 16 bytes; times are microseconds since 1970.
 
         Raises:
-            Conflict: A row that must be unique is there already. The change cannot succeed any more.
+            Conflict: A row that must be unique already exists. The change cannot succeed any more.
         """
         ...
 

@@ -73,7 +73,7 @@ def decode(seq: int, id: UUID, kind: str, ts: datetime, raw: bytes) -> Event:
 
     Raises:
         StoreError: It was written by a newer version of bough.
-        CorruptLog: The payload is no JSON, or not what its kind says.
+        CorruptLog: The payload is not JSON, or not what its kind says.
     """
     place = {"event": str(id), "seq": seq, "kind": kind}
     try:

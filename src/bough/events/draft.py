@@ -108,7 +108,7 @@ def dump(value: Mapping[str, Any]) -> str | None:
     """Return a JSON object as text, None for an empty one.
 
     Raises:
-        InvalidInput: It holds something that is no JSON.
+        InvalidInput: It holds something that is not JSON.
     """
     if not value:
         return None
@@ -171,7 +171,7 @@ def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _status(value: Any) -> str:
     if value in _STATUSES:
         return value
-    raise InvalidInput(f"no status is called {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
+    raise InvalidInput(f"no status named {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
 
 
 def _title(value: Any) -> str | None:

@@ -53,7 +53,7 @@ class Integrity:
             return self
         first, more = self.findings[0], len(self.findings) - 1
         raise CorruptLog(
-            f"the store does not add up: {first.problem}" + (f" (and {more} more)" if more else ""),
+            f"the store is inconsistent: {first.problem}" + (f" (and {more} more)" if more else ""),
             hint="`bough conv export --salvage` writes what is readable",
             details={"findings": [as_details(finding) for finding in self.findings]},
         )

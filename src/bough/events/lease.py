@@ -56,7 +56,7 @@ async def held_lease(
             await finished(_give_back(store, lease))
     except asyncio.CancelledError as error:
         if lost and holder is not None and holder.uncancel() == 0:
-            raise Conflict("the run was taken over elsewhere", hint="open the conversation again") from error
+            raise Conflict("another process took over this run", hint="open the conversation again") from error
         raise
 
 
@@ -67,7 +67,7 @@ async def _take(store: EventStore, cid: UUID, name: str, ttl_seconds: float) -> 
         holder = str(conflict.details.get("owner", ""))
         if not is_gone(holder):
             raise Conflict(
-                "the conversation is being run elsewhere",
+                "another process is running the conversation",
                 hint="wait until that run is over, or fork the conversation",
                 details=conflict.details,
             ) from conflict

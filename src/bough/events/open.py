@@ -40,7 +40,7 @@ async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
 
         return await PostgresEventStore.open(url, clock=clock)
     raise InvalidInput(
-        f"{url!r} names no store",
+        f"invalid store URL {url!r}",
         hint="use memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://…",
     )
 

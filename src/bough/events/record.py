@@ -93,7 +93,7 @@ _make = cast("Callable[[type[StoredEvent], EventTuple], StoredEvent]", tuple.__n
 
 
 class StoredEvent(EventTuple):
-    """An event at its place in a conversation. Immutable; equal when place, id, kind, time and payload are equal.
+    """An event at its position in a conversation. Immutable; equal when place, id, kind, time and payload are equal.
 
     It is the row as the store keeps it, and id, time and the typed event are made when they are asked for: loading
     a long log then costs little more than the bare `select`.
@@ -145,7 +145,7 @@ class StoredEvent(EventTuple):
         """The event as one flat JSON object: seq, id, kind, ts, then the payload. For people and programs.
 
         Raises:
-            CorruptLog: The payload is no JSON object.
+            CorruptLog: The payload is not a JSON object.
         """
         place = {"seq": self.seq, "id": str(self.id), "kind": self.kind, "ts": self.ts.isoformat()}
         try:

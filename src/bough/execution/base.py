@@ -116,7 +116,7 @@ class CodeExecutionResult:
     Attributes:
         stdout: Head and tail where it was longer than the bound; `stdout_bytes` counts all of it.
         signal: The signal that ended it, where one did.
-        timed_out: Whether the timeout ended it; a script's own exit code 124 is no timeout.
+        timed_out: Whether the timeout ended it; a script's own exit code 124 is not a timeout.
         killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … when bough ended it.
         output_skipped: (path, reason) of what did not come back.
         state_lost: A stateful executor had to start afresh.

@@ -1,4 +1,4 @@
-"""The default executor: code behind the strongest wall that really stands on this machine, or not at all.
+"""The default executor: code in the strongest sandbox that really stands on this machine, or not at all.
 
 Source: seed 003 (`LocalSandboxCodeExecutor`).
 """
@@ -15,7 +15,7 @@ from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolat
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import timed_out_at_once
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.request import Plan, plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
 from bough.execution.sandbox.landlock import LandlockRung, serving_command
@@ -32,7 +32,7 @@ class LocalSandboxCodeExecutor:
     was reached is in every result; below `min_isolation` nothing is ever run.
 
     Args:
-        min_isolation: The weakest wall that is good enough.
+        min_isolation: The weakest sandbox that is good enough.
         default_timeout_seconds: For requests that name none.
         stateful: Python code of one `execution_id` runs in one interpreter that stays; needs bubblewrap.
 
@@ -58,7 +58,7 @@ class LocalSandboxCodeExecutor:
         self._sessions: Sessions | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
-        self._shelf = Shelf()
+        self._run_directory = RunDirectory()
         self.supervisor = PreloadedSupervisor(serving_command())
         self._closed = False
 
@@ -72,7 +72,7 @@ class LocalSandboxCodeExecutor:
         return tuple(await asyncio.gather(*(rung.probe() for rung in self._rungs)))
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
-        """Run `request` behind the chosen wall. Safe for concurrent use; cancelling kills the whole tree.
+        """Run `request` in the chosen sandbox. Safe for concurrent use; cancelling kills the whole tree.
 
         Raises:
             InvalidInput: Something in the request is refused; nothing was run.
@@ -138,7 +138,7 @@ class LocalSandboxCodeExecutor:
     async def _run_cold(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
         return await run_process(
             checked,
-            shelf=self._shelf,
+            run_directory=self._run_directory,
             launch=rung.launch,
             isolation=rung.isolation,
             identity=rung.identity(checked),
@@ -158,7 +158,7 @@ class LocalSandboxCodeExecutor:
             raise SandboxUnavailable("A program that stays needs bubblewrap.", hint="apt-get install bubblewrap")
         return await run_process(
             checked,
-            shelf=self._shelf,
+            run_directory=self._run_directory,
             launch=rung.launch,
             isolation=rung.isolation,
             identity=rung.identity(checked),
@@ -191,7 +191,7 @@ class LocalSandboxCodeExecutor:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_kept(), home))
         # A loop that has ended cannot be waited in: removing the folder ends what it kept.
         await asyncio.to_thread(self.supervisor.close)
-        await asyncio.to_thread(self._shelf.close)
+        await asyncio.to_thread(self._run_directory.close)
 
     async def _close_kept(self) -> None:
         if self._warm is not None:
@@ -213,9 +213,9 @@ class LocalSandboxCodeExecutor:
         if self._home is not None and not self._home.is_closed():
             return
         self._home = asyncio.get_running_loop()
-        self._sessions = Sessions(rung, self._shelf, isolation=rung.isolation)
+        self._sessions = Sessions(rung, self._run_directory, isolation=rung.isolation)
         if not self.stateful:
-            self._warm = WarmSandboxes(rung, self._shelf, isolation=rung.isolation)
+            self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation)
 
     async def _choose(self) -> Rung:
         reports: list[RungReport] = []
@@ -232,7 +232,7 @@ class LocalSandboxCodeExecutor:
 
 
 def _no_state(reports: Sequence[RungReport], rung: Rung) -> SandboxUnavailable:
-    """Return what is missing where code can be run behind a wall, but by no interpreter that stays."""
+    """Return what is missing where code can be run in a sandbox, but by no interpreter that stays."""
     stronger = " ".join(f"{report.name}: {report.missing}" for report in reports)
     return SandboxUnavailable(
         f"no isolation here keeps an interpreter: {rung.name} works, and runs every program anew. {stronger}".rstrip(),

@@ -41,7 +41,7 @@ def executor_named(name: str) -> CodeExecutor:
 
             return UnsafeLocalCodeExecutor()
         case _:
-            raise InvalidInput(f"there is no executor {name!r}", hint=f"choose one of: {CHOICES}")
+            raise InvalidInput(f"invalid executor {name!r}", hint=f"choose one of: {CHOICES}")
 
 
 def recorded_executor(name: str) -> CodeExecutor | None:

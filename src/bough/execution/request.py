@@ -81,7 +81,7 @@ class Plan:
 
 
 def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
-    """Return what has to be done for `request`; touches the file system only to see that its folders are there.
+    """Return what must be done for `request`; touches the file system only to see that its folders are there.
 
     Raises:
         InvalidInput: Something in it is refused.
@@ -125,7 +125,7 @@ def _check_mount_points(request: CodeExecutionInput) -> None:
 def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes] | None]:
     """Return (python file or None, argv, sys.path[0], code file) of the request."""
     if (request.code is None) == (request.script is None):
-        raise InvalidInput("Exactly one of code and script has to be given.", hint="Set code=… or script=…, not both.")
+        raise InvalidInput("Exactly one of code and script must be given.", hint="Set code=… or script=…, not both.")
     if request.language not in _CODE_FILES:
         raise InvalidInput(
             f"The language {request.language!r} is not known.", hint=f"One of: {', '.join(sorted(_CODE_FILES))}."

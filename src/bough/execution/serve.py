@@ -1,8 +1,8 @@
-"""A program that stays behind the sandbox's wall and speaks over streams: what an MCP server of a skill is.
+"""A program that stays in the sandbox and speaks over streams: what an MCP server of a skill is.
 
 It has a process of its own on the host, which stands between: whoever wants to speak to the program starts that like
-any other program, and its input and output are the program's. When it ends, or whoever started it ends, so does
-everything behind the wall.
+any other program, and its input and output are the program's. When it ends, or the process that started it ends, so
+does everything in the sandbox.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def serve_command(
     env: Mapping[str, str] | None = None,
     domains: Sequence[str] = (),
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the environment of the process that runs `command` behind the wall.
+    """Return the command and the environment of the process that runs `command` in the sandbox.
 
     Args:
         command: The program and its arguments, as seen inside; never seen by a shell.
@@ -75,7 +75,7 @@ def _read_request(text: str) -> CodeExecutionInput:
 
 
 async def _serve(request: CodeExecutionInput) -> int:
-    """Run the program until it ends, this process is told to, or whoever started it is gone."""
+    """Run the program until it ends, this process is told to, or the process that started it is gone."""
     executor = LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES)
     task = asyncio.ensure_future(executor.run_connected(request, stdin=0, stdout=1))
     loop = asyncio.get_running_loop()

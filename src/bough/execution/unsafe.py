@@ -18,7 +18,7 @@ from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
 from bough.execution.process.result import timed_out_at_once
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
@@ -40,7 +40,7 @@ class UnsafeLocalCodeExecutor:
 
     def __init__(self, *, default_timeout_seconds: float = 30.0) -> None:
         self.default_timeout_seconds = default_timeout_seconds
-        self._shelf = Shelf(groups=False)
+        self._run_directory = RunDirectory(groups=False)
         self._closed = False
         self._warned = False
 
@@ -55,7 +55,13 @@ class UnsafeLocalCodeExecutor:
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
         return await finished(
-            run_process(checked, shelf=self._shelf, launch=_launch, isolation=self.isolation, identity=Identity()),
+            run_process(
+                checked,
+                run_directory=self._run_directory,
+                launch=_launch,
+                isolation=self.isolation,
+                identity=Identity(),
+            ),
             cancel=True,
         )
 
@@ -71,7 +77,7 @@ class UnsafeLocalCodeExecutor:
     async def aclose(self) -> None:
         """Remove its folder; closing twice is fine."""
         self._closed = True
-        await asyncio.to_thread(self._shelf.close)
+        await asyncio.to_thread(self._run_directory.close)
 
 
 def _launch(inside: Plan, workspace: Workspace) -> Launch:

@@ -60,4 +60,4 @@ def _check(what: str, values: Iterable[Any], kinds: tuple[type, ...]) -> None:
     for value in values:
         if not isinstance(value, kinds):
             names = " or ".join("None" if kind is _NOTHING else kind.__name__ for kind in kinds)
-            raise InvalidInput(f"{what} is of the kind {type(value).__name__}.", hint=f"It has to be {names}.")
+            raise InvalidInput(f"{what} is of the kind {type(value).__name__}.", hint=f"It must be {names}.")

@@ -55,13 +55,13 @@ def allow_list_from_json(value: Json) -> AllowList:
     """Return the allow-list that `to_json` wrote; None allows everything.
 
     Raises:
-        InvalidInput: It is no list of lists of texts.
+        InvalidInput: It is not a list of lists of texts.
     """
     lists = cast(list[Json], value) if isinstance(value, list) else [] if value is None else [0]
     if not all(
         isinstance(entries, list) and all(isinstance(e, str) for e in cast(list[Json], entries)) for entries in lists
     ):
-        raise InvalidInput(f"{value!r} is no allow-list", hint='give lists of entries: [["Read", "Bash(git:*)"]]')
+        raise InvalidInput(f"{value!r} is not an allow-list", hint='give lists of entries: [["Read", "Bash(git:*)"]]')
     return AllowList(tuple(tuple(cast(Iterable[str], entries)) for entries in lists))
 
 

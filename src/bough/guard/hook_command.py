@@ -55,7 +55,7 @@ async def run_command(command: str, payload: JsonObject, *, workspace: Path, tim
             process.returncode if on_time else None,
             _text(stdout),
             _text(stderr),
-            "" if on_time else f"it did not end within {timeout_seconds:g} s and was killed",
+            "" if on_time else f"it timed out after {timeout_seconds:g} s and was killed",
         )
     finally:
         stdout.close()

@@ -40,9 +40,9 @@ def _read(path: Path) -> JsonObject:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}", hint="mend it or remove it") from error
+        raise InvalidInput(f"{path} cannot be read: {error}", hint="fix it or remove it") from error
     if not isinstance(data, dict):
-        raise InvalidInput(f"{path} holds no JSON object, or is larger than {MAX_BYTES} bytes", hint=_HINT)
+        raise InvalidInput(f"{path} does not contain a JSON object, or is larger than {MAX_BYTES} bytes", hint=_HINT)
     return cast(JsonObject, data)
 
 

@@ -67,7 +67,7 @@ _WORDS: dict[str, Decision] = {
 _GRAVITY: tuple[Decision, ...] = ("deny", "ask", "allow", "none")
 
 
-def _gravest(decisions: Iterable[Decision | None]) -> Decision:
+def _pick_most_severe(decisions: Iterable[Decision | None]) -> Decision:
     said = set(decisions)
     for decision in _GRAVITY:
         if decision in said:
@@ -76,9 +76,9 @@ def _gravest(decisions: Iterable[Decision | None]) -> Decision:
 
 
 def combine(answers: Iterable[HookAnswer], events: tuple[HookRan, ...] = ()) -> HookVerdict:
-    """Return the gravest decision with its reasons, and every context."""
+    """Return the most severe decision with its reasons, and every context."""
     said = tuple(answers)
-    decision = _gravest(answer.decision for answer in said)
+    decision = _pick_most_severe(answer.decision for answer in said)
     return HookVerdict(
         decision=decision,
         reason="\n".join(answer.reason for answer in said if answer.decision == decision and answer.reason),
@@ -91,7 +91,7 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
     """Return what a hook printed: a JSON object with a verdict, or text.
 
     Args:
-        plain_is_context: Whether text that is no JSON is meant for the model.
+        plain_is_context: Whether text that is not JSON is meant for the model.
     """
     stripped = text.strip()
     if not stripped.startswith("{"):
@@ -99,7 +99,7 @@ def read_answer(text: str, *, plain_is_context: bool) -> HookAnswer:
     try:
         data = json.loads(stripped)
     except (ValueError, RecursionError):
-        return HookAnswer(failed=True, reason="its answer is no JSON, though it begins as if it were", output=stripped)
+        return HookAnswer(failed=True, reason="its answer is not JSON, though it begins as if it were", output=stripped)
     return answer_from_json(data, output=stripped)
 
 
@@ -112,11 +112,11 @@ def answer_from_json(data: Json, *, output: str = "") -> HookAnswer:
     decisions: list[Decision | None] = [_WORDS.get(str(word).lower()) for word in words if word is not None]
     if None in decisions or not isinstance(data, dict):
         return HookAnswer(
-            failed=True, reason=f"it answered something that is no decision: {words!r:.200}", output=output
+            failed=True, reason=f"it answered something that is not a decision: {words!r:.200}", output=output
         )
     stops = fields.get("continue") is False
     return HookAnswer(
-        decision="deny" if stops else _gravest(decisions),
+        decision="deny" if stops else _pick_most_severe(decisions),
         reason=_first(special.get("permissionDecisionReason"), fields.get("reason"), fields.get("stopReason")),
         context=_first(special.get("additionalContext"), fields.get("additionalContext")),
         output=output,

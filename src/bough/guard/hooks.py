@@ -132,7 +132,7 @@ class Hook:
         except re.error as error:
             if self.matcher != "*":
                 raise InvalidInput(
-                    f"the matcher {self.matcher!r} of a hook is no regular expression: {error}",
+                    f"the matcher {self.matcher!r} of a hook is not a regular expression: {error}",
                     hint="give a tool's name, `*`, or an expression such as `Write|Edit`",
                 ) from error
 
@@ -172,7 +172,7 @@ class Hook:
             async with asyncio.timeout(self.timeout_seconds):
                 returned = await _called(function, given.payload())
         except TimeoutError:
-            return HookAnswer(failed=True, reason=f"it did not end within {self.timeout_seconds:g} s")
+            return HookAnswer(failed=True, reason=f"it timed out after {self.timeout_seconds:g} s")
         except Exception as error:  # noqa: BLE001 - a user's code; recorded, and it never lets a call through
             return HookAnswer(failed=True, reason=f"it raised {type(error).__name__}: {error}")
         if returned is None or isinstance(returned, HookAnswer):

@@ -27,7 +27,7 @@ _NO_BOUNDS = frozenset({"per", "unpriced"})
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds; None is no bound. A bound is reached when the value is at or above it, so 0 allows nothing.
+    """Bounds; None is unbounded. A bound is reached when the value is at or above it, so 0 allows nothing.
 
     Attributes:
         requests: Requests to the model.
@@ -36,8 +36,8 @@ class Limits:
         steps: Model requests with the tools they call; 500 in a run unless said otherwise.
         tasks: Tasks started by a conversation and its descendants; 100 unless said otherwise.
         depth: Levels of sub-agents below a conversation; 4 unless said otherwise.
-        per: What is counted: `run`, since the run began, so that running again goes on; or `conversation`, all of it
-            and of what it was forked from, so that only other limits let it go on. The three defaults are a run's.
+        per: What is counted: `run`, since the run began, so that running again continues; or `conversation`, all of it
+            and of what it was forked from, so that only other limits let it continue. The three defaults are a run's.
         unpriced: What a bound of cost means where nobody knows what the model costs: `refuse` to run, since such a
             bound could not stop it, or `allow`, where it is understood that it does not.
 
@@ -91,7 +91,7 @@ def _check(name: str, bound: object) -> None:
 
 
 def limits_from_json(value: Json) -> Limits:
-    """Return the limits that `to_json` wrote: what is not named is no bound.
+    """Return the limits that `to_json` wrote: what is not named is not a bound.
 
     Those written before `per` counted the whole conversation, and called steps iterations.
 

@@ -146,7 +146,7 @@ class Guard:
     async def _assess(self, call: ToolRequest) -> tuple[Assessment, str]:
         """The assessment, and what went wrong with it."""
         if self.analyzer is None:
-            return Assessment((RiskFinding(Risk.UNKNOWN, "nobody has looked at its risk"),)), ""
+            return Assessment((RiskFinding(Risk.UNKNOWN, "risk: not analyzed"),)), ""
         if getattr(self.analyzer, "outside", True):
             await self.settled()
         try:

@@ -61,7 +61,7 @@ class ConfirmRisky:
         confirm_unknown: Whether a call of unknown risk waits.
 
     Raises:
-        InvalidInput: The threshold is UNKNOWN, which is no height.
+        InvalidInput: The threshold is UNKNOWN, which is not a height.
     """
 
     threshold: Risk = Risk.HIGH
@@ -106,7 +106,7 @@ def policy_from_json(value: Json) -> Policy:
     if kind == "ConfirmRisky" and data.keys() <= {"threshold", "confirm_unknown"}:
         return _confirm_risky(**data)
     raise InvalidInput(
-        f"{value!r} is no confirmation policy",
+        f"{value!r} is not a confirmation policy",
         hint='give {"kind": …} with AlwaysConfirm, NeverConfirm, or ConfirmRisky (threshold, confirm_unknown)',
     )
 
@@ -128,7 +128,7 @@ def policy_named(name: str) -> Policy:
     """
     named: dict[str, Policy] = {"allow": NeverConfirm(), "ask": AlwaysConfirm(), "rules": ConfirmRisky()}
     if name not in named:
-        raise InvalidInput(f"no policy is called {name!r}", hint=f"choose one of: {', '.join(named)}")
+        raise InvalidInput(f"no policy named {name!r}", hint=f"choose one of: {', '.join(named)}")
     return named[name]
 
 

@@ -62,12 +62,12 @@ class Assessment:
 
     @classmethod
     def collect(cls, findings: Iterable[RiskFinding]) -> Assessment:
-        """Return the assessment of all findings, gravest first, each once."""
+        """Return the assessment of all findings, most severe first, each once."""
         return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))))
 
     @property
     def risk(self) -> Risk:
-        """The gravest risk found: HIGH, then UNKNOWN, then MEDIUM, then LOW."""
+        """The most severe risk found: HIGH, then UNKNOWN, then MEDIUM, then LOW."""
         return min((each.risk for each in self.findings), key=_GRAVITY.index, default=Risk.UNKNOWN)
 
     @property
@@ -77,5 +77,5 @@ class Assessment:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The reasons of the gravest risk."""
+        """The reasons of the most severe risk."""
         return tuple(each.reason for each in self.findings if each.risk is self.risk and each.reason)

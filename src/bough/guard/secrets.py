@@ -55,7 +55,7 @@ class FileSecret:
         """The file's content now.
 
         Raises:
-            Unavailable: It cannot be read, or is no text of at most 64 KiB.
+            Unavailable: It cannot be read, or is not text of at most 64 KiB.
         """
         try:
             with self.path.open("rb") as handle:
@@ -66,7 +66,7 @@ class FileSecret:
         except UnicodeDecodeError:
             text = ""
         if not text or len(text) > _MAX_BYTES:
-            raise Unavailable(f"the secret's file {self.path} is no text of 1 to {_MAX_BYTES} bytes")
+            raise Unavailable(f"the secret's file {self.path} is not text of 1 to {_MAX_BYTES} bytes")
         return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -85,7 +85,7 @@ class Secrets:
         self._seen: dict[str, set[str]] = {}
         for name in self._providers:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise InvalidInput(f"{name!r} is no name for a secret", hint="use letters, digits and underscores")
+                raise InvalidInput(f"{name!r} is not a name for a secret", hint="use letters, digits and underscores")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,12 +102,12 @@ class Secrets:
         """
         provider = self._providers.get(name)
         if provider is None:
-            raise NotFound(f"no secret is called {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
+            raise NotFound(f"no secret named {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
         value = _provided(name, provider)
         if len(value) < MIN_CHARACTERS:
             raise InvalidInput(
                 f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
-                hint="use a longer one; what is so short is no secret",
+                hint="use a longer one",
             )
         self._seen.setdefault(name, set()).add(value)
         return value
@@ -125,7 +125,7 @@ class Secrets:
         """Return the environment of a script that declares these names, and nothing but these.
 
         Raises:
-            NotFound: A declared name is no secret of this conversation.
+            NotFound: A declared name is not a secret of this conversation.
             Unavailable: A provider has no value now.
             InvalidInput: A value is too short to be masked.
         """
@@ -194,9 +194,9 @@ def _provided(name: str, provider: Provider) -> str:
     except BoughError:
         raise
     except Exception as error:  # noqa: BLE001 - a user's function; its message might hold the value
-        raise Unavailable(f"the secret {name} could not be had: {type(error).__name__}") from None
+        raise Unavailable(f"the secret {name} is not available: {type(error).__name__}") from None
     if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise Unavailable(f"the secret {name} is no text", hint="its provider must return a str")
+        raise Unavailable(f"the secret {name} is not text", hint="its provider must return a str")
     return value
 
 

@@ -64,7 +64,7 @@ class OrchestratorAgent:
         result = await orchestrator.run("Now compare with Q3")
     ```
 
-    Entering it again goes on with the same conversation, its tasks and their results.
+    Entering it again continues with the same conversation, its tasks and their results.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class OrchestratorAgent:
         Args:
             spec: What the agent is, its sub-agents included.
             verbose: Log reasoning, calls and results to `bough.run`.
-            on_node: Told of every node, in order. One that raises is logged, and the run goes on.
+            on_node: Told of every node, in order. One that raises is logged, and the run continues.
             store: Where the conversation and its tasks are; None takes the broker's log, then the settings' store.
-            conversation: Goes on with that one.
+            conversation: Continues with that one.
             broker: Runs the tasks of the sub-agents, and stays the caller's to enter and to leave; None makes one.
             rules: What the agent may do and use: see `GivenRules`.
         """
@@ -109,7 +109,7 @@ class OrchestratorAgent:
     async def __aenter__(self) -> OrchestratorAgent:
         """Open the store, enter a broker where there are sub-agents, create or open the conversation."""
         if self._stack is not None:
-            raise Conflict("the orchestrator is entered already", hint="leave it first, or make another one")
+            raise Conflict("the orchestrator is already entered", hint="leave it first, or make another one")
         self._spec.check_sub_agents()
         settings = self._settings or Settings.load()
         async with AsyncExitStack() as opening:  # what was opened is closed again where a later step fails
@@ -195,8 +195,8 @@ class OrchestratorAgent:
         """Run a turn and return its result; results of background tasks are told before the prompt.
 
         Args:
-            prompt: What is said; None goes on where the conversation stands.
-            message_history: Starts a conversation from these messages, which later turns go on with.
+            prompt: What is said; None continues where the conversation stands.
+            message_history: Starts a conversation from these messages, which later turns continue with.
             usage_limits: Bounds of this turn, its sub-agents included.
 
         Returns:
@@ -244,7 +244,7 @@ class OrchestratorAgent:
     # Inside.
 
     async def _begin_from(self, messages: Sequence[ModelMessage]) -> None:
-        """Go on with a conversation of its own that begins with these messages."""
+        """Continue with a conversation of its own that begins with these messages."""
         before, self._id = self.conversation, None
         settings = self._settings or before.settings
         self._conversation = await self._open_conversation(before.store, self._broker, settings)
@@ -255,14 +255,14 @@ class OrchestratorAgent:
         self._stack.push_async_callback(self._conversation.interrupt)
 
     async def _release_ended_waits(self, book: Journal) -> None:
-        """Let calls go on whose task does not ask any more: they run again, and find the task they had started."""
+        """Let calls continue whose task does not ask any more: they run again, and find the task they had started."""
         state = book.state
         while True:
             waiting = {id: call for id, call in state.waiting.items() if await self._still_asks(call)}
             if len(waiting) == len(state.waiting):
                 return
             status = "waiting_for_confirmation" if waiting else "idle"
-            released = StateChanged(changes={"status": status, "waiting": waiting}, reason="its task goes on")
+            released = StateChanged(changes={"status": status, "waiting": waiting}, reason="its task continues")
             try:
                 await book.append(released, expected_head=state.head)
             except Conflict:
@@ -326,9 +326,9 @@ def _read_result(result: RunResult, state: State, run: AgentRun[Any, Any] | None
     match result.status:
         case "paused" | "stuck" if result.limit is not None or result.status == "stuck":
             what = f"the bound of {result.limit} was reached" if result.limit else "the agent repeats itself"
-            raise LimitExceeded(what, hint="run(None) goes on", details={"limit": result.limit or "stuck"})
+            raise LimitExceeded(what, hint="run(None) continues", details={"limit": result.limit or "stuck"})
         case "paused":
-            raise Interrupted("the turn was stopped", hint="run(None) goes on")
+            raise Interrupted("the turn was stopped", hint="run(None) continues")
         case "waiting_for_confirmation":
             output: Any = _describe_waiting(state)
         case _:

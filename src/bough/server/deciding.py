@@ -23,7 +23,7 @@ async def decide(
     """Record a decision on calls that wait.
 
     Args:
-        run: Whether the run goes on once nothing waits any more.
+        run: Whether the run continues once nothing waits any more.
 
     Raises:
         Conflict: A call that it names does not wait; the head is another one.
@@ -37,7 +37,7 @@ async def decide(
     async with opened(access, id) as conversation:
         events, left = decide_calls(conversation.state, decision)
         await conversation.append(*events)
-    if run and not left and not await runs.is_live(id):  # a run that goes on sees the decision itself
+    if run and not left and not await runs.is_live(id):  # a run that continues sees the decision itself
         await runs.start(access.caller, id)
 
 
@@ -50,7 +50,7 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
     state = await access.services.states.state_of(record)
     found = tuple(id for id, call in state.waiting.items() if call.get("kind", "approval") == "approval")
     if not found:
-        raise Conflict("no call waits for a confirmation", hint="GET {id} says what waits")
+        raise Conflict("no call waits for a confirmation", hint="see GET {id}")
     return found
 
 
@@ -67,7 +67,7 @@ async def require_waiting(access: Access, record: ConversationRecord, call: str)
     made = await _find_decision(access, record.id, call)
     if made is None and call not in state.calls:
         raise NotFound("there is no such call")
-    raise Conflict("the call does not wait any more", hint="GET {id} says what waits", details=made or {})
+    raise Conflict("the call is no longer waiting", hint="see GET {id}", details=made or {})
 
 
 async def _find_decision(access: Access, id: UUID, call: str) -> dict[str, Any] | None:

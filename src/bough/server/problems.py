@@ -165,7 +165,7 @@ def _rule(error: JsonObject) -> str:
 
 
 FORM_TAG = "form:"
-"""Begins the tags of bodies that have several forms; they are no part of a field's path."""
+"""Begins the tags of bodies that have several forms; they are not part of a field's path."""
 
 
 def known_fields() -> list[str]:

@@ -16,7 +16,7 @@ from bough.server.openhands.ids import parse_id
 from bough.types import JsonObject
 
 MAX_LOOKED_AT = 5000
-"""How many events a request with a filter looks at; then the page ends, and the next one goes on from there."""
+"""How many events a request with a filter looks at; then the page ends, and the next one continues from there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ class Runs:
     Args:
         broker: Not entered; entered and left by this.
         broadcasts: Told the pieces of the responses of runs in this process.
-        takes_tasks: Whether runs go on in this process; else workers run them.
+        takes_tasks: Whether runs continue in this process; else workers run them.
     """
 
     def __init__(self, broker: TaskBroker, metrics: Metrics, broadcasts: Broadcasts, *, takes_tasks: bool) -> None:
@@ -74,13 +74,13 @@ class Runs:
         return await self.broker.store.look(lambda tables: _read_latest(tables, cid))
 
     async def live_among(self, cids: Collection[UUID]) -> frozenset[UUID]:
-        """Return those of some conversations that have a run which is pending or goes on. One statement."""
+        """Return those of some conversations that have a run which is pending or running. One statement."""
         ids = json.dumps([cid.hex for cid in cids])
         rows = await self.broker.store.look(lambda tables: tables.run("task.live_among", ids=ids))
         return frozenset(UUID(bytes=row[0]) for row in rows)
 
     async def is_live(self, cid: UUID) -> bool:
-        """Whether a run of the conversation is pending or goes on, in whichever process."""
+        """Whether a run of the conversation is pending or running, in whichever process."""
         return bool(await self.live_among([cid]))
 
     async def start(
@@ -106,7 +106,7 @@ class Runs:
     async def say(
         self, cid: UUID, events: Sequence[Event], *, by: str, run: bool, expected_head: int | None = None
     ) -> None:
-        """Append a message and what it brings in; `run` has it answered, by the run that goes on or by a new one.
+        """Append a message and what it brings in; `run` has it answered, by the active one or by a new one.
 
         Args:
             events: The message first.
@@ -147,11 +147,11 @@ class Runs:
             await asyncio.gather(waiting, draining, return_exceptions=True)
 
     async def pause(self, cid: UUID, *, by: str, reason: str) -> None:
-        """Ask a run to stop at its next step; nothing happens where none goes on."""
+        """Ask a run to stop at its next step; nothing happens where none is running."""
         await self.broker.pause(cid, by=by, reason=reason)
 
     async def interrupt(self, cid: UUID, *, by: str, reason: str, wait_seconds: float = 0) -> None:
-        """Stop a run now, in whichever process, its tools killed; nothing happens where none goes on."""
+        """Stop a run now, in whichever process, its tools killed; nothing happens where none is running."""
         run = await self.latest(cid)
         await self.broker.interrupt(cid, by=by, reason=reason)
         if run is not None and wait_seconds:

@@ -46,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes a free one.
 
     Raises:
-        Unavailable: The address cannot be had.
+        Unavailable: The address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)

@@ -22,7 +22,7 @@ class TenantLimits(BaseModel):
     Attributes:
         runs: Pending and running at once.
         access: The widest tools that its agents may have in their workspace.
-        tokens_a_day: In and out, of the day in UTC; None is no bound. `usd_a_day` likewise.
+        tokens_a_day: In and out, of the day in UTC; None is unbounded. `usd_a_day` likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,10 +106,10 @@ def _from_file(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}", hint="correct the file or its permissions") from error
+        raise InvalidInput(f"{path} cannot be read: {error}", hint="fix the file or its permissions") from error
     section: Any = data.get("server", {}) if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not isinstance(section, dict):
-        raise InvalidInput(f"{path}: `server` must hold `key: value` lines", hint=f"known keys: {_known()}")
+        raise InvalidInput(f"{path}: `server` must contain `key: value` lines", hint=f"known keys: {_known()}")
     return {str(key): value for key, value in section.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 

@@ -50,5 +50,5 @@ class Workspaces:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput("workspace.working_dir is no folder", hint="name another one") from error
+            raise InvalidInput("workspace.working_dir is not a folder", hint="name another one") from error
         return folder

@@ -25,7 +25,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 class Diagnostic(NamedTuple):
-    """Something a reader noticed, and how to mend it.
+    """Something a reader noticed, and how to fix it.
 
     Attributes:
         code: Stable, in kebab case, for example `yaml-unquoted-colon`.

@@ -74,11 +74,11 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
 
     Raises:
         InvalidInput: The name or the description is not one of the specification.
-        Conflict: The folder is there already.
+        Conflict: The folder already exists.
     """
     if not is_good_name(name):
         raise InvalidInput(
-            f"{name[:80]!r} is no name of a skill", hint="1 to 64 lower case letters, digits and single hyphens"
+            f"{name[:80]!r} is not a name of a skill", hint="1 to 64 lower case letters, digits and single hyphens"
         )
     text = " ".join(description.split())
     if not text or len(text) > MAX_DESCRIPTION:
@@ -87,7 +87,7 @@ def new_skill(root: Path, name: str, *, description: str, script: bool = False) 
         )
     folder = root / name
     if folder.exists():
-        raise Conflict(f"{folder} is there already", hint="choose another name")
+        raise Conflict(f"{folder} already exists", hint="choose another name")
     folder.mkdir(parents=True)
     quoted = json.dumps(text, ensure_ascii=False)  # a JSON text is a double-quoted YAML one
     body = _BODY.format(title=name.replace("-", " ").capitalize(), script="main.py")

@@ -146,7 +146,7 @@ class SkillRegistry:
         Raises:
             NotFound: There is none of that name.
             PermissionDenied: It is not, or no longer, trusted.
-            Conflict: The copy is gone, or was trusted once and is not any more; it has to be loaded again.
+            Conflict: The copy is gone, or was trusted once and is not any more; it must be loaded again.
         """
         known = self._known.get(name)
         kept = self.snapshots.find(tree)
@@ -237,19 +237,19 @@ class SkillRegistry:
         for skill in self.withheld:
             if skill.name == name:
                 self._refuse_untrusted(skill)
-        raise NotFound(f"no skill is called {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
+        raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
 
     def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
         """Return why a skill is not used, and what of it differs from what was agreed to. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
                 f"the installed skill {skill.name!r} is not what was installed{self._describe_change(skill)}",
-                hint="look at it, then run `bough skills lock`, or add it again with --replace",
+                hint="review it, then run `bough skills lock`, or add it again with --replace",
             )
         return PermissionDenied(
             f"the skill {skill.name!r} carries code and its project is not trusted with it as it is now"
             f"{self._describe_change(skill)}",
-            hint="not trusted: look at it, then run `bough skills trust` in the project",
+            hint="not trusted: review it, then run `bough skills trust` in the project",
         )
 
     def _refuse_untrusted(self, skill: SkillMetadata) -> NoReturn:

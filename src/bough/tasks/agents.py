@@ -103,7 +103,7 @@ async def find_agent(
 
     Raises:
         NotFound: Nobody here knows the name; `details` has `known` and `nearest`.
-        PermissionDenied: `config.yaml` names code for it, and nobody has trusted that.
+        PermissionDenied: `config.yaml` names code for it, and that is not trusted.
         InvalidInput: `config.yaml` has a mistake.
     """
     name = task.agent_name or _text(task.metadata, "agent_name")
@@ -185,7 +185,7 @@ def unknown_agent(name: str, known: Mapping[str, AgentSpec]) -> NotFound:
     nearest = difflib.get_close_matches(name, list(known), n=1)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known here: {', '.join(sorted(known)) or 'none'}"
     return NotFound(
-        f"no agent is called {name!r}",
+        f"no agent named {name!r}",
         hint=hint,
         details={"agent": name, "known": sorted(known), "nearest": nearest[0] if nearest else None},
     )
@@ -228,7 +228,7 @@ def workspace_of(metadata: Mapping[str, Any]) -> Path:
     """Return the folder of a new conversation.
 
     Raises:
-        InvalidInput: It is named by something that is no path.
+        InvalidInput: It is named by something that is not a path.
     """
     given = metadata.get("workspace", ".")
     if isinstance(given, str | Path):

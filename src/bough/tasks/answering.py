@@ -170,7 +170,7 @@ class Replies:
         journal = Journal(self._store.log, conversation)
         await journal.catch_up()
         if expected_head is not None and journal.state.head != expected_head:
-            raise Conflict(f"the log has {journal.state.head} events, not {expected_head}", hint="look at it again")
+            raise Conflict(f"the log has {journal.state.head} events, not {expected_head}", hint="read it again")
         return journal.state
 
 
@@ -246,7 +246,7 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
 
 
 def _decide(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:
-    """Return what is appended before the message that was said, and the calls that go on waiting."""
+    """Return what is appended before the message that was said, and the calls that keep waiting."""
     message = _message(said)
     rejected = tuple(id for id in state.waiting if id not in said.approve) if message is not None else ()
     reason = message.plain if message is not None else ""

@@ -60,7 +60,7 @@ class TaskBroker:
         dispatcher: None: Procrastinate where the store is on Postgres, else in this process.
         queues: Whose tasks it runs while it is entered; `()`: of no strangers.
         concurrency: How many tasks it runs at once.
-        admit: SubmissionRequest inside each submission without a parent.
+        admit: Called inside each submission without a parent.
 
     Raises:
         InvalidInput: The store's tasks have no log.
@@ -116,7 +116,7 @@ class TaskBroker:
 
     async def __aenter__(self) -> TaskBroker:
         if self._running is not None:
-            raise Conflict("the broker is entered already", hint="leave it first, or make another one")
+            raise Conflict("the broker is already entered", hint="leave it first, or make another one")
         await self.store.open()
         self._stopping, self._is_left = asyncio.Event(), False
         self._running = asyncio.create_task(self._run(), name="task broker")
@@ -206,7 +206,7 @@ class TaskBroker:
                 `workspace`, `limits`. Every other key is kept with the task as it is.
 
         Raises:
-            InvalidInput: A key has a value that it cannot have, the input is empty, the metadata is no JSON.
+            InvalidInput: A key has a value that it cannot have, the input is empty, the metadata is not JSON.
             Conflict: The key or id means another input, agent or conversation, or the conversation has a live task.
             NotFound: There is no such conversation.
         """
@@ -312,7 +312,7 @@ class TaskBroker:
         """Run a conversation that is there as a task of its own, and return the task's id.
 
         Args:
-            message: Said first; None goes on without one. Calls that wait are rejected by it.
+            message: Said first; None continues without one. Calls that wait are rejected by it.
             message_id: Id of its event, for a message that is a text.
             activated: What the message brings in, appended behind it.
             by: Who decides on calls that wait.
@@ -343,7 +343,7 @@ class TaskBroker:
         by: str = "user",
         expected_head: int | None = None,
     ) -> Task:
-        """Reply what a task asks, and return it; any worker goes on with it once nothing waits any more.
+        """Answer a task's question, and return it; any worker continues with it once nothing waits any more.
 
         Args:
             answer: Of a question any JSON, one of its choices where it has any. Of an approval `True`, `False`, or
@@ -359,7 +359,7 @@ class TaskBroker:
         return await self._replies.answer(task_id, answer, run=run, by=by, expected_head=expected_head)
 
     async def retry(self, task_id: str, **metadata: Any) -> str:
-        """Go on with the conversation of a task that has ended, in a new task; return its id. Nothing is paid twice.
+        """Continue with the conversation of a task that has ended, in a new task; return its id. Nothing is paid twice.
 
         Raises:
             NotFound: There is no such task.

@@ -15,7 +15,7 @@ from bough.tasks.stores.submission import require_row
 
 
 class Stopped(NamedTuple):
-    """A task after it was stopped, and its children that have to be stopped too.
+    """A task after it was stopped, and its children that must be stopped too.
 
     Attributes:
         changed: Whether this call stopped it; False for one that had ended before.

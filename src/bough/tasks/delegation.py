@@ -184,7 +184,7 @@ class BrokerDelegation:
         known = list(below)
         nearest = difflib.get_close_matches(agent, known, n=1)
         raise NotFound(
-            f"no sub-agent is called {agent!r}",
+            f"no sub-agent named {agent!r}",
             hint=f"did you mean {nearest[0]!r}?" if nearest else "",
             details={"agent": agent, "known": sorted(known), "nearest": nearest[0] if nearest else None},
         )
@@ -234,7 +234,7 @@ class BrokerDelegation:
             await asyncio.shield(worker.start(claim))
 
     def _is_left_to_others(self, conversation: UUID) -> bool:
-        """Whether the conversation is run here under a task that another worker goes on with."""
+        """Whether the conversation is run here under a task that another worker continues with."""
         active = [run for run in self._broker.worker.active.values() if run.claim.lease.conversation == conversation]
         return any(run.stopped in ("hand_back", "fenced") for run in active)
 

@@ -53,7 +53,7 @@ class Task(BaseModel):
 
     Attributes:
         id: A UUID; also the id of the conversation, unless the task runs one that was there.
-        input: What was asked; empty where the conversation goes on without a new message.
+        input: What was asked; empty where the conversation continues without a new message.
         result: The text of the answer, or of what there was of it when the task failed.
         error: What went wrong, in words; `code` names the kind.
         events: The latest 1,000, oldest first; lists and claims leave it empty.

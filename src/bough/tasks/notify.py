@@ -28,7 +28,7 @@ class Watched:
 
     Attributes:
         version: The transitions that are known; -1 for none.
-        moved: Set at each transition; whoever waits clears it.
+        moved: Set at each transition; the waiter clears it.
     """
 
     def __init__(self, row: TaskRow) -> None:
@@ -132,7 +132,7 @@ class TransitionWatch:
         self._looks.set()
 
     async def aclose(self) -> None:
-        """Stop watching. Whoever still waits goes on to look when it is woken otherwise, or is cancelled."""
+        """Stop watching. Whoever still waits continues to look when it is woken otherwise, or is cancelled."""
         follower, self._follower = self._follower, None
         if follower is not None:
             follower.cancel()

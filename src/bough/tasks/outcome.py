@@ -31,7 +31,7 @@ class RunEnding:
 
     Attributes:
         spent_before: What the conversation had used before the task's first event.
-        is_handed_back: Set before the run is stopped so that another worker goes on.
+        is_handed_back: Set before the run is stopped so that another worker continues.
         why_stopped: The reason of a cancellation.
         enqueue: Gives a task that is pending again to an engine.
         woken: The parent's task, where it waited for this one and may run now.

@@ -24,7 +24,7 @@ async def serve(
     Args:
         broker: Not entered; it is left afterwards.
         agents: Known by name, and served in their private queues too; their sub-agents likewise.
-        once: End when nothing waits any more.
+        once: Exit when nothing is waiting.
     """
     specs = list(agents)
     broker.register_agents(specs)

@@ -55,7 +55,7 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.FAILED: frozenset(),
     TaskState.CANCELLED: frozenset(),
 }
-"""What may follow what. A take-over of a running task is no transition: its state and version stay."""
+"""What may follow what. A take-over of a running task is not a transition: its state and version stay."""
 
 
 def require_transition(task_id: str, current: TaskState, to: TaskState) -> None:
@@ -67,7 +67,7 @@ def require_transition(task_id: str, current: TaskState, to: TaskState) -> None:
     if to in TRANSITIONS[current]:
         return
     if current in TERMINAL_STATES:
-        hint = "a task that has ended stays as it is; `bough tasks retry` goes on in a new task"
+        hint = "a task that has ended stays as it is; `bough tasks retry` continues in a new task"
     else:
         hint = f"from {current.value} a task goes to: {', '.join(sorted(s.value for s in TRANSITIONS[current]))}"
     raise InvalidTransition(

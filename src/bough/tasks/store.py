@@ -95,12 +95,12 @@ class TaskStore(ABC):
 
         Raises:
             Conflict: The id is taken.
-            InvalidInput: The id is no UUID.
+            InvalidInput: The id is not a UUID.
         """
 
     @abstractmethod
     async def get(self, task_id: str) -> Task | None:
-        """Return a task with its latest 1,000 events; None for an id that is not there, or is no UUID."""
+        """Return a task with its latest 1,000 events; None for an id that is not there, or is not a UUID."""
 
     @abstractmethod
     async def update_state(

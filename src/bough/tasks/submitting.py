@@ -165,7 +165,7 @@ class Submitter:
         guard = rules.guard(id, state.workspace)
         verdict = await guard.on_prompt(message.plain)
         if verdict.decision == "deny":
-            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="say it in another way")
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         registry = prepared.blueprint.registry
         triggers = TriggerIndex(registry.list_all()) if message.sender == "user" else TriggerIndex([])
         said, *activated = events_of(message, state, triggers, registry)
@@ -209,7 +209,7 @@ class Submitter:
 
 
 def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
-    """Return what is submitted to go on with the conversation of a task that failed or was cancelled.
+    """Return what is submitted to continue with the conversation of a task that failed or was cancelled.
 
     Args:
         metadata: Instead of what the task was submitted with.
@@ -230,7 +230,7 @@ def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
     """Return the part of a submission's metadata that is kept with the task.
 
     Raises:
-        InvalidInput: It is no JSON, or longer than 64 KiB.
+        InvalidInput: It is not JSON, or longer than 64 KiB.
         NotSupported: A check is asked for.
     """
     if metadata.get("check") is not None:

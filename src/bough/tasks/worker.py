@@ -65,7 +65,7 @@ class ActiveRun:
             self.runner.stop(reason)
 
     def hand_back(self) -> None:
-        """End the run at the end of its step, so that another worker goes on; before it has begun, at once."""
+        """End the run at the end of its step, so that another worker continues; before it has begun, at once."""
         if self.runner is None:
             self.stop("hand_back")
         else:
@@ -192,7 +192,7 @@ class Worker:
         try:
             await self._run_opened(active, opened)
         finally:
-            await opened.surroundings.release()
+            await opened.environment.release()
 
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
@@ -207,7 +207,7 @@ class Worker:
         active.runner = runner = Runner(
             journal,
             AgentInForce(journal.state, opened.blueprint),
-            opened.surroundings,
+            opened.environment,
             RulesInForce(journal.state, opened.rules),
             root=opened.record.root,
             delegation=self.delegation,

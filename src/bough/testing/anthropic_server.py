@@ -98,7 +98,7 @@ class AnthropicServer:
             use = self._serve_from_cache(received.body)
             self.uses.append(use)
         if number > len(self._steps):
-            return Failure(message=f"the script has {len(self._steps)} answers and was asked for one more"), use
+            return Failure(message=f"the script has {len(self._steps)} answers, and one more was requested"), use
         step = self._steps[number - 1]
         return (step(received) if callable(step) else step), use
 

@@ -64,7 +64,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
                     break
         finally:
             tail.kill()
-    raise RuntimeError(f"the engine did not come up: {log.read_text()[-1000:]}")
+    raise RuntimeError(f"the engine did not start: {log.read_text()[-1000:]}")
 
 
 def make_image(host: str, *, name: str = IMAGE) -> str:

@@ -138,7 +138,7 @@ class OpenAIServer:
             self.received.append(received)
             turn = len(self.received)
         if turn > len(self._steps):
-            message = f"the script has {len(self._steps)} answers and was asked for one more"
+            message = f"the script has {len(self._steps)} answers, and one more was requested"
             return Failure(message=message, headers={"x-should-retry": "false"})
         step = self._steps[turn - 1]
         reply = step(received) if callable(step) else step
@@ -203,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError as error:
             return Failure(status=400, message=f"no JSON: {error}", kind="invalid_request_error")
         if not isinstance(body, dict):
-            return Failure(status=400, message="the body is no JSON object", kind="invalid_request_error")
+            return Failure(status=400, message="the body is not a JSON object", kind="invalid_request_error")
         return Received(
             path=self.path, headers={k.lower(): v for k, v in self.headers.items()}, body=cast("JsonObject", body)
         )

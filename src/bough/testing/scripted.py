@@ -143,7 +143,7 @@ class ScriptedModel(Model[Any]):
     async def _step(self, asked: Asked) -> Scripted:
         if len(self.asked) > len(self._steps):
             raise ModelError(
-                f"the script has {len(self._steps)} responses and was asked for one more",
+                f"the script has {len(self._steps)} responses, and one more was requested",
                 hint="add a step, or find out why the model was asked again",
             )
         step = self._steps[len(self.asked) - 1]

@@ -150,17 +150,17 @@ def test_a_file_that_was_named_may_read_the_environment_but_names_no_code(projec
     ("old", "new", "says"),
     [
         ("mcp_servers: [data_analysis]", "mcp_servers: [data_analyis]",
-         '12: …mcp_servers[0]: no server is called "data_analyis"; did you mean "data_analysis"'),
+         '12: …mcp_servers[0]: no server named "data_analyis"; did you mean "data_analysis"'),
         ("sub_agents: [analyst, researcher]", "sub_agents: [analist]",
-         "15: …sub_agents[0]: no agent is called 'analist'; did you mean 'analyst'?"),
+         "15: …sub_agents[0]: no agent named 'analist'; did you mean 'analyst'?"),
         ("    ask: true", "    aks: true", "17: …aks: there is no such key; did you mean 'ask'?"),
         ("    ask: true", "    ask: perhaps", "17: …ask: Input should be a valid boolean"),
-        ("    model: default", "    model: defualt", "9: …model: no model is called 'defualt'"),
+        ("    model: default", "    model: defualt", "9: …model: no model named 'defualt'"),
         ("requests: 60", "requests: -1", "19: …limits.requests: Input should be greater"),
         ("sql: {command: uvx", "sql: {url: http://x, command: uvx", "26: mcp_servers.sql: needs exactly one"),
-        ("model: local, description", "sub_agents: [coordinator], description", "stands below itself"),
+        ("model: local, description", "sub_agents: [coordinator], description", "is its own sub-agent"),
         ("secrets: {", "secrets: [", "28: not valid YAML"),
-        ("agents:\n", "agents:\n  analyst: {}\n", "21: 'analyst' stands here twice"),
+        ("agents:\n", "agents:\n  analyst: {}\n", "21: 'analyst' appears twice"),
         ("tools: [\"acme_tools.files:get_all_tools\"]", "tools: [\"acme tools\"]", "is not module:factory"),
     ],
 )  # fmt: skip
@@ -203,9 +203,9 @@ def test_what_is_given_wins_over_the_file_for_every_parameter(project: Path, set
     assert (spec.model, spec.system_prompt, spec.description) == ("offline", "Mine.", "")
     assert (*spec.tools, *spec.mcp_servers, *spec.sub_agents, *spec.skill_roots) == ()
     assert (spec.limits, spec.skills) == (None, None)
-    with pytest.raises(NotFound, match="no MCP server is called 'x'"):
+    with pytest.raises(NotFound, match="no MCP server named 'x'"):
         AgentSpec.from_config("coordinator", mcp_server_names=["x"], settings=settings)
-    with pytest.raises(NotFound, match="no model is called 'x'"):
+    with pytest.raises(NotFound, match="no model named 'x'"):
         AgentSpec.from_config("coordinator", model_name="x", settings=settings)
     with pytest.raises(NotFound, match="did you mean 'analyst'"):
         AgentSpec.from_config("analist", settings=settings)
@@ -250,7 +250,7 @@ def test_an_agent_is_made_of_a_model_entry(project: Path, monkeypatch: pytest.Mo
     agent: Any = get_agent(config_name="azure_gpt4", model_settings={"temperature": 0.5})
     assert agent.model.model_name == "gpt-4"
     assert agent.model_settings == {"timeout": 120, "parallel_tool_calls": True, "temperature": 0.5}
-    with pytest.raises(NotFound, match="no model is called 'nowhere'"):
+    with pytest.raises(NotFound, match="no model named 'nowhere'"):
         get_agent(config_name="nowhere")
 
 

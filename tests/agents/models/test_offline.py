@@ -108,7 +108,9 @@ async def test_a_follow_up_with_only_a_path_reuses_the_script_used_last(library:
     assert second.output == "more.md: 4 words"
     for other in ("translate more.md to German", "show me more.md", "Which files are in this folder?"):
         third = await agent.run(other, message_history=second.all_messages())
-        assert third.output.startswith("Nothing fits"), f"a path is no follow-up when something else is asked: {other}"
+        assert third.output.startswith("Nothing fits"), (
+            f"a path is not a follow-up when something else is asked: {other}"
+        )
 
 
 async def test_a_new_request_after_a_turn_is_planned_afresh(library: Any) -> None:
@@ -276,4 +278,4 @@ async def test_without_skills_it_says_that_there_are_none(tmp_path: Path) -> Non
     response = await OfflineModel().request(
         [ModelRequest([UserPromptPart("count words in a.md")])], None, ModelRequestParameters()
     )
-    assert "There are no skills here." in str(response.text)
+    assert "No skills found in this project." in str(response.text)

@@ -64,7 +64,7 @@ async def test_forks_of_every_cut_render_the_same_prefix(start: Any, scripted: A
 
 
 async def reopened(fork: AsyncConversation, spec: Any) -> AsyncConversation:
-    return await AsyncConversation.open(fork.id, store=fork.store, agent=spec, settings=fork._surroundings.settings)
+    return await AsyncConversation.open(fork.id, store=fork.store, agent=spec, settings=fork._environment.settings)
 
 
 async def assert_every_call_is_answered(conversation: AsyncConversation) -> None:

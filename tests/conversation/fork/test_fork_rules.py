@@ -298,7 +298,7 @@ class TestRule06AnotherAgent:
         cut = source.state.head
         await source.set_model("offline")
         fork = await source.fork(at=cut)
-        assert fork.agent.model == fork.state.agent["model"] == "offline", "the log says who really goes on"
+        assert fork.agent.model == fork.state.agent["model"] == "offline", "the log says who really continues"
 
 
 class TestRule07Condenser:
@@ -640,4 +640,4 @@ async def test_condensing_on_request(start: Any, scripted: Any) -> None:
     assert await conversation.condense()
     assert "a summary" in str(await conversation.messages())
     assert conversation.usage.requests == 7
-    assert await say(conversation, "go on") == "and on"
+    assert await say(conversation, "continue") == "and on"

@@ -1,4 +1,4 @@
-"""What a fork says of itself is enough to go on when its source is erased, and holds no secret."""
+"""What a fork says of itself is enough to continue when its source is erased, and holds no secret."""
 
 from __future__ import annotations
 

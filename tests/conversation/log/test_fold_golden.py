@@ -59,7 +59,7 @@ def _decode(event: Any) -> Event:
 
 
 def write() -> None:
-    """Write each event, and the state after it as it is kept; outcomes of calls are no part of it."""
+    """Write each event, and the state after it as it is kept; outcomes of calls are not part of it."""
     state, lines = State(), []
     for seq, event in enumerate(log()):
         state.apply(seq, event)

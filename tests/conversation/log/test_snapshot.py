@@ -224,7 +224,7 @@ async def test_a_fork_of_a_fork_uses_the_states_of_its_ancestors(source: AsyncCo
     await fork.fork(at=300)
     assert reads.decoded <= WINDOW
     await fork._journal.aclose()
-    assert await kept(source.store) == before, "it is there already"
+    assert await kept(source.store) == before, "it already exists"
 
 
 # what is kept

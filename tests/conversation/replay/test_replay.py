@@ -165,7 +165,7 @@ async def test_a_summary_that_is_not_reproduced_is_a_difference(start: Any, scri
     await conversation.run()
     await conversation.append(Condensed(start=0, stop=99, summary="of nothing", usage=None))
     await conversation.append(Condensed(start=98, stop=99, summary="of what is not there", usage=None))
-    await conversation.send_message("go on")
+    await conversation.send_message("continue")
     await conversation.run()
     report = await replay(conversation)
     assert [difference.recorded["summary"] for difference in report.differences] == ["of what is not there"]

@@ -82,7 +82,7 @@ async def test_a_lost_lease_makes_no_ending(store: EventStore, settings: Setting
 async def test_a_stopped_run_makes_its_ending(
     store: EventStore, start: Callable[..., Any], scripted: Callable[..., AgentSpec], reason: StopReason
 ) -> None:
-    """Last words and change are one transaction as well; a call is closed, or left to whoever goes on."""
+    """Last words and change are one transaction as well; a call is closed, or left to the process that continues."""
     begun = asyncio.Event()
 
     async def hang() -> str:

@@ -26,7 +26,7 @@ def large() -> str:
 
 
 def table() -> list[dict[str, int]]:
-    """Return a lot that is no text."""
+    """Return a lot that is not text."""
     return [{"row": number} for number in range(20_000)]
 
 

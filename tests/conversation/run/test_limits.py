@@ -1,4 +1,4 @@
-"""Bounds, pauses and circles: a run ends in a status that says why, and can go on."""
+"""Bounds, pauses and circles: a run ends in a status that says why, and can continue."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ async def test_a_pause_takes_effect_at_the_next_step(start: Any, scripted: Any) 
         await conversation.pause(by="me")
         return "paused"
 
-    spec = scripted(tool_call("pause"), "went on", tools=(pause,))
+    spec = scripted(tool_call("pause"), "continued", tools=(pause,))
     conversation = await start(spec)
     await conversation.send_message("go")
     result = await conversation.run()
     assert (result.status, spec.model.requests) == ("paused", 1)
-    assert (await conversation.run()).output == "went on"
+    assert (await conversation.run()).output == "continued"
 
 
 async def test_an_agent_in_a_circle_is_nudged_once_and_then_stopped(start: Any, scripted: Any) -> None:

@@ -1,4 +1,4 @@
-"""What is set while a run goes on: its model, in this object and in others; an interrupt that comes through the log."""
+"""What is set while a run is active: its model, in this object and in others; an interrupt through the log."""
 
 from __future__ import annotations
 

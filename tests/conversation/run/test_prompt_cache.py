@@ -87,7 +87,7 @@ async def test_a_hundred_steps_a_resume_a_fork_and_an_activation_are_served_from
         result = await first.run()
         assert result.output == "one"
         resumed = await AsyncConversation.open(first.id, agent=agent, store=store, settings=settings)
-        await resumed.send_message("go on")
+        await resumed.send_message("continue")
         assert (await resumed.run()).output == "two"
         fork = await resumed.fork()
         await fork.send_message("and on")
@@ -123,7 +123,7 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
                 await conversation.set_model("anthropic:claude-opus-5")
             case _:
                 conversation._agent.blueprint = _with_more_tools(conversation)
-        await conversation.send_message("go on")
+        await conversation.send_message("continue")
         await conversation.run()
         await conversation.aclose()
     assert broken() == [what]

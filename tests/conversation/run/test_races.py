@@ -270,7 +270,7 @@ async def test_a_cancellation_during_any_append_ends_in_order(
         assert sorted(ran) == sorted(set(ran)), f"cancelled at append {point}: a call ran twice"
         ends = [k for k in await kinds(conversation) if k in ("ToolReturned", "ToolInterrupted")]
         assert len(ends) == 2, point
-        assert asyncio.all_tasks() == tasks, "nothing goes on in the background"
+        assert asyncio.all_tasks() == tasks, "nothing continues in the background"
 
 
 async def test_a_second_cancellation_during_the_clean_up_loses_nothing(start: Any, scripted: Any) -> None:
@@ -285,7 +285,7 @@ async def test_a_second_cancellation_during_the_clean_up_loses_nothing(start: An
             await asyncio.sleep(0)
         return "never"
 
-    conversation = await start(scripted(tool_call("stubborn"), "went on", tools=(stubborn,)))
+    conversation = await start(scripted(tool_call("stubborn"), "continued", tools=(stubborn,)))
     await conversation.send_message("go")
     run = asyncio.create_task(conversation.run())
     await started.wait()
@@ -296,7 +296,7 @@ async def test_a_second_cancellation_during_the_clean_up_loses_nothing(start: An
         await run
     assert conversation.status == "paused"
     assert (await kinds(conversation))[-1] == "StateChanged"
-    assert (await conversation.run()).output == "went on", "the lease was given back"
+    assert (await conversation.run()).output == "continued", "the lease was given back"
 
 
 async def test_cancelling_the_caller_while_it_is_interrupted_is_not_swallowed(
@@ -318,11 +318,11 @@ async def test_a_tool_may_interrupt_its_own_conversation(start: Any, scripted: A
         await conversation.interrupt()
         return "never"
 
-    conversation = await start(scripted(tool_call("stop"), "went on", tools=(stop,)))
+    conversation = await start(scripted(tool_call("stop"), "continued", tools=(stop,)))
     await conversation.send_message("go")
     async with asyncio.timeout(5):
         assert (await conversation.run()).status == "paused"
-    assert (await conversation.run()).output == "went on"
+    assert (await conversation.run()).output == "continued"
 
 
 async def test_an_interrupt_ends_all_parallel_tools(start: Any, scripted: Any) -> None:
@@ -337,7 +337,7 @@ async def test_an_interrupt_ends_all_parallel_tools(start: Any, scripted: Any) -
             ended.append(n)
         return "never"
 
-    spec = scripted([tool_call("hang", n=n) for n in range(5)], "went on", tools=(hang,))
+    spec = scripted([tool_call("hang", n=n) for n in range(5)], "continued", tools=(hang,))
     conversation = await start(spec)
     await conversation.send_message("go")
     run = asyncio.create_task(conversation.run())
@@ -420,7 +420,7 @@ async def test_a_store_that_fails_while_tools_run_ends_them(settings: Any, tmp_p
         store.fails = True
         return "lost"
 
-    steps = [[tool_call("hang"), tool_call("lose")], "went on"]
+    steps = [[tool_call("hang"), tool_call("lose")], "continued"]
     spec = AgentSpec(model=ScriptedModel(steps), tools=(hang, lose), skills=())
     conversation = await AsyncConversation.create(spec, workspace=tmp_path, store=store, settings=settings)
     await conversation.send_message("go")
@@ -428,7 +428,7 @@ async def test_a_store_that_fails_while_tools_run_ends_them(settings: Any, tmp_p
         await conversation.run()
     assert ended == ["hang"]
     store.fails = False
-    assert (await conversation.run()).output == "went on"
+    assert (await conversation.run()).output == "continued"
     interrupted = [k for k in await kinds(conversation) if k == "ToolInterrupted"]
     assert len(interrupted) == 2
     await store.aclose()

@@ -65,7 +65,7 @@ async def test_what_a_filter_kept_back_is_not_finished(start: Any, scripted: Any
     spec = scripted(cut("", "content_filter"))
     conversation, result = await said(start, spec)
     assert (result.status, result.output, result.reason) == ("paused", "", "content_filter")
-    assert (await conversation.run()).steps == 0, "there is nothing to go on with"
+    assert (await conversation.run()).steps == 0, "there is nothing to continue with"
     assert spec.model.requests == 1
 
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Died(BaseException):
-    """Stands for the end of the process: nothing may catch it and go on."""
+    """Stands for the end of the process: nothing may catch it and continue."""
 
 
 class Mortal:

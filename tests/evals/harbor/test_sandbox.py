@@ -89,7 +89,7 @@ async def test_an_answer_counts_though_the_agents_time_was_up(settings: Settings
     [
         ("exit 7", "failed", "test.sh wrote no reward (exit 7)"),
         ("echo 1e309 > /logs/verifier/reward.txt", "error", "not a number from 0 to 1"),
-        ("echo yes > /logs/verifier/reward.txt", "error", "reward.txt is no number"),
+        ("echo yes > /logs/verifier/reward.txt", "error", "reward.txt is not a number"),
         ("echo -1 > /logs/verifier/reward.txt", "error", "not a number from 0 to 1"),
         ("ln -s /etc/hostname /logs/verifier/reward.txt", "error", "no regular file"),
         ("echo 1", "failed", "test.sh wrote no reward (exit 0)"),

@@ -1,4 +1,4 @@
-"""A run that is killed goes on: each case is run once, whatever moment the kill came at."""
+"""A run that is killed continues: each case is run once, whatever moment the kill came at."""
 
 from __future__ import annotations
 

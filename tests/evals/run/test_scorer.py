@@ -75,7 +75,7 @@ async def test_without_a_case_the_metrics_that_need_none_are_shown(settings: Set
     run = await score_logs([conversation.id], metrics={"steps": 1}, settings=settings)
     (result,) = run.cases
     assert (result.status, result.scores["steps"].value) == ("failed", 2)
-    assert "tool_invocation_score" not in result.scores, "what was done is no expectation of itself"
+    assert "tool_invocation_score" not in result.scores, "what was done is not an expectation of itself"
 
 
 async def test_what_cannot_be_scored_is_refused_before_anything_is_written(settings: Settings) -> None:

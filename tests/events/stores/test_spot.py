@@ -21,7 +21,7 @@ LENGTH = 5 * spot.MOST_ROWS
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no slow disk."""
+    """A busy machine is not a slow disk."""
     monkeypatch.setattr(spot, "SLOW_SECONDS", 3600.0)
 
 

@@ -77,7 +77,7 @@ async def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 UNUSABLE: dict[str, Callable[[Path], object]] = {
     "a folder": lambda path: path.mkdir(),
     "a truncated one": lambda path: path.touch(),
-    "text": lambda path: path.write_text("this is no database" * 1000),
+    "text": lambda path: path.write_text("this is not a database" * 1000),
     "another program's": lambda path: fill(path, "create table x (y)"),
     "another program's empty one": lambda path: fill(path, "pragma application_id = 7"),
     "a newer one": lambda path: fill_newer(path),

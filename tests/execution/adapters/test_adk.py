@@ -70,7 +70,7 @@ SCRIPTS = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_scripts_of_adks_own_skill_toolset_run_behind_boughs_wall(
+def test_scripts_of_adks_own_skill_toolset_run_behind_boughs_sandbox(
     other_environment: Callable[[str], Path], tmp_path: Path
 ) -> None:
     skill, canary = tmp_path / "probe", tmp_path / "canary"

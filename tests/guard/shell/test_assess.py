@@ -340,7 +340,7 @@ python3 < program.py
 
 
 def cases(text: str) -> list[str]:
-    """The lines of a table; a line that ends in a backslash goes on."""
+    """The lines of a table; a line that ends in a backslash continues."""
     return text.strip().replace("\\\n", "\0").splitlines()
 
 

@@ -70,7 +70,7 @@ async def talk(store: EventStore, name: str) -> dict[str, Any]:
 
 
 async def go_on(store: EventStore, name: str) -> dict[str, Any]:
-    """Load in another process, go on with other models, save, fork and leave a branch."""
+    """Load in another process, continue with other models, save, fork and leave a branch."""
     kept = conversation_store(store)
     loaded = await kept.load(name, scope="anna")
     assert loaded is not None
@@ -97,7 +97,7 @@ async def go_on(store: EventStore, name: str) -> dict[str, Any]:
 
 
 async def wait(store: EventStore, name: str) -> dict[str, Any]:
-    """A run that waits for an approval is saved, and goes on from what was loaded."""
+    """A run that waits for an approval is saved, and continues from what was loaded."""
     agent = Agent(TestModel(custom_output_text="done"), output_type=[str, DeferredToolRequests])
     agent.tool_plain(requires_approval=True)(drop)
     kept = conversation_store(store)

@@ -1,7 +1,7 @@
 """What a user of `openhands-sdk` 1.58 does with an agent server; runs in an environment of its own, and prints facts.
 
 Arguments: address, key, base URL of the model, working folder. It says `cut` when its connections should be cut, and
-goes on when it is told so; its last line is a JSON object of what it saw.
+continues when it is told so; its last line is a JSON object of what it saw.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def confirm_and_reject(talk: RemoteConversation) -> dict[str, Any]:
 
 
 def fork(talk: RemoteConversation) -> dict[str, Any]:
-    """Fork at the end and at an event, and go on with the fork."""
+    """Fork at the end and at an event, and continue with the fork."""
     before = ids_of(talk)
     whole = talk.fork(title="whole", tags={"team": "blue"})
     whole.send_message("and now")

@@ -23,15 +23,15 @@ def put(root: Path, name: str, text: str = GOOD) -> Path:
 
 def test_one_entry_for_every_file_found_loaded_or_not(tmp_path: Path) -> None:
     put(tmp_path, "good")
-    put(tmp_path, "group/mended", "---\nname: mended\ndescription: a: b\n---\nx\n")
+    put(tmp_path, "group/fixed", "---\nname: fixed\ndescription: a: b\n---\nx\n")
     put(tmp_path, "refused", "")
     found = {each.name: each for each in check(tmp_path, recursive=True)}
     assert {name: (each.loaded, [d.code for d in each.diagnostics]) for name, each in found.items()} == {
         "good": (True, []),
-        "mended": (True, ["yaml-unquoted-colon"]),
+        "fixed": (True, ["yaml-unquoted-colon"]),
         "refused": (False, ["empty"]),
     }
-    assert found["refused"].has_errors and not found["mended"].has_errors
+    assert found["refused"].has_errors and not found["fixed"].has_errors
     assert found["good"].as_dict() == {
         "path": str(tmp_path / "good" / "SKILL.md"),
         "name": "good",
@@ -41,8 +41,8 @@ def test_one_entry_for_every_file_found_loaded_or_not(tmp_path: Path) -> None:
 
 
 def test_strict_refuses_what_lenient_mends(tmp_path: Path) -> None:
-    put(tmp_path, "mended", "---\nname: Mended\ndescription: a: b\n---\nx\n")
-    [strict] = check(tmp_path / "mended", mode="strict")
+    put(tmp_path, "fixed", "---\nname: Mended\ndescription: a: b\n---\nx\n")
+    [strict] = check(tmp_path / "fixed", mode="strict")
     assert not strict.loaded
     assert {"yaml-invalid", "name-case", "name-folder"} <= {each.code for each in strict.diagnostics}
 

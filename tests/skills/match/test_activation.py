@@ -105,7 +105,7 @@ def test_one_message_activates_no_more_than_its_bounds_and_what_is_left_out_says
         ("gone", ["more", "than", "3", "skills"]),
     ]
     [(_, why)] = activate_matches(registry, [TriggerMatch("gone", "keyword", "x")]).left_out
-    assert (why.code, why.message) == ("not_found", "no skill is called 'gone'")
+    assert (why.code, why.message) == ("not_found", "no skill named 'gone'")
 
 
 def test_long_lists_are_cut_and_say_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lenient reading: every kind of malformed file, the skill it gives and the diagnostic that says what to mend."""
+"""Lenient reading: every kind of malformed file, the skill it gives and the diagnostic that says what to fix."""
 # ruff: noqa: E501 - a case of a table stays on its line
 
 from __future__ import annotations

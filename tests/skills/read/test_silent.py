@@ -1,4 +1,4 @@
-"""Nothing fails silently: what a file means and does not say rightly is told, and what is no text is refused."""
+"""Nothing fails silently: what a file means and does not say rightly is told, and what is not text is refused."""
 
 from __future__ import annotations
 

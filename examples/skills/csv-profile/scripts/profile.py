@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 def as_number(text: str) -> float | None:
-    """Return a finite number, None for anything else. `1_000` and `infinity` are no numbers here."""
+    """Return a finite number, None for anything else. `1_000` and `infinity` are not numbers here."""
     try:
         number = float(text) if "_" not in text else None
     except ValueError:

@@ -87,7 +87,7 @@ class AgentConfig:
         if name not in self.config.agents:
             found = near(name, self.names)
             raise NotFound(
-                f"no agent is called {name!r}" + (f"; did you mean {found!r}?" if found else ""),
+                f"no agent named {name!r}" + (f"; did you mean {found!r}?" if found else ""),
                 hint=f"there are: {', '.join(self.names) or 'none'} ({self.file.path or 'no config.yaml'})",
                 details={"known": self.names, "nearest": found},
             )
@@ -101,8 +101,8 @@ class AgentConfig:
 
         Raises:
             NotFound: A name that is given is not there.
-            InvalidInput: Code or a skill cannot be loaded, or the agent stands below itself.
-            PermissionDenied: It names code, and nobody has trusted the file.
+            InvalidInput: Code or a skill cannot be loaded, or the agent is its own sub-agent.
+            PermissionDenied: It names code, and the file is not trusted.
             Unavailable: A variable that it needs is not set.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
@@ -141,12 +141,12 @@ class AgentConfig:
 
         Raises:
             NotFound: There is no such model.
-            PermissionDenied: It reads the environment or names an address, and nobody has trusted the file.
+            PermissionDenied: It reads the environment or names an address, and the file is not trusted.
             Unavailable: A variable that it needs is not set.
         """
         if name is not None and name not in self.config.models and ":" not in name and name != "offline":
             raise NotFound(
-                f"no model is called {name!r}",
+                f"no model named {name!r}",
                 hint=f"there are: {', '.join(self.config.models) or 'none'}",
                 details={"known": list(self.config.models), "nearest": near(name, list(self.config.models))},
             )
@@ -172,7 +172,7 @@ class AgentConfig:
         if name not in registry:
             known = [skill.name for skill in registry.list_all()]
             raise InvalidInput(
-                f"{self.file.place((*key, 'skills'))}: no skill is called {name!r} in the agent's skill_roots",
+                f"{self.file.place((*key, 'skills'))}: no skill named {name!r} in the agent's skill_roots",
                 hint=f"there are: {', '.join(known[:20]) or 'none'}",
                 details={"known": known, "nearest": near(name, known)},
             )
@@ -207,7 +207,7 @@ def _find_entry(entries: Mapping[str, T], name: str, what: str) -> T:
     if name not in entries:
         known = list(entries)
         raise NotFound(
-            f"no {what} is called {name!r}",
+            f"no {what} named {name!r}",
             hint=f"there are: {', '.join(known) or 'none'}",
             details={"known": known, "nearest": near(name, known)},
         )

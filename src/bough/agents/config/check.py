@@ -47,7 +47,7 @@ def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None
     said = f"{place}: {path}: {text}" if path else f"{place}: {text}"
     return InvalidInput(
         f"{said}; did you mean {nearest!r}?" if nearest else said,
-        hint=hint or "correct that line",
+        hint=hint or "fix this line",
         details={"file": str(place.file), "line": place.line, "key": path, "nearest": nearest},
     )
 
@@ -139,7 +139,7 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
         yield mistake(file, (*key, "system_prompt_path"), "give system_prompt or system_prompt_path, not both")
     if agent.model is not None and agent.model not in config.models and not is_model_string(agent.model):
         known = list(config.models)
-        yield mistake(file, (*key, "model"), f"no model is called {agent.model!r}", nearest=near(agent.model, known))
+        yield mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=near(agent.model, known))
     named = (
         ("mcp_servers", "server", agent.mcp_servers, list(config.mcp_servers)),
         ("a2a_clients", "A2A client", agent.a2a_clients, list(config.a2a.clients)),
@@ -148,7 +148,7 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
     for field, what, names, known in named:
         for place, each in enumerate(names):
             if each not in known and not (field == "sub_agents" and ":" in each):
-                yield mistake(file, (*key, field, place), f"no {what} is called {each!r}", nearest=near(each, known))
+                yield mistake(file, (*key, field, place), f"no {what} named {each!r}", nearest=near(each, known))
     for place, each in enumerate(agent.tools):
         if not _is_factory(each):
             yield mistake(file, (*key, "tools", place), f"{each!r} is not module:factory")
@@ -162,7 +162,7 @@ def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[Inval
     for way in ways:
         for below in config.agents[way[-1]].sub_agents:
             if below == name:
-                text = f"the agent stands below itself: {' > '.join([*way, name])}"
+                text = f"the agent is its own sub-agent: {' > '.join([*way, name])}"
                 yield mistake(file, ("agents", name, "sub_agents"), text)
                 return
             if below in config.agents and below not in seen:

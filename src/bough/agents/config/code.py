@@ -1,6 +1,6 @@
 """`module:factory` in a configuration: which code a person has agreed to, and what it makes.
 
-A configuration that came with a repository is no friend: code that it names is imported, programs that it names are
+A configuration that came with a repository is not trusted: code that it names is imported, programs that it names are
 started, and variables that it names are read only where the file lies in bough's own folder, or a person has trusted
 it, and the modules it names, as they are.
 """
@@ -49,7 +49,7 @@ class CodeGate:
         """Check that the file of `place` may name code.
 
         Raises:
-            PermissionDenied: Nobody has trusted it as it is now.
+            PermissionDenied: It is not trusted in its present state.
         """
         file = Path(os.path.realpath(place.file))
         if file.is_relative_to(os.path.realpath(self._home)):
@@ -58,7 +58,7 @@ class CodeGate:
         name = os.path.relpath(file, os.path.realpath(project))
         if not TrustStore(self._home).remembers(project, name, config_digest(file, self._modules)):
             raise PermissionDenied(
-                f"{place} names {what}, and nobody has trusted this file as it is now",
+                f"{place} names {what}, and this file is not trusted in its present state",
                 hint=f"read it, then: cd {file.parent} && bough skills trust",
                 details={"file": str(file), "line": place.line},
             )

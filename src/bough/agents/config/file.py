@@ -93,7 +93,7 @@ def read_config(files: Sequence[Path]) -> ConfigFile:
     """Return what the files say, each above the one before it, with all that they extend.
 
     Raises:
-        InvalidInput: One cannot be read, is no YAML mapping, has a key twice, or extends itself.
+        InvalidInput: One cannot be read, is not a YAML mapping, has a key twice, or extends itself.
     """
     config = ConfigFile(files[-1] if files else None)
     for file in dict.fromkeys(files):
@@ -139,11 +139,11 @@ def _parse(file: Path) -> ConfigFile:
         data = None if node is None else _Reader(config).value(node, (), 0)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InvalidInput(f"{file}:{line}: not valid YAML: {error.problem}", hint="correct that line") from error
+        raise InvalidInput(f"{file}:{line}: not valid YAML: {error.problem}", hint="fix this line") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise InvalidInput(f"{file} is not valid YAML: {error}", hint="correct the file") from error
+        raise InvalidInput(f"{file} is not valid YAML: {error}", hint="fix the file") from error
     if not isinstance(data, dict | None):
-        raise InvalidInput(f"{file}:1: must hold `key: value` lines", hint="for example `agents:`")
+        raise InvalidInput(f"{file}:1: must contain `key: value` lines", hint="for example `agents:`")
     config.data = cast("JsonObject | None", data) or {}
     return config
 
@@ -178,7 +178,7 @@ class _Reader:
             name = str(name_node.value)
             if name in data:
                 line = name_node.start_mark.line + 1
-                raise InvalidInput(f"{self._config.path}:{line}: {name!r} stands here twice", hint="keep one of them")
+                raise InvalidInput(f"{self._config.path}:{line}: {name!r} appears twice", hint="keep one of them")
             data[name] = self.value(value_node, (*key, name), depth + 1)
             self._config.places[(*key, name)] = Place(cast(Path, self._config.path), name_node.start_mark.line + 1)
         return data
@@ -226,4 +226,4 @@ def _variable(found: re.Match[str], env: Mapping[str, str], where: str) -> str:
 
 
 def _wrong(config: ConfigFile, key: Key, text: str) -> InvalidInput:
-    return InvalidInput(f"{config.place(key)}: {text}", hint="correct that line")
+    return InvalidInput(f"{config.place(key)}: {text}", hint="fix this line")

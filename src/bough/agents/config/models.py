@@ -22,7 +22,7 @@ def read_model(
         name: A name of `models`, or a model string; None takes the entry `default`, where there is one.
 
     Raises:
-        PermissionDenied: It reads the environment or names an address, and nobody has trusted the file.
+        PermissionDenied: It reads the environment or names an address, and the file is not trusted.
         Unavailable: A variable that it needs is not set.
     """
     if name is None:

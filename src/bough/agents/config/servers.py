@@ -20,7 +20,7 @@ def make_server(
     """Return the configuration of an MCP server.
 
     Raises:
-        PermissionDenied: It starts a program or reads the environment, and nobody has trusted the file.
+        PermissionDenied: It starts a program or reads the environment, and the file is not trusted.
         Unavailable: A variable that it needs is not set.
     """
     from bough.connect.mcp_config import MCPClientConfig
@@ -41,7 +41,7 @@ def make_remote_agent(
     """Return the client of a remote agent; it connects at first use.
 
     Raises:
-        PermissionDenied: Its address would be sent what the file or the environment holds, and nobody has trusted it.
+        PermissionDenied: Its address would be sent what the file or the environment holds, and it is not trusted.
         Unavailable: A variable that it needs is not set.
     """
     from bough.connect.a2a import A2AClientExtended

@@ -21,18 +21,18 @@ from pydantic_ai.exceptions import (
 
 from bough.errors import ModelError
 
-_LATER = "nothing is lost: go on later with `bough resume -`"
+_LATER = "nothing is lost: continue later with `bough resume -`"
 _MAX_CHARS = 500
 
 _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
-    (ModelAuthenticationError, "refused the key", "check the provider's key, or take another model"),
+    (ModelAuthenticationError, "refused the key", "check the provider's key, or use another model"),
     (ModelNotFoundError, "is not known to its server", "check the name, or what the server lists at /models"),
     (
         ModelContextWindowExceededError,
         "has no room for this conversation",
         "fork it at an earlier point, or condense it",
     ),
-    (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or take another model"),
+    (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or use another model"),
     (ModelRateLimitError, "is asked too often", f"wait a little; {_LATER}"),
     (ModelTimeoutError, "did not answer in time", _LATER),
     (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_LATER}"),
@@ -42,12 +42,12 @@ _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
 
 
 def model_error(error: AgentRunError | UserError) -> ModelError:
-    """Return what PydanticAI raised as an error that says which model failed, how, and how to go on.
+    """Return what PydanticAI raised as an error that says which model failed, how, and how to continue.
 
     `details` carries the HTTP status and the seconds to wait where the provider gave them.
     """
     if not isinstance(error, ModelAPIError):
-        return ModelError(_short(str(error)), hint="run it again, or take another model")
+        return ModelError(_short(str(error)), hint="run it again, or use another model")
     what, hint = next(((what, hint) for kind, what, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER))
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None

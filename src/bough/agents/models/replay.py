@@ -69,8 +69,8 @@ class ReplayModel(Model[Any]):
     async def _next(self) -> ModelResponse:
         if self.given == len(self._responses):
             raise ModelError(
-                f"the record has {self.given} responses and one more was asked for",
-                hint="the run goes another way than the recorded one; the differences say where",
+                f"the record has {self.given} responses, and one more was requested",
+                hint="the run diverges from the recording; see the differences",
             )
         if self._writing is not None:
             await self._writing(self.given)

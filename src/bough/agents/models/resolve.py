@@ -216,7 +216,7 @@ def _unknown_model(name: str) -> InvalidInput:
     provider, separator, model = name.partition(":")
     providers = sorted({known.partition(":")[0] for known in known} | {"azure", "ollama", "openrouter", *_OPENAI})
     if provider in providers and not model:
-        return InvalidInput(f"{name!r} names no model", hint=f"put its name behind it: {provider}:NAME")
+        return InvalidInput(f"not a model name: {name!r}", hint=f"expected {provider}:NAME")
     if separator and model.strip():
         near = get_close_matches(provider, [*providers, OFFLINE], 1)
         hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
@@ -248,6 +248,6 @@ def _check_url(base_url: str) -> None:
     except ValueError:
         raise InvalidInput("the base URL cannot be read", hint=_URL_HINT) from None
     if parts.username or parts.password:
-        raise InvalidInput("a base URL must not carry a password", hint="put the key into OPENAI_API_KEY")
+        raise InvalidInput("the base URL contains a password", hint="put the key into OPENAI_API_KEY")
     if not usable:
-        raise InvalidInput(f"{base_url!r} is no base URL", hint=_URL_HINT)
+        raise InvalidInput(f"{base_url!r} is not a base URL", hint=_URL_HINT)

@@ -31,16 +31,16 @@ T = TypeVar("T")
 PROMPT = "> "
 HELP = (
     ("/skills", "list the skills; /NAME … uses one"),
-    ("/fork [SEQ]", "go on in a branch, cut after the first SEQ events"),
-    ("/model NAME", "go on with another model"),
+    ("/fork [SEQ]", "continue in a branch, cut after the first SEQ events"),
+    ("/model NAME", "continue with another model"),
     ("/cost", "what was used so far"),
-    ("/quit", "leave; bough resume goes on"),
+    ("/quit", "leave; bough resume continues"),
 )
 
 
 def chat(
     id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A conversation to go on with; none starts a new one.")
+        str | None, typer.Argument(metavar="[ID]", help="A conversation to continue with; none starts a new one.")
     ] = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
@@ -100,7 +100,7 @@ async def _begin(
     else:
         target = Target.parse(id)
         if target.at is not None:
-            raise InvalidInput("a conversation goes on at its end", hint=f"`bough fork {id}` branches off there")
+            raise InvalidInput("a conversation continues at its end", hint=f"`bough fork {id}` branches off there")
         if agent is not None:
             raise InvalidInput("a conversation keeps its agent", hint="leave --agent out, or start a new one")
         conversation = await opened_conversation(target.name, settings, rules)
@@ -189,7 +189,7 @@ class Chat:
 
     async def _fork(self, at: str) -> None:
         if at and not at.isdigit():
-            raise InvalidInput(f"{at!r} is no number of events", hint="/fork 5 keeps the first 5 events")
+            raise InvalidInput(f"{at!r} is not a number of events", hint="/fork 5 keeps the first 5 events")
         branch = await self._conversation.fork(at=int(at) if at else None)
         self._opened.append(branch)
         self._conversation = branch

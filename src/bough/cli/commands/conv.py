@@ -32,8 +32,8 @@ def list_(
     status: Annotated[str | None, typer.Option("--status", help="Only those in this state.")] = None,
     search: Annotated[str | None, typer.Option("--search", metavar="TEXT", help="Only titles with this text.")] = None,
     tag: options.Tags = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page of --json ended.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number to show.")] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Cursor of the previous --json page.")] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -51,7 +51,7 @@ def list_(
 
 def show(
     id: options.Conversation = "-",
-    full: Annotated[bool, typer.Option("--full", help="Print long texts to their end.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -90,8 +90,8 @@ def tree(
 
 def tail(
     id: options.Conversation = "-",
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last events.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl+C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of latest events to show.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events until Ctrl+C.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -196,7 +196,7 @@ def _cut(record: ConversationRecord, at: int | None) -> int:
 def _status(name: str | None) -> Any:
     if name is None or name in get_args(Status):
         return name
-    raise InvalidInput(f"there is no status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
+    raise InvalidInput(f"invalid status {name!r}", hint=f"choose one of: {', '.join(get_args(Status))}")
 
 
 # Showing.

@@ -30,23 +30,23 @@ _RULES = ("policy", "allow_list", "limits", "executor")
 def adopt(
     id: options.Conversation,
     workspace: Annotated[
-        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Its folder here, if it has none yet.")
+        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Workspace folder, if it has none yet.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", metavar="NAME", help="What asks from now on, beside its own rules.")
+        str | None, typer.Option("--policy", metavar="NAME", help="Confirmation policy to add to its own rules.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Let an imported conversation go on by its own rules.
+    """Let an imported conversation continue by its own rules.
 
     Until then every call asks, and its scripts run in the sandbox.
     """
     target = Target.parse(id)
     if target.at is not None:
-        raise InvalidInput("this is about the whole conversation", hint=f"leave @{target.at} out")
+        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
     settings = options.settings_of(home, store)
     return asyncio.run(_adopt(target.name, settings, workspace, policy, yes=yes, json=json))
 
@@ -89,9 +89,9 @@ def _describe(conversation: AsyncConversation, record: ConversationRecord) -> It
 
 def _ask(described: list[Line], *, json: bool) -> None:
     if json or not can_ask():
-        raise InvalidInput("nothing was adopted: there is no terminal to ask", hint="pass --yes")
+        raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
     renderer = renderer_for(json=False)
     for shown in described:
         renderer.note(shown)
     if input("adopt it? y, n: ").strip().lower() not in ("y", "yes"):
-        raise PermissionDenied("nothing was adopted", hint="look at it with `bough conv show`")
+        raise PermissionDenied("nothing was adopted", hint="inspect it with `bough conv show`")

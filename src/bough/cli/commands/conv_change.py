@@ -31,9 +31,9 @@ _MEANS: dict[DeleteMode, str] = {
 def tag(
     id: options.Conversation,
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE | KEY-]...", help="Tags to set, and to take away.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE | KEY-]...", help="Tags to set or remove.")
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option("-k", metavar="KEY", help="Take this tag away.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("-k", metavar="KEY", help="Remove this tag.")] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -58,10 +58,10 @@ def tag(
 def delete(
     id: options.Conversation,
     mode: Annotated[
-        str, typer.Option("--mode", metavar="tombstone|erase|cascade", help="How thoroughly.")
+        str, typer.Option("--mode", metavar="tombstone|erase|cascade", help="Deletion mode.")
     ] = "tombstone",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -84,7 +84,7 @@ def delete(
 def _whole(id: str) -> str:
     target = Target.parse(id)
     if target.at is not None:
-        raise InvalidInput("this is about the whole conversation", hint=f"leave @{target.at} out")
+        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
     return target.name
 
 
@@ -92,7 +92,7 @@ def _mode(name: str) -> DeleteMode:
     for mode in get_args(DeleteMode):
         if mode == name:
             return mode
-    raise InvalidInput(f"there is no mode {name!r}", hint=f"choose one of: {', '.join(get_args(DeleteMode))}")
+    raise InvalidInput(f"invalid mode {name!r}", hint=f"choose one of: {', '.join(get_args(DeleteMode))}")
 
 
 async def _tagged(settings: Settings, name: str, added: dict[str, str], gone: list[str]) -> ConversationRecord:
@@ -135,16 +135,16 @@ def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, js
     """Ask whether to delete these.
 
     Raises:
-        InvalidInput: Nobody is there to be asked, or the answer is no.
+        InvalidInput: There is no terminal to ask on, or the answer is no.
     """
     if yes:
         return
     if json or not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to be asked", hint="--dry-run says what would go; --yes deletes it")
+        raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
     for each in concerned:
         typer.echo(_listed(each).plain, err=True)
     if not typer.confirm(f"Delete? {mode}: {_MEANS[mode]}", err=True):
-        raise InvalidInput("nothing was deleted", hint="--dry-run says what would go")
+        raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
 
 
 def _listed(each: ConversationRecord) -> Line:

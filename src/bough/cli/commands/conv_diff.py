@@ -22,7 +22,7 @@ from bough.events.record import ConversationRecord
 from bough.types import JsonObject
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation, or - for the most recent; ID@SEQ cuts it.")]
-_Other = Annotated[str, typer.Argument(metavar="OTHER", help="The one to hold against it.")]
+_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare with.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class _Side:
 def diff(
     a: _Id,
     b: _Other = "-",
-    full: Annotated[bool, typer.Option("--full", help="Print long texts to their end.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,

@@ -43,10 +43,10 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: stdout.")] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: by FILE's ending, else bundle."),
+        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: from FILE's extension, else bundle."),
     ] = None,
     salvage: Annotated[bool, typer.Option("--salvage", help="Leave out what a damaged store lost.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a FILE that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -78,7 +78,10 @@ def import_(
         list[str] | None, typer.Option("--signed-by", metavar="KEY", help="Only if this public key signed it.")
     ] = None,
     accept_unknown: Annotated[
-        bool, typer.Option("--accept-unknown", help="Whoever signed it: nothing in it runs until it is adopted.")
+        bool,
+        typer.Option(
+            "--accept-unknown", help="Import a bundle of an unknown signer; nothing in it runs until adopted."
+        ),
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
@@ -187,7 +190,7 @@ def _format(named: str | None, output: Path | None) -> str:
         return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
     if named in FORMATS:
         return named
-    raise InvalidInput(f"there is no format {named!r}", hint=f"choose one of: {', '.join(FORMATS)}")
+    raise InvalidInput(f"invalid format {named!r}", hint=f"choose one of: {', '.join(FORMATS)}")
 
 
 @contextmanager
@@ -199,7 +202,7 @@ def _written(path: Path, *, force: bool) -> Generator[IO[bytes]]:
         StoreError: It cannot be written.
     """
     if path.exists() and not force:
-        raise Conflict(f"{path} is there already", hint="choose another name, or give --force")
+        raise Conflict(f"{path} already exists", hint="choose another name, or give --force")
     try:
         handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -216,7 +219,7 @@ def _written(path: Path, *, force: bool) -> Generator[IO[bytes]]:
 
 
 def _unwritable(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another place")
+    return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
 
 
 async def _imported(settings: Settings, file: Path, trusted: list[bytes] | None) -> ConversationRecord:
@@ -242,12 +245,10 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
         signer = str(error.details.get("public_key"))
         hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / _TRUSTED} makes it known"
         if json or str(file) == "-" or not can_ask():
-            raise PermissionDenied(
-                f"nobody here knows the signer {signer}", hint=hint, details=error.details
-            ) from error
+            raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
         answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
-            raise PermissionDenied("nothing was taken in", hint=hint, details=error.details) from error
+            raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
         return await _imported(settings, file, None)
 
 
@@ -268,5 +269,7 @@ def _public_key(text: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise InvalidInput(f"{text[:80]!r} is no public key", hint="64 hexadecimal digits, as in a bundle's last line")
+        raise InvalidInput(
+            f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line"
+        )
     return key

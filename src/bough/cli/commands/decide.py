@@ -70,7 +70,7 @@ def approve(
 def reject(
     id: options.Conversation = "-",
     call: Calls = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the model is told.")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the model.")] = "",
     given: Continuing = ALL,
 ) -> Report | int:
     """Reject pending tool calls and continue."""

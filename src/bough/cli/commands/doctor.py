@@ -1,4 +1,4 @@
-"""`bough doctor`: what works here and what does not, and how to mend it."""
+"""`bough doctor`: what works here and what does not, and how to fix it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        state: `missing` is no fault: it is optional. `broken` is one.
-        fix: How to mend it.
+        state: `missing` is not a fault: it is optional. `broken` is one.
+        fix: How to fix it.
         essential: Whether bough's main job fails without it.
     """
 
@@ -52,7 +52,7 @@ def doctor(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Say what works here and how to mend the rest. Exit code 6 when the main job does not work."""
+    """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
     settings = options.settings_of(home, store)
     checks = asyncio.run(_all(settings))
     works = not any(check.essential and check.state != "ok" for check in checks)
@@ -98,7 +98,7 @@ async def _executors() -> list[Check]:
 
 def _reached(isolation: Isolation | None) -> Check:
     if isolation is None:
-        fix = "mend one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
+        fix = "fix one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
         if sys.platform == "darwin":
             fix = "scripts are refused on macOS for now; use a Linux machine or virtual machine"
         return Check("executor", "sandbox", "broken", "scripts cannot run: no sandbox works here", fix, essential=True)
@@ -131,7 +131,7 @@ async def _store(settings: Settings) -> list[Check]:
         return [*checks, *(_damage(finding) for finding in findings)]
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
-    counts = f"{found.conversations} conversations, {found.events} events, all in order"
+    counts = f"{found.conversations} conversations, {found.events} events, ok"
     return [Check("store", name, "ok", counts, essential=True)]
 
 

@@ -19,7 +19,9 @@ from bough.events.record import StoredEvent
 def add(
     id: options.Conversation,
     set: Annotated[Path, typer.Argument(metavar="SET", help="A pydantic-evals file; made if missing.")],
-    name: Annotated[str | None, typer.Option("--name", metavar="TEXT", help="Of the case. Default: the title.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Name of the case. Default: the title.")
+    ] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -29,7 +31,7 @@ def add(
     from bough.evals.run.add import add_case, case_of_log
 
     if set.suffix not in (".yaml", ".yml", ".json"):
-        raise InvalidInput(f"{set} is no name of a set", hint="give a .yaml or .json file")
+        raise InvalidInput(f"{set} is not a name of a set", hint="give a .yaml or .json file")
     target = Target.parse(id)
     settings = options.settings_of(home, store)
 

@@ -40,24 +40,24 @@ def harbor(
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Without an engine: tasks that need no image of their own.")
     ] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build images though they are there.")] = False,
-    build_only: Annotated[bool, typer.Option("--build-only", help="End after the builds.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild existing images.")] = False,
+    build_only: Annotated[bool, typer.Option("--build-only", help="Stop after the builds.")] = False,
     skip_tests: Annotated[bool, typer.Option("--skip-tests", help="Score by the trace alone.")] = False,
     prune_interval: Annotated[
-        int, typer.Option("--prune-interval", metavar="N", min=0, help="Remove left-overs after so many builds.")
+        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after this many builds.")
     ] = 0,
     allow_network: Annotated[
         bool, typer.Option("--allow-network", help="Give builds, and tasks that ask for it, a network.")
     ] = False,
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Tasks at once.")] = 1,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Attempts at each task.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Attempts per task.")] = 1,
     timeout: Timeout = None,
     threshold: Annotated[
         float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this mean reward.")
     ] = 1.0,
     max_cost_usd: options.MaxCost = None,
     secret: options.Secret = None,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Go on with a run.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None,
     retry_errors: Annotated[
         bool, typer.Option("--retry-errors", help="With --resume: try tasks that ended in an error again.")
     ] = False,
@@ -75,7 +75,7 @@ def harbor(
     from bough.evals.loop import EvalOptions
 
     if timeout is not None and not timeout > 0:
-        raise InvalidInput(f"--timeout {timeout} is no time", hint="give a number of seconds above 0")
+        raise InvalidInput(f"--timeout {timeout} is not a time", hint="give a number of seconds above 0")
     settings = options.settings_of(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
     listing = list_tasks(directory, filter)

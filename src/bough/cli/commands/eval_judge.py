@@ -46,7 +46,7 @@ def judge(
     labels, faults = read_labels(file)
     show_faults(renderer_for(json=json), faults.found)
     if not labels:
-        raise InvalidInput(f"{file} has no labels", hint="one JSON object a line; mend the faults above")
+        raise InvalidInput(f"{file} has no labels", hint="one JSON object a line; fix the faults above")
     folder = RunFolder.new(runs_root(settings, runs))
     found = asyncio.run(_measure(model, votes, labels, folder, settings, jobs))
     passed = found.kappa >= threshold

@@ -19,9 +19,9 @@ from bough.types import JsonObject
 def report(
     run: Run = "-",
     format: Annotated[
-        str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this one, to stdout or -o.")
+        str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this format, to stdout or -o.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = None,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -60,7 +60,7 @@ def report(
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A run.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The run to hold against it.")] = "-",
+    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare with.")] = "-",
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,

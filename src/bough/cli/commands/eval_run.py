@@ -59,7 +59,7 @@ def run(
     if how.dry_run:
         return dry_run_report("eval run", found, how)
     if not found.cases:
-        raise InvalidInput(f"{set} has no cases to run", hint="mend the faults above")
+        raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
     roots = options.skill_roots_of(skills)
     spec = agent_of(agent, settings, skill_roots=roots)
     needed = _skill_options(found, roots)
@@ -123,7 +123,7 @@ def dry_run_report(command: str, found: EvalSet, how: EvalRunOptions) -> Report:
     metrics = parse_metrics(how.metric or ())
     cases = choose_cases(found.cases, filter=how.filter, limit=how.limit)
     if not cases:
-        raise InvalidInput(f"{found.name} has no cases to run", hint="mend the faults above, or see --filter")
+        raise InvalidInput(f"{found.name} has no cases to run", hint="fix the faults above, or see --filter")
     plan: list[JsonObject] = [
         {
             "case": case.id,

@@ -22,7 +22,9 @@ Case = Annotated[str | None, typer.Argument(metavar="[CASE[#N]]", help="A case, 
 
 
 def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many runs.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs to show.")
+    ] = 20,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,

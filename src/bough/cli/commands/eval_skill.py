@@ -46,7 +46,7 @@ def skill(
     if how.resume is not None:
         raise InvalidInput("a skill's run cannot be resumed", hint="start it again: it makes a new iteration")
     if not (directory / "SKILL.md").exists() and not (directory / "skill.md").exists():
-        raise InvalidInput(f"{directory} is no skill", hint="give the folder with its SKILL.md")
+        raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     renderer = renderer_for(json=json)
     found = read_skill_set(directory)

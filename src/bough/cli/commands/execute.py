@@ -38,7 +38,7 @@ def exec_(
     code: Annotated[str | None, typer.Option("--code", "-c", metavar="CODE", help="Run this instead.")] = None,
     language: Annotated[
         str | None,
-        typer.Option("--language", metavar="python|bash|sh|node", help="Default: by FILE's ending or #! line."),
+        typer.Option("--language", metavar="python|bash|sh|node", help="Default: from FILE's extension or #! line."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
@@ -51,7 +51,7 @@ def exec_(
     ] = None,
     env: options.Env = None,
     stdin: Annotated[
-        Path | None, typer.Option("--stdin", metavar="FILE", help="What it reads from stdin; - is bough's own.")
+        Path | None, typer.Option("--stdin", metavar="FILE", help="Its stdin; - passes bough's own.")
     ] = None,
     executor: options.Executor = None,
     home: options.Home = None,
@@ -87,7 +87,7 @@ def _program(file: Path | None, code: str | None, language: str | None) -> CodeE
     """Return what is to be run. The script's text goes in and nothing else of its folder.
 
     Raises:
-        InvalidInput: There is neither, the file is no text, or nobody knows its language.
+        InvalidInput: There is neither, the file is not text, or its language is unknown.
     """
     from bough.execution.base import CodeExecutionInput
 
@@ -106,7 +106,7 @@ def _program(file: Path | None, code: str | None, language: str | None) -> CodeE
     if chosen is not None:
         return CodeExecutionInput(code=text, language=chosen)
     if not text.startswith("#!"):
-        raise InvalidInput(f"nobody knows how to run {file}", hint=f"--language {'|'.join(_LANGUAGES)}")
+        raise InvalidInput(f"unknown file type: {file}", hint=f"--language {'|'.join(_LANGUAGES)}")
     return CodeExecutionInput(code=text, command=_interpreter(text))
 
 
@@ -115,7 +115,7 @@ def _interpreter(text: str) -> tuple[str, ...]:
     if words and os.path.basename(words[0]) == "env":
         words = [word for word in words[1:] if word != "-S"]
     if not words:
-        raise InvalidInput("the first line of the script names no interpreter", hint="--language says what it is")
+        raise InvalidInput("the first line of the script names no interpreter", hint="name it with --language")
     return tuple(words)
 
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="What the key is for; it is the name in records.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key, as recorded.")]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="Id of the key, as `bough keys list` shows it.")]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="T", help="Whose key it is; `local` is the command line's.")]
 Role = Annotated[str, typer.Option("--role", metavar="read|write|admin", help="What it may do.")]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", metavar="S", help="Only these scopes; repeatable.")]
 Expires = Annotated[str | None, typer.Option("--expires", metavar="90d", help="How long it is valid.")]
-Grace = Annotated[str, typer.Option("--grace", metavar="1h", help="How long the old key goes on.")]
+Grace = Annotated[str, typer.Option("--grace", metavar="1h", help="How long the old key stays valid.")]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

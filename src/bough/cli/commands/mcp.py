@@ -58,12 +58,12 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
     names = list(AgentConfig.load(settings=settings).names)
     unknown = [name for name in offered if name not in names]
     if unknown:
-        raise NotFound(f"no agent is called {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
+        raise NotFound(f"no agent named {unknown[0]!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
 
     def make_agent(name: str | None) -> AgentSpec:
         # A client names agents and never files: a path would read whatever the server may read.
         if name is not None and name not in (offered or names):
-            raise NotFound(f"no agent is called {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
+            raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(names) or 'none'}")
         return agent_of(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:

@@ -119,11 +119,11 @@ def resume(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Go on with a conversation. What was interrupted is finished; with PROMPT, that is answered."""
+    """Continue with a conversation. What was interrupted is finished; with PROMPT, that is answered."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput(
-            "a conversation goes on at its end", hint=f"`bough fork {id}` branches off there, and the fork goes on"
+            "a conversation continues at its end", hint=f"`bough fork {id}` branches off there, and the fork continues"
         )
     settings = options.settings_of(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
@@ -154,7 +154,7 @@ def fork(
     tag: options.Tags = None,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
     pending: Annotated[
-        str, typer.Option("--pending", metavar="close|drop", help="What becomes of calls that are open at the cut.")
+        str, typer.Option("--pending", metavar="close|drop", help="What to do with calls open at the cut.")
     ] = "close",
     model: options.Model = None,
     rules: RuleOptions = NO_RULES,
@@ -267,7 +267,7 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
         InvalidInput: There is none, it is empty, there are two, or it cannot be read.
     """
     if prompt is not None and file is not None:
-        raise InvalidInput("a prompt and a file with one were given", hint="give one of them")
+        raise InvalidInput("both a prompt and --file were given", hint="pass only one")
     if prompt is None and file is None and sys.stdin.isatty():
         raise InvalidInput("there is no prompt", hint='bough run "…", bough run -f FILE, or a pipe; bough chat asks')
     text = _read(file) if prompt is None else prompt

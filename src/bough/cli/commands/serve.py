@@ -30,10 +30,10 @@ Concurrency = Annotated[
 ]
 Runs = Annotated[
     Literal["here", "workers"] | None,
-    typer.Option("--runs", help="Where runs go on: in this process, or in `bough worker`s."),
+    typer.Option("--runs", help="Where runs execute: in this process, or in `bough worker`s."),
 ]
 Unsafe = Annotated[
-    bool, typer.Option("--unsafe-no-auth", help="Listen on any address although there is no key: open to everybody.")
+    bool, typer.Option("--unsafe-no-auth", help="Listen on any address without keys: open to everybody.")
 ]
 
 
@@ -88,7 +88,7 @@ def serve_at(
         a2a_agent: Served by A2A at the root.
 
     Raises:
-        Unavailable: A package is missing, or the address cannot be had.
+        Unavailable: A package is missing, or the address is not available.
         PermissionDenied: The address is open to others, and there is no key.
     """
     try:
@@ -130,7 +130,7 @@ def agents_of(names: list[str] | tuple[str, ...]) -> list[AgentSpec]:
     """Return the agents that `MODULE:ATTRIBUTE` names: a spec, a list or mapping of them, or a function that gives one.
 
     Raises:
-        InvalidInput: A module or attribute is not there, or is no agent.
+        InvalidInput: A module or attribute is not there, or is not an agent.
     """
     return [spec for name in names for spec in _agents_at(name)]
 

@@ -178,7 +178,7 @@ def _sheet(skill: Skill) -> Iterator[Line]:
 
 
 def diagnostic_lines(found: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
-    """Yield what was noticed and how to mend it.
+    """Yield what was noticed and how to fix it.
 
     Args:
         with_path: Name the file it is about.

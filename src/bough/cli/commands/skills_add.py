@@ -33,7 +33,7 @@ def add(
     path: Annotated[str, typer.Option("--path", metavar="DIR", help="Only what is at or below this folder.")] = "",
     as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The name to use it under here.")] = None,
     ref: Annotated[str, typer.Option("--ref", metavar="REF", help="A branch, a tag or a commit.")] = "",
-    replace: Annotated[bool, typer.Option("--replace", help="Replace one that is there already.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace one that already exists.")] = False,
     accept_findings: AcceptFindings = False,
     host_servers: Annotated[
         list[str] | None,
@@ -86,7 +86,7 @@ def add(
 
 def update(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all of them.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     accept_findings: AcceptFindings = False,
     home: options.Home = None,
     store: options.Store = None,

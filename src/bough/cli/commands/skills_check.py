@@ -29,9 +29,12 @@ def check(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill, or one of skills.")] = Path(),
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Every skill below DIR.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict/--lenient", help="Hold to the specification, or load what can be understood.")
+        bool,
+        typer.Option(
+            "--strict/--lenient", help="Strict: reject non-conforming skills. Lenient: load what is readable."
+        ),
     ] = False,
-    scan: Annotated[bool, typer.Option("--scan/--no-scan", help="Look for what a malicious skill does, too.")] = True,
+    scan: Annotated[bool, typer.Option("--scan/--no-scan", help="Also scan for malicious patterns.")] = True,
     format: Annotated[
         str, typer.Option("--format", metavar="text|json|sarif", help="SARIF is what code scanners write.")
     ] = "text",
@@ -39,14 +42,14 @@ def check(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Check skills and say how to mend them.
+    """Check skills and say how to fix them.
 
     Exit code 1 when one has an error.
     """
     from bough.skills.find.check import iter_check
 
     if format not in FORMATS:
-        raise InvalidInput(f"there is no format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
+        raise InvalidInput(f"invalid format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
     found = _add_server_faults(_add_eval_faults(found))
@@ -113,7 +116,7 @@ def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what a look with suspicion finds; a rule file that is no folder is looked at alone."""
+    """Add what a look with suspicion finds; a rule file that is not a folder is looked at alone."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
 

@@ -81,7 +81,7 @@ async def _run(
     executor = executor_named(settings.executor)
     try:
         if settings.executor == "sandbox" and not await executor.healthy():
-            raise SandboxUnavailable("no sandbox works here", hint="`bough doctor` says what is missing")
+            raise SandboxUnavailable("no sandbox works here", hint="run `bough doctor`")
         return await run_script(
             skill,
             executor,

@@ -24,8 +24,8 @@ def trust(
         Path | None, typer.Argument(metavar="[DIR]", help="The project. Default: the working folder.")
     ] = None,
     workspace: options.Workspace = Path(),
-    revoke: Annotated[bool, typer.Option("--revoke", help="Forget the trust in this project.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust in this project.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be trusted.")] = False,
     host_servers: Annotated[
         list[str] | None,
@@ -98,7 +98,7 @@ def _ask(shown: Sequence[Line], *, yes: bool, json: bool) -> None:
     if yes:
         return
     if json or not sys.stdin.isatty():
-        raise InvalidInput("no terminal to ask", hint="look at `bough skills trust --dry-run`, then pass --yes")
+        raise InvalidInput("no terminal to ask", hint="see `bough skills trust --dry-run`, then pass --yes")
     renderer = renderer_for(json=False)
     for each in shown:
         renderer.note(each)

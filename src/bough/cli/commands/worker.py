@@ -28,7 +28,7 @@ def worker(
         typer.Option("--agents", metavar="MODULE:ATTRIBUTE", help="An agent, or several, in Python; may be repeated."),
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, max=1000, help="Tasks at once.")] = 4,
-    once: Annotated[bool, typer.Option("--once", help="End when nothing waits any more.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is waiting.")] = False,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     home: options.Home = None,
@@ -64,7 +64,7 @@ def load_agents(name: str) -> list[AgentSpec]:
     """Return the agents that `MODULE:ATTRIBUTE` names; modules are looked for in the working folder, too.
 
     Raises:
-        InvalidInput: There is no such module or attribute, or it is no agent.
+        InvalidInput: There is no such module or attribute, or it is not an agent.
     """
     from bough.agents.spec import AgentSpec
 
@@ -81,5 +81,5 @@ def load_agents(name: str) -> list[AgentSpec]:
         raise InvalidInput(f"--agents {name!r} cannot be loaded: {error}", hint="check the module's name") from error
     specs = [found] if isinstance(found, AgentSpec) else list(found.values() if isinstance(found, dict) else found)  # pyright: ignore
     if not specs or not all(isinstance(spec, AgentSpec) for spec in specs):  # pyright: ignore
-        raise InvalidInput(f"--agents {name!r} is no AgentSpec", hint="name an AgentSpec, or a list of them")
+        raise InvalidInput(f"--agents {name!r} is not an AgentSpec", hint="name an AgentSpec, or a list of them")
     return specs  # pyright: ignore

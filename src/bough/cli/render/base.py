@@ -67,7 +67,7 @@ class Renderer(Protocol):
         ...
 
     def busy(self, what: str) -> AbstractContextManager[None]:
-        """Show, for the length of a `with` block, that something is going on."""
+        """Show, for the length of a `with` block, that something is in progress."""
         ...
 
 

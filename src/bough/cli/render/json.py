@@ -27,7 +27,7 @@ class JsonRenderer:
     def listing(self, command: str, name: str, items: Iterable[Json]) -> None:
         """Write the envelope of a command whose data are one list, without ever holding it: it may be long.
 
-        Nothing is written when the first item cannot be had.
+        Nothing is written when the first item is not available.
         """
         start, end = _dumped(_envelope(command, {name: []}, ())).split("[]", 1)
         rest = iter(items)

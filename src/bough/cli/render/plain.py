@@ -30,7 +30,7 @@ class PlainRenderer:
             self.note(line(("next: " + "  or  ".join(report.next), "dim")))
 
     def error(self, error: BoughError) -> None:
-        """Write what is wrong and how to mend it."""
+        """Write what is wrong and how to fix it."""
         self.note(line(("error: ", "bad"), error.message, hang=7))
         if error.hint:
             self.note(line(("hint: ", "strong"), error.hint, hang=6))

@@ -76,7 +76,7 @@ class MessageLog:
 
         Raises:
             Conflict: Another revision is stored, or an entry that the record or an entry names is not.
-            InvalidInput: An id is no UUID.
+            InvalidInput: An id is not a UUID.
         """
         name = record["conversation_id"]
         stored, head = await self._place(name)
@@ -262,12 +262,12 @@ def entry_id(text: str) -> UUID:
     """Return an entry's id.
 
     Raises:
-        InvalidInput: It is no UUID in its usual form.
+        InvalidInput: It is not a UUID in its usual form.
     """
     try:
         id = UUID(text)
     except ValueError as error:
-        raise InvalidInput(f"{text!r:.80} is no id of an entry", hint="entries are named by UUIDs") from error
+        raise InvalidInput(f"{text!r:.80} is not an id of an entry", hint="entries are named by UUIDs") from error
     if str(id) != text:
         raise InvalidInput(f"{text!r} is not how its UUID is written", hint=f"write {id}")
     return id

@@ -83,13 +83,13 @@ async def import_messages(conversation: AsyncConversation, data: bytes | Sequenc
     """Append a PydanticAI history to a conversation in which nothing was said yet, and return how many events it made.
 
     System prompts and instructions are left out: the conversation has its agent's own. Calls without a result are
-    closed, so that the conversation can go on.
+    closed, so that the conversation can continue.
 
     Raises:
-        InvalidInput: It is no such history, or the conversation has messages already.
+        InvalidInput: It is no such history, or the conversation already has messages.
     """
     if await conversation.messages():
-        raise InvalidInput("the conversation has messages already", hint="import into a new one")
+        raise InvalidInput("the conversation already has messages", hint="import into a new one")
     events = list(_events(_messages(data)))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
@@ -105,7 +105,7 @@ def _messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"][:3])
         raise InvalidInput(
-            f"this is no message history of PydanticAI: {where}: {first['msg']}",
+            f"not a PydanticAI message history: {where}: {first['msg']}",
             hint="give what ModelMessagesTypeAdapter.dump_json wrote",
         ) from error
 

@@ -99,7 +99,7 @@ def _require_int(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise InvalidInput(
-        f"{value!r} is no place to cut", hint="give a number of events, the id of the last one to keep, or Turn(n)"
+        f"invalid cut {value!r}", hint="give a number of events, the id of the last one to keep, or Turn(n)"
     )
 
 

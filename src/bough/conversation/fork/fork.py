@@ -67,7 +67,7 @@ class ForkRequest:
 
     def __post_init__(self) -> None:
         if self.secrets not in ("reference", "none"):
-            raise InvalidInput(f"{self.secrets!r} is no way to fork secrets", hint="reference or none")
+            raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
         if unknown:
             known = ", ".join(ForkOverrides.__annotations__)
@@ -119,7 +119,7 @@ class Source:
         if request.id is not None and (there := await self._existing(request)) is not None:
             return await self._reopened(there, request)
         plan = await self._planned(request)
-        folder = self.parts.surroundings.settings.home / "workspaces" / str(plan.id)
+        folder = self.parts.environment.settings.home / "workspaces" / str(plan.id)
         workspace = await forked_workspace(plan.workspace, self.parts.journal.state.workspace, folder)
         try:
             record = await self._write(plan, workspace)
@@ -152,7 +152,7 @@ class Source:
     async def _reopened(self, record: ConversationRecord, request: ForkRequest) -> Branch:
         journal = Journal(self.parts.journal.store, record.id, secrets=self.parts.journal.secrets)
         await journal.catch_up()
-        made = self.parts.surroundings.settings.home / "workspaces" / str(record.id)
+        made = self.parts.environment.settings.home / "workspaces" / str(record.id)
         own = journal.state.workspace_policy in ("copy", "worktree")
         workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
         blueprint = self._blueprint(request)
@@ -185,10 +185,10 @@ class Source:
                 self.parts.blueprint.spec, self.parts.blueprint.registry
             )  # its servers are the fork's own
         spec = (request.agent or self.parts.blueprint.spec).model_copy(update=changed)
-        return blueprint_of(spec, self.parts.journal.state.workspace, self.parts.surroundings.settings)
+        return blueprint_of(spec, self.parts.journal.state.workspace, self.parts.environment.settings)
 
     def _check_readonly(self, request: ForkRequest) -> None:
-        if request.workspace == "readonly" and self.parts.surroundings.executor.isolation == Isolation.NONE:
+        if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:
             raise InvalidInput(
                 "scripts that run without a sandbox cannot be kept from writing",
                 hint="run them in the sandbox, or fork with workspace=copy",
@@ -247,7 +247,7 @@ class Source:
         self, plan: _ForkPlan, workspace: ForkedWorkspace, title: str | None, tags: dict[str, str]
     ) -> JsonObject:
         """Return what the fork's log says of itself: all of it, so that erasing the source leaves it what it is."""
-        policies = {"executor": self.parts.surroundings.executor.name, **plan.rules.to_json()}
+        policies = {"executor": self.parts.environment.executor.name, **plan.rules.to_json()}
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
         state = plan.journal.state
         same = plan.blueprint.spec.snapshot() == state.agent  # then the prompt stays as it was, to the byte

@@ -75,7 +75,9 @@ async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -
                 hint="fork with workspace=copy, which shares blocks where the file system can, or with worktree",
             )
         case _:
-            raise InvalidInput(f"{policy!r} is no way to fork a workspace", hint="shared, readonly, copy or worktree")
+            raise InvalidInput(
+                f"invalid way to fork a workspace: {policy!r}", hint="shared, readonly, copy or worktree"
+            )
 
 
 def _copy(source: Path, place: Path) -> Path:

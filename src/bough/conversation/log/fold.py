@@ -53,14 +53,14 @@ class Fold:
 
     @classmethod
     def at(cls, mark: Mark) -> Fold:
-        """Return a fold that goes on from a mark by itself. O(messages shown)."""
+        """Return a fold that continues from a mark by itself. O(messages shown)."""
         return cls(mark.state.copy(), None if mark.view is None else mark.view.restore())
 
     def apply(self, event: Event) -> None:
         """Fold the next event.
 
         Raises:
-            CorruptLog: It does not say what its kind says.
+            CorruptLog: It does not match its kind.
             InvalidInput: The log is kept for another program.
         """
         seq = self.state.head
@@ -74,8 +74,8 @@ class Fold:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptLog(
-                f"event {event.id} (seq {seq}, {event.kind}) does not say what its kind says: {error!r}",
-                hint=f"`bough doctor` checks the whole store; a fork at {seq} goes on without it",
+                f"event {event.id} (seq {seq}, {event.kind}) does not match its kind: {error!r}",
+                hint=f"`bough doctor` checks the whole store; a fork at {seq} continues without it",
             ) from error
         if self.state.head >= self._next_kept and fits(self.state):
             self._keep(self.state.copy())
@@ -103,7 +103,7 @@ class Fold:
         self.view = other.view
 
     def jump(self, state: State) -> None:
-        """Go on from a state of this log that was kept; what is shown is rendered again when it is asked for."""
+        """Continue from a state of this log that was kept; what is shown is rendered again when it is asked for."""
         vars(self.state).update(vars(state.copy()))
         self.view = None
         if state.head >= self._next_kept:
@@ -121,7 +121,7 @@ class Fold:
         return self.kept[count - 1] if count else None
 
     def copy(self) -> Fold:
-        """Return a fold that goes on by itself."""
+        """Return a fold that continues by itself."""
         new = Fold(self.state.copy(), None if self.view is None else self.view.copy())
         new.kept, new._from = list(self.kept), self._from
         return new

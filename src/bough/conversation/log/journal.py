@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
-from bough.conversation.log.listeners import Audience, Delta, OnEvent, Update
+from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.snapshot import find_nearest
@@ -48,13 +48,13 @@ class Journal:
 
     def _of(self, cid: UUID, *, after: Staging | None = None) -> None:
         self.cid = cid
-        self._audience = Audience(cid)
-        self._staging = Staging(self.store, cid, self._fold, self._audience, after=after)
-        self.listeners = self._audience.listeners
+        self._listeners = Listeners(cid)
+        self._staging = Staging(self.store, cid, self._fold, self._listeners, after=after)
+        self.listeners = self._listeners.listeners
 
     def call_for_updates(self, on_event: OnEvent) -> AbstractAsyncContextManager[None]:
-        """Call `on_event` for every update of the block; see `Audience.call_for_updates`."""
-        return self._audience.call_for_updates(on_event)
+        """Call `on_event` for every update of the block; see `Listeners.call_for_updates`."""
+        return self._listeners.call_for_updates(on_event)
 
     @property
     def state(self) -> State:
@@ -71,7 +71,7 @@ class Journal:
         """Return what the model is shown of the events, made now where it was not yet. O(events), once.
 
         Raises:
-            CorruptLog: An event is missing, or does not say what its kind says.
+            CorruptLog: An event is missing, or does not match its kind.
         """
         return await self._staging.render()
 

@@ -83,7 +83,7 @@ class UpdateChannel:
         return update
 
 
-class Audience:
+class Listeners:
     """The listeners of one conversation. None of them can hold up the run."""
 
     def __init__(self, cid: UUID) -> None:

@@ -89,7 +89,7 @@ class TaskLink:
 
     Attributes:
         call: The tool call that started it.
-        background: Whether the call went on without waiting for it.
+        background: Whether the call continued without waiting for it.
         state: Of the task: `pending` until it ended.
         ended: Seq of its `TaskEnded`, where result, error and usage are read; None while it is open.
         reported: Whether the model was shown how it ended.
@@ -207,7 +207,7 @@ class State:
         return self.unanswered or bool(self.open_calls)
 
     def copy(self) -> State:
-        """Return a state that goes on by itself."""
+        """Return a state that continues by itself."""
         new = copy.copy(self)
         new.tags, new.calls = dict(self.tags), {id: copy.copy(call) for id, call in self.calls.items()}
         return new
@@ -344,8 +344,8 @@ class State:
 def refuse_stored_message() -> InvalidInput:
     """Return what is said of a log that holds whole messages of another program (`MessageStored`)."""
     return InvalidInput(
-        "this conversation is kept for a program of PydanticAI, which goes on with it by itself",
-        hint="take its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
+        "this conversation belongs to a PydanticAI program, which continues it on its own",
+        hint="import its messages into a new one with bough.conversation.adapters.pydantic_messages.import_messages",
     )
 
 

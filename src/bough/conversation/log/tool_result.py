@@ -186,7 +186,7 @@ def _check_size(value: Any) -> None:
 def _json(value: Any) -> bytes:
     try:
         return _CONTENT.dump_json(value)
-    except (ValueError, RecursionError):  # no JSON form, bytes that are no text, invalid text
+    except (ValueError, RecursionError):  # no JSON form, bytes that are not text, invalid text
         pass
     try:
         return pydantic_core.to_json(value, serialize_unknown=True, bytes_mode="base64", inf_nan_mode="strings")

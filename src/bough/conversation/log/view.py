@@ -70,7 +70,7 @@ class ViewMark:
     skills: dict[str, tuple[int, UserPromptPart]]
 
     def restore(self) -> View:
-        """Return the view that was marked; it goes on by itself, the messages so far are shared. O(messages)."""
+        """Return the view that was marked; it continues by itself, the messages so far are shared. O(messages)."""
         view = View()
         view.back_to(replace(self, shown=self.shown[: self.length]))
         return view
@@ -112,7 +112,7 @@ class View:
                 pass
 
     def copy(self) -> View:
-        """Return a view that goes on by itself; the messages so far are shared."""
+        """Return a view that continues by itself; the messages so far are shared."""
         new = View()
         new.shown, new._calls, new._skills = list(self.shown), list(self._calls), dict(self._skills)
         new.version = self.version

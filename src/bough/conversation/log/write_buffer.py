@@ -1,7 +1,7 @@
 """Events on their way into the log: folded at once, durable together, and awaited before anything outside follows.
 
 What is staged is written by the next `settled` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
-that whoever watches sees it soon. Batches are written one after the other, in their order. When another process has
+that watchers see it soon. Batches are written one after the other, in their order. When another process has
 appended in between, or a batch fails, the fold goes back to what is durable and on from there.
 
 Some events hold only as long as what came before them has not changed: that a call may start, that a run is at its end.
@@ -22,7 +22,7 @@ from uuid import UUID
 
 from bough.cancellation import finished
 from bough.conversation.log.fold import STEP, Fold, Mark
-from bough.conversation.log.listeners import Audience, Delta
+from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
 from bough.conversation.log.snapshot import StateWriter, find_nearest
 from bough.conversation.log.state import State
@@ -137,12 +137,12 @@ class Staging:
     """
 
     def __init__(
-        self, store: EventStore, cid: UUID, fold: Fold, audience: Audience, *, after: Staging | None = None
+        self, store: EventStore, cid: UUID, fold: Fold, audience: Listeners, *, after: Staging | None = None
     ) -> None:
         self._store = store
         self._cid = cid
         self._fold = fold
-        self._audience = audience
+        self._listeners = audience
         self._states = StateWriter(store, cid, after=None if after is None else after._states)
         self.watchers: list[Callable[[Event], None]] = []
         self._batches: deque[Write] = deque()
@@ -177,7 +177,7 @@ class Staging:
             also: Made in the same transaction; they are in a write of their own then, even where there are none.
 
         Raises:
-            CorruptLog: An event does not say what its kind says; nothing is staged.
+            CorruptLog: An event does not match its kind; nothing is staged.
             BoughError: What the writer staged before could not be written.
         """
         events = [_as_recorded(event) for event in events]
@@ -214,7 +214,7 @@ class Staging:
             last = self._batches[-1]
             last.pieces.setdefault(last.events[-1].id, []).append(piece)
         else:
-            self._audience.tell(piece)
+            self._listeners.tell(piece)
 
     async def settled(self, writer: Writer) -> None:
         """Wait until everything that `writer` has staged is durable; a cancellation meanwhile is raised after that.
@@ -243,7 +243,7 @@ class Staging:
     async def catch_up(self, stop: int | None = None) -> None:
         """Write what is staged, and fold what is in the log and not yet here.
 
-        O(new events), at most `STEP` and a few of them where nobody is told of each: then it goes on from a kept state.
+        O(new events), at most `STEP` and a few of them where nobody is told of each: then from a kept state.
         """
         await self.flushed()
         await self._jump(stop)
@@ -280,7 +280,7 @@ class Staging:
                 view.apply(seq, event)
 
     async def _jump(self, stop: int | None) -> None:
-        """Go on from a kept state where the fold is far behind, and nobody has to be told of each event."""
+        """Continue from a kept state where the fold is far behind, and nobody has to be told of each event."""
         head = (await self._store.get(self._cid)).head if stop is None else stop
         if not self._may_jump(head):
             return
@@ -301,7 +301,7 @@ class Staging:
 
         Not where somebody is told of each, and not where a view would have to be made again for a few.
         """
-        if self.watchers or self._audience.listeners:
+        if self.watchers or self._listeners.listeners:
             return False
         folded = self._fold.state.head
         return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
@@ -319,7 +319,7 @@ class Staging:
                     self._fold.apply(event)
                     self._count_controls([event])
                     self._tell(event)
-                    self._audience.tell(stored)
+                    self._listeners.tell(stored)
         return not self._batches
 
     def _open_batch(self, writer: Writer) -> Write | None:
@@ -419,7 +419,7 @@ class Staging:
         self._fold_behind(batch, log, ahead)
         for stored in log:
             self._tell(stored.event)
-            self._audience.tell(stored)
+            self._listeners.tell(stored)
         self._count_controls([stored.event for stored in log])
         self._stage_again()
 
@@ -445,8 +445,8 @@ class Staging:
             if event.id in batch.conditions:
                 self._tell(event)
         if log is None:
-            for seq, event in enumerate(batch.events if self._audience.listeners else (), batch.mark.head):
-                self._audience.tell(_stored(seq, event))
+            for seq, event in enumerate(batch.events if self._listeners.listeners else (), batch.mark.head):
+                self._listeners.tell(_stored(seq, event))
                 self._tell_pieces(batch, event.id)
             self._states.write(self._fold.kept, self.durable)
             return
@@ -456,14 +456,14 @@ class Staging:
             if stored.id not in own:
                 self._count_controls([stored.event])
                 self._tell(stored.event)
-            self._audience.tell(stored)
+            self._listeners.tell(stored)
             self._tell_pieces(batch, stored.id)
         self._stage_again()
         self._states.write(self._fold.kept, self.durable)
 
     def _tell_pieces(self, batch: Write, event: UUID) -> None:
         for piece in batch.pieces.get(event, ()):
-            self._audience.tell(piece)
+            self._listeners.tell(piece)
 
     def _failed(self, batch: Write, error: BaseException) -> None:
         failed = [batch]

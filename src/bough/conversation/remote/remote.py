@@ -26,7 +26,7 @@ from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.fold import Fold
-from bough.conversation.log.listeners import Audience, Delta, OnEvent, Update
+from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
 from bough.conversation.message import checked
@@ -69,7 +69,7 @@ class RemoteConversation(Generic[T]):
         self._log = RemoteLog(transport, record.id)
         self._view = View()
         self._fold = Fold(view=self._view)
-        self._audience = Audience(record.id)
+        self._listeners = Listeners(record.id)
         self._folding = asyncio.Lock()
         self._is_running = False
         self._was_interrupted = False
@@ -138,7 +138,9 @@ class RemoteConversation(Generic[T]):
         try:
             cid = UUID(str(id))
         except ValueError as error:
-            raise InvalidInput(f"{id!r:.80} is not a whole id", hint="a server knows conversations by it") from error
+            raise InvalidInput(
+                f"{id!r:.80} is not a whole id", hint="a server identifies conversations by it"
+            ) from error
         transport = ServerTransport(server, api_key)
         try:
             opened = cls(transport, record_of(await transport.send("GET", f"/api/conversations/{cid}")))
@@ -289,9 +291,9 @@ class RemoteConversation(Generic[T]):
         """
         require_absent(on_node=on_node, limits=limits)
         if self._is_running:
-            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
-            async with self._audience.call_for_updates(on_event):
+            async with self._listeners.call_for_updates(on_event):
                 return await self.run()
         self._is_running, self._was_interrupted = True, False
         try:
@@ -305,7 +307,7 @@ class RemoteConversation(Generic[T]):
     async def run_stream(self) -> AsyncIterator[Update]:
         """Run, and iterate events and pieces of text as they come. Leaving early interrupts the run."""
         updates: asyncio.Queue[Update | None] = asyncio.Queue()
-        self._audience.listeners.append(updates.put_nowait)
+        self._listeners.listeners.append(updates.put_nowait)
         run = asyncio.create_task(self.run())
         run.add_done_callback(lambda _: updates.put_nowait(None))
         try:
@@ -313,7 +315,7 @@ class RemoteConversation(Generic[T]):
                 yield update
             await run
         finally:
-            self._audience.listeners.remove(updates.put_nowait)
+            self._listeners.listeners.remove(updates.put_nowait)
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
 
@@ -322,7 +324,7 @@ class RemoteConversation(Generic[T]):
         await self._post("pause", {"reason": reason})
 
     async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run now, whoever started it: tools and scripts are killed. It can be resumed."""
+        """Stop the run now, whichever process started it: tools and scripts are killed. It can be resumed."""
         self._was_interrupted = True
         await self._transport.send("POST", f"{self._path}/interrupt", query={"wait": "true"}, key=new_id())
         await self.refresh()
@@ -360,7 +362,7 @@ class RemoteConversation(Generic[T]):
         raise NotSupported("events are not appended over HTTP", hint="send_message")
 
     async def adopt(self, *, by: str = "user", policy: Policy | None = None) -> None:
-        """Refuse: whoever has the store adopts what was imported there."""
+        """Refuse: the operator of the store adopts what was imported there."""
         raise NotSupported("a quarantine ends at the store", hint="`bough conv adopt` on the server")
 
     async def set_title(self, title: str) -> None:
@@ -453,7 +455,7 @@ class RemoteConversation(Generic[T]):
         await self.refresh()
 
     async def set_model(self, model: object) -> None:
-        """Go on with another model from the next step.
+        """Continue with another model from the next step.
 
         Raises:
             NotSupported: It is a model object, which cannot be sent.
@@ -480,7 +482,7 @@ class RemoteConversation(Generic[T]):
     async def _run(self) -> RunResult[T]:
         await self.refresh()
         start, key = self.state.head, new_id()
-        following = asyncio.create_task(self._follow(start)) if self._audience.listeners else None
+        following = asyncio.create_task(self._follow(start)) if self._listeners.listeners else None
         try:
             # The same key, the same run: asked again when it takes longer, or when an answer got lost.
             while (ended := await self._post("run", {"wait": _WAIT_SECONDS}, key=key))["status"] == "running":
@@ -501,7 +503,7 @@ class RemoteConversation(Generic[T]):
                 async with self._folding:
                     self._take(heard)
             elif heard.kind == "delta":
-                self._audience.tell(Delta(text=heard.data["text"], kind=heard.data["kind"]))
+                self._listeners.tell(Delta(text=heard.data["text"], kind=heard.data["kind"]))
 
     async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
         """Return when the events up to `head` were heard, or nothing is heard any more: the rest is read then."""
@@ -511,7 +513,7 @@ class RemoteConversation(Generic[T]):
             if self.state.head >= head:
                 reached.set()
 
-        self._audience.listeners.append(look)
+        self._listeners.listeners.append(look)
         try:
             if self.state.head < head:
                 waiting = asyncio.create_task(reached.wait())
@@ -519,13 +521,13 @@ class RemoteConversation(Generic[T]):
                 waiting.cancel()
         finally:
             with suppress(ValueError):
-                self._audience.listeners.remove(look)
+                self._listeners.listeners.remove(look)
 
     def _take(self, stored: StoredEvent) -> None:
         """Fold an event and tell of it, once."""
         if stored.seq == self.state.head:
             self._fold.apply(stored.event)
-            self._audience.tell(stored)
+            self._listeners.tell(stored)
 
     async def _result(self, start: int) -> RunResult[T]:
         steps, failure, outcome = 0, None, RunOutcome()
@@ -560,14 +562,14 @@ class RemoteConversation(Generic[T]):
         await self.refresh()
         named = calls or tuple(self.state.waiting)
         if not named:
-            raise Conflict("nothing waits", hint="`state.waiting` says what does")
+            raise Conflict("nothing is waiting", hint="see `state.waiting`")
         for call in named:
             body = {"decision": decision, "reason": reason, "run": False}
             try:
                 await self._post(f"approvals/{call}", body)
             except BoughError as error:
                 if error.code == "not_found":
-                    raise Conflict(f"the call {call} does not wait", hint="`state.waiting` says what does") from error
+                    raise Conflict(f"the call {call} does not wait", hint="see `state.waiting`") from error
                 raise
         await self.refresh()
 

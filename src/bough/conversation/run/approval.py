@@ -26,7 +26,7 @@ class Decisions:
 
         Raises:
             Conflict: No call waits for an approval, or a call that is named does not wait.
-            InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are no object.
+            InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are not an object.
         """
         if arguments is not None:
             _require_arguments(calls, arguments)
@@ -79,7 +79,7 @@ class Decisions:
         """Append a person's message, which rejects every call that waits, its text being the reason; one append.
 
         Raises:
-            Conflict: The log goes on moving.
+            Conflict: The log keeps moving.
         """
         state = self.journal.state
         while True:
@@ -108,7 +108,7 @@ class Decisions:
 
 
 def _waiting(state: State, kind: str | None = None) -> tuple[str, ...]:
-    """Return the calls that wait, those of one kind where it is given; there has to be one."""
+    """Return the calls that wait, those of one kind where it is given; there must be one."""
     found = tuple(id for id in state.waiting if kind is None or kind_of(state, id) == kind)
     if not found:
         others = ", ".join(f"{id} ({kind_of(state, id)})" for id in state.waiting)

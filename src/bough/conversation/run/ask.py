@@ -15,9 +15,9 @@ from bough.conversation.run.response import usage_of
 from bough.events.model import Usage
 
 _SUMMARIZE = (
-    "Summarize the conversation above for the assistant that will go on with it. Keep: what the user wants, what was "
-    "decided and why, files and results that matter with their exact names and numbers, what failed, what is left to "
-    "do. Leave out everything else. Answer with the summary alone."
+    "Summarize the conversation above for the assistant that will continue with it. Keep: what the user wants, what "
+    "was decided and why, files and results that matter with their exact names and numbers, what failed, what is left "
+    "to do. Leave out everything else. Answer with the summary alone."
 )
 
 

@@ -115,7 +115,7 @@ class Supervisor:
     def _record_waits(self) -> bool:
         """Write down which calls wait for somebody's answer; say whether one does.
 
-        Called once all parallel calls have ended, so that the run can end and go on from the log alone.
+        Called once all parallel calls have ended, so that the run can end and continue from the log alone.
         """
         waits = {id: wait for id, wait in self._recorder.waits.items() if _is_open(self._journal.state, id)}
         self._recorder.waits.clear()
@@ -156,7 +156,7 @@ class Supervisor:
         events: list[Event] = list(verdict.events)
         if verdict.decision == "deny":
             self._sent_back += 1
-            events.append(UserMessage.text(verdict.reason or "Go on: you are not done.", sender="hook"))
+            events.append(UserMessage.text(verdict.reason or "Continue: you are not done.", sender="hook"))
         self._journal.stage(*events)
 
     async def _over_limit(self, steps: int) -> Stop:
@@ -215,7 +215,7 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
     """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
     view = await journal.render()
     if view.shown and view.shown[-1].stop > journal.durable:
-        await journal.settled()  # a stretch is named by the places of its events, which have to be final
+        await journal.settled()  # a stretch is named by the places of its events, which must be final
         view = await journal.render()
     size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:

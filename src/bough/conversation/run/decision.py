@@ -42,7 +42,7 @@ class CallDecision:
 
 
 def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str, JsonObject]]:
-    """Return the events of a decision, and the calls that go on waiting after it.
+    """Return the events of a decision, and the calls that keep waiting after it.
 
     Raises:
         Conflict: A call that it names does not wait.

@@ -1,7 +1,7 @@
 """Calls that wait for somebody: how PydanticAI's tools that need an approval, or run elsewhere, come to that.
 
 PydanticAI would end its run with such a call, or fail. Here the run ends as every run that waits: parallel calls have
-their results first, the wait is in the log, and whoever goes on, in whichever process, runs or answers the call.
+their results first, the wait is in the log, and any process that continues runs or answers the call.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class RunOutcome:
                 pass
 
     def reason(self, state: State) -> str:
-        """Return why the run is not simply done, empty where it is; what is gravest comes first."""
+        """Return why the run is not simply done, empty where it is; the most severe comes first."""
         if state.status == "error" and self._error:
             return self._error
         if state.limit is not None:

@@ -303,7 +303,7 @@ class Recorder(AbstractCapability[ToolContext]):
             raise
         except _WAITS:
             raise
-        except RunStopped as stopped:  # the call stays open, and is run again by whoever goes on
+        except RunStopped as stopped:  # the call stays open, and is run again by the process that continues
             raise stopped.error from stopped
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
             return _failure(call, error, started)

@@ -1,4 +1,4 @@
-"""Repeating a request that failed for a while, and going on with another model when it goes on failing.
+"""Repeating a request that failed for a while, and continuing with another model when it keeps failing.
 
 A repeat begins anew from the log, as every step does: what was said meanwhile is in it. Each wait is an event, durable
 before it begins.
@@ -50,7 +50,7 @@ class Retries:
         """Ask `model` from here on.
 
         Args:
-            fallback: Model strings that are tried in this order when it goes on failing.
+            fallback: Model strings that are tried in this order when it keeps failing.
         """
         self._model, self._policy, self._left = model, policy, iter(fallback)
         self._failed, self._waited = 0, 0.0
@@ -59,7 +59,7 @@ class Retries:
     def model(self) -> Model:
         """The model to ask; the first of the fallback that still works."""
         if self._model is None:
-            raise ModelError("no model was set", hint="this is a fault in bough; please report it")
+            raise ModelError("no model was set", hint="this is a bug in bough; please report it")
         return self._model
 
     def watch(self, event: Event) -> None:

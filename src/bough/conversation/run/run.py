@@ -26,7 +26,7 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Summarizing
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.write_buffer import is_control
-from bough.conversation.parts import Surroundings
+from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult, list_waiting
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
 from bough.conversation.run.ask import summarize
@@ -49,7 +49,7 @@ from bough.portal import threads
 from bough.types import JsonObject, SystemClock, new_id
 
 CONTINUE = (
-    "Your answer was cut off. Go on exactly where it stopped: repeat nothing, and say nothing about the interruption."
+    "Your answer was cut off. Continue exactly where it stopped: repeat nothing, do not mention the interruption."
 )
 
 
@@ -67,7 +67,7 @@ class Runner:
         self,
         journal: Journal,
         agent: AgentInForce,
-        surroundings: Surroundings,
+        environment: Environment,
         rules: RulesInForce | RulesOfRun,
         *,
         root: UUID,
@@ -78,7 +78,7 @@ class Runner:
         self._journal = journal
         self._agent = agent
         self._blueprint = agent.blueprint
-        self._surroundings = surroundings
+        self._environment = environment
         self._in_force = rules
         self._root = root
         self._delegation = delegation
@@ -138,7 +138,7 @@ class Runner:
             self._task.cancel()
 
     def hand_back(self, told: Callable[[], None]) -> None:
-        """End the run at the end of its step, so that another worker goes on; `told` is called when it does so."""
+        """End the run at the end of its step, so that another worker continues; `told` is called when it does so."""
         self._note.on_hand_back = told
 
     @property
@@ -164,7 +164,7 @@ class Runner:
 
     async def _follow_log(self, after: int, *, obey: bool) -> None:
         with suppress(BoughError):  # a store that is away is what the run itself fails with
-            async for stored in self._surroundings.store.subscribe(self._journal.cid, after):
+            async for stored in self._environment.store.subscribe(self._journal.cid, after):
                 if stored.kind not in ("PauseRequested", "StateChanged") or not is_control(event := stored.event):
                     continue
                 self._controlled = stored.seq + 1
@@ -177,7 +177,7 @@ class Runner:
         if given is not None:
             yield given
             return
-        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+        async with held_lease(self._environment.store, self._journal.cid) as lease:
             yield lease
 
     async def _end_without_work(self) -> None:
@@ -218,7 +218,7 @@ class Runner:
         return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
 
     def _begin(self, spent: JsonObject) -> None:
-        """Write down that it runs; an answer that was cut off is gone on with, unless something new was said."""
+        """Write down that it runs; an answer that was cut off is continued with, unless something new was said."""
         state = self._journal.state
         if state.status == "running" and not state.has_work:
             self._outcome.take_over(state)
@@ -233,7 +233,7 @@ class Runner:
 
     def _model(self, blueprint: Blueprint) -> Model:
         """Return the model, whose prices are known where cost is bounded."""
-        model = resolved_model(blueprint.spec, self._surroundings.settings)[0]
+        model = resolved_model(blueprint.spec, self._environment.settings)[0]
         require_prices(model, self._rules.limits)
         return model
 
@@ -283,7 +283,7 @@ class Runner:
         try:
             blueprint = self._blueprint = self._agent()
             spec, model = blueprint.spec, self._model(blueprint)
-        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it goes on
+        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
             self._journal.stage(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
@@ -316,7 +316,7 @@ class Runner:
     def _fallback_model(self, name: str) -> Model:
         """Return the model that a fallback names, where its prices are known as a bound of cost needs them."""
         spec = self._blueprint.spec.model_copy(update={"model": name})
-        model = resolved_model(spec, self._surroundings.settings)[0]
+        model = resolved_model(spec, self._environment.settings)[0]
         require_prices(model, self._rules.limits)
         return model
 
@@ -327,12 +327,12 @@ class Runner:
 
     async def condense(self) -> bool:
         """Condense what the model sees now, by the conversation's condenser or else by its model."""
-        model = resolved_model(self._blueprint.spec, self._surroundings.settings)[0]
+        model = resolved_model(self._blueprint.spec, self._environment.settings)[0]
         condenser = _with_model(self._rules.condenser, model)
         if isinstance(condenser, NoCondenser):
             condenser = _with_model(SummarizingCondenser(), model)
         await self._journal.catch_up()
-        async with held_lease(self._surroundings.store, self._journal.cid) as lease:
+        async with held_lease(self._environment.store, self._journal.cid) as lease:
             return await condense(self._journal.leased(lease.generation), condenser, force=True)
 
     def _usable(self) -> Blueprint:
@@ -349,16 +349,16 @@ class Runner:
     def _context(self, shown_chars: int) -> ToolContext:
         state, shared = self._journal.state, self._shared
         return ToolContext(
-            read_result=partial(find_result, self._surroundings.store, self._journal.cid),
+            read_result=partial(find_result, self._environment.store, self._journal.cid),
             result_chars=shown_chars,
             workspace=self._journal.state.workspace,
             readonly=self._readonly,
-            executor=self._surroundings.executor,
+            executor=self._environment.executor,
             emit=self._journal.append,
             active_skills=lambda: self._journal.state.active_skills,
             skill_trees=lambda: self._journal.state.skill_trees,
             secrets=self._rules.secrets.for_script,
-            timeout_seconds=self._surroundings.settings.timeout_seconds,
+            timeout_seconds=self._environment.settings.timeout_seconds,
             conversation=self._journal.cid,
             lease=self._lease,
             rules=self._rules.as_given,
@@ -409,9 +409,9 @@ class Runner:
                 return True
 
     async def _release_waits(self) -> bool:
-        """Let calls go on whose task ended before the log said that they wait; say whether none waits any more.
+        """Let calls continue whose task ended before the log said that they wait; say whether none waits any more.
 
-        A task that ends later finds them in the log, and lets them go on itself.
+        A task that ends later finds them in the log, and lets them continue itself.
         """
         state = self._journal.state
         if (changes := release_ended(state)) is None:

@@ -38,7 +38,7 @@ NAME = "bough.run"
 
 
 @dataclass
-class Logbook:
+class RunLogger:
     """The log of one run, to be told how it ended."""
 
     fields: dict[str, Any]
@@ -52,10 +52,10 @@ class Logbook:
 
 
 @contextmanager
-def logged_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[Logbook]:
+def logged_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[RunLogger]:
     """Log a run, and the error that leaves the block by its code. Costs nothing where nobody collects."""
     log = logging.getLogger(NAME)
-    book = Logbook({"conversation": str(journal.cid), "run": str(run)})
+    book = RunLogger({"conversation": str(journal.cid), "run": str(run)})
     if not log.isEnabledFor(logging.INFO):
         yield book
         return

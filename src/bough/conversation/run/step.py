@@ -40,7 +40,7 @@ NodeListener: TypeAlias = Callable[[AgentRun[ToolContext, Any], Any], Awaitable[
 """Called with PydanticAI's run and its node: the prompt, a model request, tool calls, the end."""
 
 Stop = Status | None
-"""The status a run stops with; None to go on."""
+"""The status a run stops with; None to continue."""
 
 
 class Checks(Protocol):
@@ -55,7 +55,7 @@ class Checks(Protocol):
         ...
 
     async def at_end(self) -> None:
-        """Look at the run now that nothing is left to do; what is appended goes on with it."""
+        """Look at the run now that nothing is left to do; what is appended continues with it."""
         ...
 
 
@@ -110,7 +110,7 @@ class Loop:
         Args:
             output_type: What the agent answers with.
             is_current: Says at each step whether `agent` is still the conversation's; where it is not, None is
-                returned, and another one goes on.
+                returned, and another one continues.
 
         Raises:
             ModelError: The model failed, or answered nothing usable several times in a row.
@@ -248,5 +248,5 @@ async def _next(run: AgentRun[ToolContext, Any], node: Any) -> Any:
     except Exception as error:
         if Agent.is_model_request_node(node):
             said = f"{type(error).__name__}: {error}"[:500]
-            raise ModelError(f"the model broke off: {said}", hint="run it again: nothing is lost") from error
+            raise ModelError(f"the model failed: {said}", hint="run it again: nothing is lost") from error
         raise

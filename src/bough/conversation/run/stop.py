@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 StopReason: TypeAlias = Literal["interrupt", "hand_back", "fenced"]
-"""`interrupt`: a person wants it to end; `hand_back`: another worker goes on; `fenced`: another one does already."""
+"""`interrupt`: a person wants it to end; `hand_back`: another worker continues; `fenced`: another one does already."""
 
 
 class StopNote:
@@ -14,7 +14,7 @@ class StopNote:
 
     Attributes:
         reason: None where nobody said one: the same as `interrupt`.
-        on_hand_back: Set: the run ends before its next request, so that another worker goes on; called when it does.
+        on_hand_back: Set: the run ends before its next request, so that another worker continues; called when it does.
     """
 
     def __init__(self) -> None:
@@ -30,5 +30,5 @@ class StopNote:
 
     @property
     def leaves_calls_open(self) -> bool:
-        """Whether calls under way stay open for whoever goes on, instead of being closed as interrupted."""
+        """Whether calls under way stay open for the process that continues, instead of being closed as interrupted."""
         return self.reason in ("hand_back", "fenced")

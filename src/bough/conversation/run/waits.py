@@ -1,4 +1,4 @@
-"""Calls that wait for the task of a sub-agent, and when they go on."""
+"""Calls that wait for the task of a sub-agent, and when they continue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bough.types import JsonObject
 
 
 def release_ended(state: State) -> JsonObject | None:
-    """Return what a `StateChanged` says of calls that go on because their task has ended; None where none does.
+    """Return what a `StateChanged` says of calls that continue because their task has ended; None where none does.
 
     They run again and find the task that they had started.
     """

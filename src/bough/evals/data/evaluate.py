@@ -36,7 +36,7 @@ def read_data_set(path: Path = BIGQUERYBENCH) -> EvalSet:
     """Return a set whose cases are asked with data tools; what is wrong with it is among its faults.
 
     Raises:
-        InvalidInput: It is no set.
+        InvalidInput: It is not a set.
     """
     found = read_set(path)
     cases = (replace(each, input=each.input.model_copy(update={"setup": "data"})) for each in found.cases)

@@ -138,7 +138,7 @@ class SeriesFit:
         leverage = np.clip(np.einsum("ij,jk,ik->i", design, inverse, design), 0, 1 - 1e-12)
         freedom = len(times) - int(np.linalg.matrix_rank(design))
         residuals = values - design @ coefficients
-        residuals[np.abs(residuals) < 1e-9 * max(1.0, float(np.abs(values).max()))] = 0.0  # rounding is no error
+        residuals[np.abs(residuals) < 1e-9 * max(1.0, float(np.abs(values).max()))] = 0.0  # rounding is not an error
         return cls(axis, times, index, values, coefficients, inverse, residuals, leverage, freedom, season)
 
     def predict(self, index: Any, confidence: float) -> tuple[Any, Any, Any]:

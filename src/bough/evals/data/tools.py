@@ -68,9 +68,7 @@ class DataTools:
             InvalidInput: A name or a bound makes no sense, or a file is not there.
         """
         if write_mode not in get_args(WriteMode):
-            raise InvalidInput(
-                f"there is no write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}"
-            )
+            raise InvalidInput(f"invalid write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}")
         for name, bound in (("max_rows", max_rows), ("max_bytes", max_bytes), ("timeout_seconds", timeout_seconds)):
             if bound <= 0:
                 raise InvalidInput(f"{name} is {bound}", hint="give a positive number")

@@ -60,7 +60,7 @@ def _read_case(entry: Entry, seen: set[str], setup: CaseSetup) -> SetCase | None
     if id:
         entry.case = id
         if id in seen:
-            entry.fault("duplicate-id", f"the id {id!r} is there already; this case is left out", "eval_id")
+            entry.fault("duplicate-id", f"the id {id!r} already exists; this case is left out", "eval_id")
         seen.add(id)
     if entry.get("conversation_scenario", "conversationScenario") is not None:
         entry.fault("unsupported", "a conversation_scenario needs a simulated user", "conversation_scenario")
@@ -148,7 +148,7 @@ def _read_rubrics(entry: Entry, seen: set[str]) -> tuple[Rubric, ...]:
         if content is None or text is None or not text.strip():
             rubric.fault("rubric-empty", "there is no `rubric_content.text_property` to judge by", "rubric_content")
         if id and id in seen:
-            rubric.fault("duplicate-id", f"the rubric {id!r} is there already", "rubric_id")
+            rubric.fault("duplicate-id", f"the rubric {id!r} already exists", "rubric_id")
         if id and text and text.strip() and id not in seen:
             found.append(Rubric(id, text, rubric.text("type") or ""))
         seen.add(id or "")
@@ -161,7 +161,7 @@ def _check_ids(entry: Entry, rubrics: Sequence[Rubric], turns: Sequence[TurnInpu
     for number, turn in enumerate(turns):
         for rubric in turn.rubrics if turn is not None else ():
             if rubric.id in ids:
-                entry.fault("duplicate-id", f"the rubric {rubric.id!r} is there already", f"conversation[{number}]")
+                entry.fault("duplicate-id", f"the rubric {rubric.id!r} already exists", f"conversation[{number}]")
             ids.add(rubric.id)
 
 

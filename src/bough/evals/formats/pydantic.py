@@ -56,7 +56,7 @@ def _read_case(entry: Entry, number: int, seen: set[str], document: SetFile) -> 
     id = entry.text("name") or f"case-{number}"
     entry.case = id
     if id in seen:
-        entry.fault("duplicate-id", f"the name {id!r} is there already; this case is left out", "name")
+        entry.fault("duplicate-id", f"the name {id!r} already exists; this case is left out", "name")
     seen.add(id)
     for key in entry.data.keys() - _CASE_FIELDS:
         entry.fault("unknown-field", f"`{key}` is not a field of a case", str(key))
@@ -100,9 +100,9 @@ def _read_object(entry: Entry, folder: Path) -> CaseInput | None:
         return None
     for metric, bound in found.expect.items():
         if metric not in METRICS:
-            entry.fault("threshold", f"there is no metric {metric!r}", f"expect.{metric}")
+            entry.fault("threshold", f"invalid metric {metric!r}", f"expect.{metric}")
         elif not bound >= 0:
-            entry.fault("threshold", f"{bound} is no bound", f"expect.{metric}")
+            entry.fault("threshold", f"{bound} is not a bound", f"expect.{metric}")
     files = tuple(_place_file(each, entry, folder) for each in found.files)
     roots = tuple(folder / root for root in found.skill_roots)
     return found.model_copy(update={"files": files, "skill_roots": roots})

@@ -60,7 +60,7 @@ def _read_folder(folder: Path) -> EvalSet:
         return read_skill_set(folder)
     if (folder / "task.toml").exists() or any(folder.glob("*/task.toml")):
         raise InvalidInput(f"{folder} holds Harbor tasks", hint=f"`bough eval harbor {folder}` runs them")
-    raise InvalidInput(f"{folder} is no skill", hint=f"give {_HINT}")
+    raise InvalidInput(f"{folder} is not a skill", hint=f"give {_HINT}")
 
 
 def _has(data: Json, *keys: str) -> bool:

@@ -161,7 +161,7 @@ async def run_harbor(
     Args:
         agent: A spec; `oracle` runs each task's own solution, `nop` does nothing.
         sandbox: Use the local sandbox, for the tasks that need no image of their own.
-        build_only: End after the builds.
+        build_only: Stop after the builds.
         skip_tests: Score by the trace alone.
         prune_interval: Remove what builds left over after so many.
         timeout: Seconds for the agent, instead of each task's own.
@@ -322,7 +322,7 @@ def _plan_all(tasks: Sequence[HarborTask]) -> tuple[dict[str, SandboxPlan], list
 
 
 def _list_repairs(task: HarborTask) -> Iterator[str]:
-    """Yield what was mended in the skills of a task when they were read."""
+    """Yield what was fixed in the skills of a task when they were read."""
     for root in task.skill_roots:
         for found in check(root, recursive=True):
             for each in found.diagnostics:

@@ -159,7 +159,9 @@ class ImageBuilder:
         except errors.ImageNotFound:
             return None
         except (OSError, *engine_errors()) as error:
-            raise ExecutorError(f"The engine does not answer: {error}", hint="Look at the engine.") from error
+            raise ExecutorError(
+                f"The engine does not answer: {error}", hint="Check that the container engine is running."
+            ) from error
 
     def _resolve_bases(self, dockerfile: str) -> list[str]:
         """Return the ids of the base images.

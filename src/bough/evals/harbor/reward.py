@@ -74,12 +74,12 @@ def parse_reward(as_json: bytes | None, as_text: bytes | None, exit_code: int | 
         try:
             return _reward_of(json.loads(as_json))
         except (ValueError, RecursionError):
-            return Reward(reason=f"reward.json is no JSON: {as_json[:80]!r}", is_error=True)
+            return Reward(reason=f"reward.json is not JSON: {as_json[:80]!r}", is_error=True)
     if as_text is not None and as_text.strip():
         try:
             return _reward_of(float(as_text))
         except ValueError:
-            return Reward(reason=f"reward.txt is no number: {as_text[:80]!r}", is_error=True)
+            return Reward(reason=f"reward.txt is not a number: {as_text[:80]!r}", is_error=True)
     if timed_out:
         return Reward(reason="verifier timed out")
     return Reward(reason=f"test.sh wrote no reward (exit {exit_code})")

@@ -116,7 +116,7 @@ class SandboxPlace:
         try:
             found = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
         except OSError as error:
-            return Reward(reason=f"the reward is no regular file: {error.strerror}", is_error=True)
+            return Reward(reason=f"the reward is not a regular file: {error.strerror}", is_error=True)
         return parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out)
 
     async def aclose(self) -> None:

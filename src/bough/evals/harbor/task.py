@@ -144,7 +144,7 @@ def read_task(folder: Path) -> tuple[HarborTask | None, list[Fault]]:
     try:
         data = tomllib.loads((folder / "task.toml").read_text("utf-8"))
     except (OSError, ValueError) as error:
-        faults.add("shape", f"it is no TOML: {error}", case=folder.name)
+        faults.add("shape", f"it is not TOML: {error}", case=folder.name)
         return None, faults.found
     reader = _TomlReader(folder, data, faults)
     task = reader.read()

@@ -48,7 +48,7 @@ class TrialSetting:
         sandbox: The executor of a run without an engine.
         timeout_seconds: Of the agent, instead of the task's own.
         secrets: What variables of a verifier may be filled from.
-        repairs: What was mended in the skills of a task, by task.
+        repairs: What was fixed in the skills of a task, by task.
     """
 
     tasks: Mapping[str, HarborTask]
@@ -66,7 +66,7 @@ class TrialSetting:
 class Trials:
     """Gives each attempt its place, and verifies it when the agent has ended, however that came.
 
-    A killed run leaves no container behind that could be gone on with: such an attempt ends in an error.
+    A killed run leaves no container behind that could be continued with: such an attempt ends in an error.
     """
 
     def __init__(self, setting: TrialSetting) -> None:

@@ -71,7 +71,7 @@ def _read_line(line: str, number: int, faults: FaultList, seen: set[str]) -> Ite
     given = entry.get("id")
     id = str(number) if given is None else str(given)
     if id in seen:
-        entry.fault("duplicate-id", f"the id {id!r} is there already", "id")
+        entry.fault("duplicate-id", f"the id {id!r} already exists", "id")
     seen.add(id)
     request, answer = entry.text("request", required=True), entry.text("answer", required=True)
     text, label = entry.text("property", required=True), entry.text("label", required=True)

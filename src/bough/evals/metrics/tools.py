@@ -97,7 +97,7 @@ def order(trace: Trace, expected: Sequence[ToolUse], *, threshold: float | None 
 
 
 def no_tool_errors(trace: Trace, at_most: int = 0, *, threshold: float | None = THRESHOLDS["no_tool_errors"]) -> Score:
-    """Score 1 when at most that many calls failed, else 0. Calls that were refused are no errors."""
+    """Score 1 when at most that many calls failed, else 0. Calls that were refused are not errors."""
     failed = [f"{call.tool}: {call.error}" for call in trace.calls if call.error is not None]
     failed += [error for error in trace.errors if not error.startswith("limit ")]
     value = 1.0 if len(failed) <= at_most else 0.0

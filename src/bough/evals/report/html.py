@@ -87,7 +87,7 @@ def _strips(report: JsonObject) -> list[tuple[str, list[float]]]:
     usages: list[JsonObject] = [each.get("usage") or {} for each in cases]
     costs = [float(usage["cost_usd"]) for usage in usages if usage.get("cost_usd") is not None]
     strips = [("seconds", [float(each.get("seconds") or 0.0) for each in cases])]
-    return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is no 0
+    return [*strips, ("USD", costs)] if costs else strips  # a price that is not known is not 0
 
 
 def _number(value: Json) -> str:

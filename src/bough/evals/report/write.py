@@ -67,6 +67,4 @@ async def render_report(
                 cases = await view_cases(reader, notes)
             return render_html(record, report, cases, folder.store_url)
         case _:
-            raise InvalidInput(
-                f"there is no report format {format!r}", hint=f"one of: {', '.join(get_args(ReportFormat))}"
-            )
+            raise InvalidInput(f"invalid report format {format!r}", hint=f"one of: {', '.join(get_args(ReportFormat))}")

@@ -46,9 +46,9 @@ def add_case(existing: EvalSet | None, path: Path, case: SetCase) -> EvalSet:
     """
     eval_set = existing or EvalSet(name=path.stem, cases=())
     if eval_set.format != "pydantic":
-        raise InvalidInput(f"{path} is no pydantic-evals file", hint="name a .yaml file; it is made if missing")
+        raise InvalidInput(f"{path} is not a pydantic-evals file", hint="name a .yaml file; it is made if missing")
     if eval_set.has_errors and eval_set.cases:
-        raise InvalidInput(f"{path} has errors, and a case would be lost", hint="mend the faults first")
+        raise InvalidInput(f"{path} has errors, and a case would be lost", hint="fix the faults first")
     if eval_set.case(case.id) is not None:
         raise InvalidInput(f"{path} has a case {case.id!r}", hint="give another --name")
     added = replace(eval_set, cases=(*eval_set.cases, case))

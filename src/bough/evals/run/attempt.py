@@ -115,7 +115,7 @@ class AttemptRunner:
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
         """Run the conversation of an attempt: one turn for each message, each when the one before is answered.
 
-        An attempt that an earlier process began goes on from its log.
+        An attempt that an earlier process began continues from its log.
         """
         if not self.has_budget:
             return AttemptEnd(status="", reason="the bound of cost is reached")
@@ -235,7 +235,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
 
     async def teardown(self, result: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any] | None) -> None:
         """Write the result note, tell who listens, and let go of the trace."""
-        if result is None:  # interrupted: a resumed run goes on with it
+        if result is None:  # interrupted: a resumed run continues with it
             return
         outcome = self._outcome(result)
         runner, context = self._runner, self._context
@@ -400,7 +400,7 @@ def _usage_metrics(trace: Trace) -> dict[str, int | float]:
 
 
 def make_workspace(workspace: Path, case: CaseInput) -> None:
-    """Make the workspace of an attempt; one that is there already belongs to an interrupted attempt and stays."""
+    """Make the workspace of an attempt; one that already exists belongs to an interrupted attempt and stays."""
     if workspace.exists():
         return
     part = workspace.with_name(f".{workspace.name}.part")

@@ -110,7 +110,7 @@ class RunFolder:
         try:
             data: Any = json.loads((self.path / name).read_text("utf-8"))
         except FileNotFoundError as error:
-            raise NotFound(f"{self.path} holds no run", hint="`bough eval list` names the runs") from error
+            raise NotFound(f"{self.path} holds no run", hint="see `bough eval list`") from error
         except (OSError, ValueError) as error:
             raise StoreError(f"cannot read {self.path / name}: {error}", hint="the run is damaged") from error
         return data
@@ -140,10 +140,10 @@ def find_run(root: Path, name: str) -> RunFolder:
     exact = [each for each in runs if each.run == name]
     found = exact or [each for each in runs if name in each.run]
     if not found:
-        raise NotFound(f"there is no run {name!r}", hint="`bough eval list` names the runs")
+        raise NotFound(f"there is no run {name!r}", hint="see `bough eval list`")
     if len(found) > 1:
         names = ", ".join(each.run for each in found[:5])
-        raise InvalidInput(f"{name!r} could be {len(found)} runs: {names}", hint="give more of its id")
+        raise InvalidInput(f"{name!r} matches {len(found)} runs: {names}", hint="give more of its id")
     return found[0]
 
 

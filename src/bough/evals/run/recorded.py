@@ -68,7 +68,7 @@ class Recordings:
         """Read what was recorded for cases; one that is missing is an error of its attempt, not of the run.
 
         Raises:
-            InvalidInput: A file is no bundle.
+            InvalidInput: A file is not a bundle.
         """
         found = cls(folder)
         store = await open_store("memory:")

@@ -98,7 +98,7 @@ async def evaluate_skill(
         options: How the cases are run; single options may be given by name instead.
 
     Raises:
-        InvalidInput: The folder is no skill, or brings no evals.
+        InvalidInput: The folder is not a skill, or brings no evals.
     """
     folder = folder.absolute()  # noqa: ASYNC240 - asks for the current folder alone
     options = replace(options or EvalOptions(), **given)

@@ -104,9 +104,9 @@ async def read_bundle(
         owner: Whose the conversation is here, where it is new.
 
     Raises:
-        InvalidInput: It is no bundle, is damaged, incomplete, or comes from a newer bough.
+        InvalidInput: It is not a bundle, is damaged, incomplete, or comes from a newer bough.
         PermissionDenied: Nobody of `trusted` signed it.
-        Conflict: The conversation exists here and went another way.
+        Conflict: The conversation exists here with other events.
     """
     contents, events = _read(file, trusted)
     from bough.events.bundle.check import check_events  # an export needs none of it
@@ -169,7 +169,7 @@ class _Plan:
         both = min(end, local.head)
         if not await self._shares_prefix(local) or await self._same(local, local.base, both) < both:
             raise Conflict(
-                f"conversation {leaf.id} exists here and went another way",
+                f"conversation {leaf.id} exists here with other events",
                 hint="fork it here, or import into another store",
                 details={"conversation": str(leaf.id)},
             )
@@ -258,7 +258,7 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise no_bundle(f"line {number} is no JSON") from error
+            raise no_bundle(f"line {number} is not JSON") from error
         yield line, value
 
 
@@ -271,7 +271,7 @@ def _verify(trailer: Any, digest: bytes, events: int, trusted: Collection[bytes]
         signer = bytes.fromhex(trailer["public_key"])
         Ed25519PublicKey.from_public_bytes(signer).verify(bytes.fromhex(trailer["signature"]), digest)
     except (KeyError, TypeError, ValueError) as error:
-        raise no_bundle("its last line is no signature") from error
+        raise no_bundle("its last line is not a signature") from error
     except InvalidSignature as error:
         raise no_bundle("its signature does not fit: it was changed or damaged") from error
     if trailer["sha256"] != digest.hex() or trailer.get("events") != events:

@@ -88,7 +88,7 @@ def read_header(value: Any) -> Contents:
     """Return what the first line says.
 
     Raises:
-        InvalidInput: It is no header of a bundle, comes from a newer bough, or does not add up.
+        InvalidInput: It is not a header of a bundle, comes from a newer bough, or does not add up.
     """
     header = _parse(_Header, value, 1)
     if header.version > VERSION:

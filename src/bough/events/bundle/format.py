@@ -9,5 +9,5 @@ VERSION = 1
 
 
 def no_bundle(why: str) -> InvalidInput:
-    """Return the error of a file that is no bundle."""
-    return InvalidInput(f"this is no bundle bough can read: {why}", hint="export it again with `bough conv export`")
+    """Return the error of a file that is not a bundle."""
+    return InvalidInput(f"not a valid bundle: {why}", hint="export it again with `bough conv export`")

@@ -36,7 +36,7 @@ class SkillActivated(BaseEvent):
 
 
 class SkillSkipped(BaseEvent):
-    """A skill that should have entered the conversation was left out; everything else goes on.
+    """A skill that should have entered the conversation was left out; everything else continues.
 
     Attributes:
         code: Of the error that says why, for example `limit_exceeded`.

@@ -180,7 +180,7 @@ class Batch(Generic[Request]):
     def _commit(self, requests: Sequence[Request]) -> list[Answered]:
         try:
             return self._work.commit(requests)
-        except Exception as error:  # noqa: BLE001 whoever waits is told; the thread has to go on
+        except Exception as error:  # noqa: BLE001 the waiter is told; the thread has to continue
             return [Answered(error=error) for _ in requests]
 
 

@@ -25,5 +25,5 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
         return int(updated), int(number)
     except ValueError as error:
         raise InvalidInput(
-            f"{cursor!r} is no place in a list", hint="use the next_cursor of the page before, or none"
+            f"invalid cursor {cursor!r}", hint="use the next_cursor of the page before, or none"
         ) from error

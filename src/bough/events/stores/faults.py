@@ -27,7 +27,7 @@ def no_event(event: UUID, cid: UUID | None = None) -> NotFound:
 
 
 def bad_cut(at: object, head: int) -> InvalidInput:
-    """The cut is no place in the log."""
+    """The cut is not a place in the log."""
     return InvalidInput(
         f"cannot cut at {at!r}: the log has {head} events",
         hint=f"give a count of events to share, from 0 to {head}, or the id of the last event to share",
@@ -81,8 +81,8 @@ def leased(cid: UUID, owner: str, seconds: float) -> Conflict:
 
 
 def not_unique(error: BaseException) -> Conflict:
-    """A row of a table beside the log that must be unique is there already."""
-    return Conflict(f"such a row is there already ({str(error).strip()}); nothing was written", hint="read it instead")
+    """A row of a table beside the log that must be unique already exists."""
+    return Conflict(f"such a row already exists ({str(error).strip()}); nothing was written", hint="read it instead")
 
 
 def used_outside() -> InvalidInput:

@@ -22,7 +22,7 @@ def digits_of(name: str) -> str:
     digits = name.strip().lower().replace("-", "")
     if not _SHORTEST <= len(digits) <= _WHOLE or set(digits) - set(string.hexdigits):
         raise InvalidInput(
-            f"{name!r} is no conversation's name",
+            f"not a conversation id: {name!r}",
             hint="give an id, its first or last digits (at least 4), or - for the latest conversation",
         )
     return digits
@@ -38,12 +38,12 @@ def only(name: str, matches: Sequence[UUID]) -> UUID:
     if not matches:
         latest = name.strip() == LATEST
         raise NotFound(
-            "there is no conversation yet" if latest else f"no conversation is called {name!r}",
+            "there are no conversations yet" if latest else f"no conversation matches {name!r}",
             hint="`bough conv list` shows what there is",
         )
     if len(matches) > 1:
         raise InvalidInput(
-            f"{name!r} could be several conversations",
+            f"{name!r} matches several conversations",
             hint="give more digits: " + ", ".join(match.hex[-8:] for match in matches),
             details={"matches": [str(match) for match in matches]},
         )

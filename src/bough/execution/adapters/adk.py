@@ -1,4 +1,4 @@
-"""bough's executors inside Google's ADK: its agents and its `SkillToolset` run code behind bough's walls.
+"""bough's executors inside Google's ADK: its agents and its `SkillToolset` run code in bough's sandboxs.
 
 ```python
 toolset = SkillToolset(skills, code_executor=BoughCodeExecutor(executor=LocalSandboxCodeExecutor()))
@@ -34,7 +34,7 @@ class BoughCodeExecutor(BaseCodeExecutor):
     ADK calls it from threads and waits, for the one event loop that bough has in a process.
 
     Attributes:
-        executor: What runs the code. Its walls, bounds and outputs are those of every other run.
+        executor: What runs the code. Its isolation, bounds and outputs are those of every other run.
         timeout_seconds: As ADK has it: whole seconds; None leaves it to `executor`.
         limits: The bounds of each run.
     """

@@ -78,7 +78,7 @@ def read_member(content: Iterable[bytes], path: str, max_bytes: int) -> bytes:
     with tarfile.open(fileobj=io.BytesIO(bytes(data)), mode="r:") as tar:
         member = tar.next()
         if member is None or not member.isreg():
-            raise InvalidInput(f"{path} is no regular file")
+            raise InvalidInput(f"{path} is not a regular file")
         if member.size > max_bytes:
             raise InvalidInput(f"{path} is larger than {max_bytes} bytes")
         source = tar.extractfile(member)

@@ -137,18 +137,18 @@ class NoGroup(LateGroup):
 
 
 class Invitation:
-    """A socket in the letterbox on which the container's first process, and nobody else, fetches its descriptors.
+    """A socket in the exchange on which the container's first process, and nobody else, fetches its descriptors.
 
     The folder and the socket belong to the run's user, who may be a person of this machine. So a peer has to show the
-    token, which lies in a file of the letterbox until it was used, and has to be the process that the engine started.
+    token, which lies in a file of the exchange until it was used, and must be the process that the engine started.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self._token = secrets.token_bytes(32)
-        self._token_path = os.path.join(workspace.letterbox, "token")
+        self._token_path = os.path.join(workspace.exchange, "token")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         owner = workspace.identity.owner or (os.geteuid(), os.getegid())
-        with opened(workspace.letterbox) as folder:
+        with opened(workspace.exchange) as folder:
             self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
             os.chmod("socket", 0o600, dir_fd=folder)
             os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)

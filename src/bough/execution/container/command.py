@@ -122,7 +122,7 @@ def run_in_container(
 
 
 def _read(engine: Any, id: str, stream: Any, reader: FrameReader, deadline: float, stop: threading.Event) -> bool:
-    """Read until the command is over or has to be ended; return whether its time is up."""
+    """Read until the command is over or must be ended; return whether its time is up."""
     connection = stream._sock
     connection.settimeout(LOOK_SECONDS)
     while not stop.is_set():

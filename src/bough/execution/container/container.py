@@ -25,7 +25,7 @@ from bough.execution.process.child import Launch
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of, timed_out_at_once
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
@@ -36,8 +36,8 @@ from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 INSIDE_AT: Final = "/run/bough/inside"
 """Where bough's own first process is seen in a container."""
 
-_LETTERBOX: Final = "/run/bough/letterbox"
-_INVITATION: Final = (f"{_LETTERBOX}/socket", f"{_LETTERBOX}/token")
+_EXCHANGE: Final = "/run/bough/exchange"
+_INVITATION: Final = (f"{_EXCHANGE}/socket", f"{_EXCHANGE}/token")
 _START_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
 """How often a container that has not answered is looked after."""
@@ -63,7 +63,7 @@ class ContainerCodeExecutor:
         self.default_timeout_seconds = default_timeout_seconds
         self._image = image
         self._docker_host = docker_host
-        self._shelf = Shelf(groups=False)
+        self._run_directory = RunDirectory(groups=False)
         self._engine: Any = None
         self._image_id = ""
         self._filter = b""
@@ -84,9 +84,7 @@ class ContainerCodeExecutor:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         if self._failure is not None:
-            raise Unavailable(
-                f"The container engine failed: {self._failure}", hint="Mend it, then call reinitialize()."
-            )
+            raise Unavailable(f"The container engine failed: {self._failure}", hint="Fix it, then call reinitialize().")
         if checked.rules:
             raise InvalidInput(
                 "Containers have no network.", hint="Use a LocalSandboxCodeExecutor for network by domains."
@@ -118,7 +116,7 @@ class ContainerCodeExecutor:
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.close)
-        await asyncio.to_thread(self._shelf.close)
+        await asyncio.to_thread(self._run_directory.close)
 
     async def _connect(self) -> None:
         async with self._connecting:
@@ -156,7 +154,7 @@ class ContainerCodeExecutor:
             raise SandboxUnavailable(self._failure, hint="apt-get install docker.io") from error
 
     async def _run(self, checked: Plan) -> CodeExecutionResult:
-        workspace = await prepare(checked, self._shelf, self._identity(checked))
+        workspace = await prepare(checked, self._run_directory, self._identity(checked))
         run: ContainedRun | None = None
         try:
             await finished(asyncio.to_thread(workspace.make_private))
@@ -186,7 +184,9 @@ class ContainerCodeExecutor:
             # What the engine refuses is the fault of this one request; the next may be fine.
             if not is_refusal(error):
                 self._failure = str(error)
-            raise ExecutorError(f"The container could not be started: {error}", hint="Look at the engine.") from error
+            raise ExecutorError(
+                f"The container could not be started: {error}", hint="Check that the container engine is running."
+            ) from error
         return OwnContainer(container)
 
     async def _await_answer(self, invitation: Invitation, run: ContainedRun) -> socket.socket:
@@ -206,7 +206,7 @@ class ContainerCodeExecutor:
         finally:
             answering.cancel()
             await asyncio.wait([answering])
-        raise ExecutorError("The container did not come up.", hint=f"Does {self._image} have python3?")
+        raise ExecutorError("The container did not start.", hint=f"Does {self._image} have python3?")
 
     def _identity(self, checked: Plan) -> Identity:
         """Return whom the container runs as: the owner of the workspace, or a user that nobody else is."""
@@ -231,7 +231,7 @@ def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
     identity = workspace.identity
     volumes = [
         f"{INSIDE}:{INSIDE_AT}:ro",
-        f"{workspace.letterbox}:{_LETTERBOX}:ro",
+        f"{workspace.exchange}:{_EXCHANGE}:ro",
         f"{workspace.code}:{CODE_FOLDER}:ro",
     ]
     volumes.append(f"{workspace.work}:{WORK}:rw")

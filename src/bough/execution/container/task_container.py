@@ -231,15 +231,17 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         try:
             return run_in_container(self._engine, self._container.id, wanted, stop=stop, end=self.restart)
         except (OSError, *engine_errors()) as error:
-            raise ExecutorError(f"The engine refused a command: {error}", hint="Look at the engine.") from error
+            raise ExecutorError(
+                f"The engine refused a command: {error}", hint="Check that the container engine is running."
+            ) from error
 
     def _make(self) -> None:
         """Make and start the container, its workspace filled from the image. Blocks."""
         if self._container is not None:
             return
-        os.chmod(self._shelf.path, 0o700)  # files of root may lie in it: nobody else passes through
+        os.chmod(self._run_directory.path, 0o700)  # files of root may lie in it: nobody else passes through
         if self._workspace is None:
-            self._workspace = Path(self._shelf.new_folder())
+            self._workspace = Path(self._run_directory.new_folder())
         try:
             container = self._engine.containers.create(self._image_id, **self._options())
             try:
@@ -251,7 +253,9 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 _remove(container)
                 raise
         except (OSError, *engine_errors()) as error:
-            raise ExecutorError(f"The container could not be started: {error}", hint="Look at the engine.") from error
+            raise ExecutorError(
+                f"The container could not be started: {error}", hint="Check that the container engine is running."
+            ) from error
         self._container = container
 
     def _fill_workspace(self, container: Any) -> None:
@@ -293,7 +297,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
             "nano_cpus": int(self._cpus * 1e9),
             "volumes": [
                 f"{INSIDE}:{INSIDE_AT}:ro",
-                f"{self._shelf.path}:{_RUNS}:rw",
+                f"{self._run_directory.path}:{_RUNS}:rw",
                 f"{self._workspace}:{self._seat}:rw",
             ],
             "labels": self._labels,
@@ -334,7 +338,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 continue  # what guards a part of the workspace: this one is thrown away with its task
             _copy_mount(mount, os.path.join(workspace.folder, f"mount-{number}"))
             links[mount.target] = f"{inside}/mount-{number}"
-        invitation = [f"{inside}/letterbox/socket", f"{inside}/letterbox/token"]
+        invitation = [f"{inside}/exchange/socket", f"{inside}/exchange/token"]
         program = ["python3", "-I", "-S", "-X", "utf8", f"{INSIDE_AT}/contained.py", *invitation]
         try:
             self._container.put_archive("/", pack_links(links))
@@ -342,7 +346,9 @@ class TaskContainerExecutor(ContainerCodeExecutor):
             made = self._engine.api.exec_create(self._container.id, program, user="0:0", workdir="/")
             self._engine.api.exec_start(made["Id"], detach=True)
         except (OSError, *engine_errors()) as error:
-            raise ExecutorError(f"The run could not be started: {error}", hint="Look at the engine.") from error
+            raise ExecutorError(
+                f"The run could not be started: {error}", hint="Check that the container engine is running."
+            ) from error
         return RunByExec(self, self._engine, self._container, made["Id"], resting)
 
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:

@@ -1,1 +1,1 @@
-"""Programs that run on the other side of the wall; they import the standard library alone, and little of it."""
+"""Programs that run on the inside of the sandbox; they import the standard library alone, and little of it."""

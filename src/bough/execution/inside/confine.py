@@ -2,7 +2,7 @@
 
 It is started as `python3 -I -S confine.py PACKAGE_FOLDER start CONF_FD STATUS_FD`, with `probe PYTHON FOLDER CODE` to
 find out whether confinement works here, or with `serve CONTROL_FD` to fork a supervisor for each run: most of what one
-costs is the import of sandlock. It stays outside of the wall it builds.
+costs is the import of sandlock. It stays outside of the sandbox it builds.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
@@ -38,14 +38,14 @@ def import_sandlock(folder):
 
 
 def sandbox(sandlock, conf):
-    """Return the wall that `conf` describes."""
-    wall = conf["wall"]
+    """Return the boundary that `conf` describes."""
+    boundary = conf["boundary"]
     return sandlock.Sandbox(
         chroot="/",
-        fs_mount=wall["shown"],
-        fs_mount_ro=wall["read_only"],
-        fs_readable=[*wall["readable"], *wall["read_only"]],
-        fs_writable=wall["writable"],
+        fs_mount=boundary["shown"],
+        fs_mount_ro=boundary["read_only"],
+        fs_readable=[*boundary["readable"], *boundary["read_only"]],
+        fs_writable=boundary["writable"],
         cwd="/work",
         clean_env=True,
         max_memory=conf["memory_bytes"],
@@ -55,8 +55,8 @@ def sandbox(sandlock, conf):
     )
 
 
-def show_beside(wall):
-    """Mount everything that is shown at a place that every user can pass to; return the wall with those places.
+def show_beside(boundary):
+    """Mount everything that is shown at a place that every user can pass to; return the boundary with those places.
 
     The run's user may not be allowed to pass the folders above a workspace of root. The mounts are in a namespace of
     this process and its children, and end with them.
@@ -65,10 +65,10 @@ def show_beside(wall):
     init.call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
     held = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
     for kind in ("shown", "read_only"):
-        for target, source in wall[kind].items():
+        for target, source in boundary[kind].items():
             held[kind, target] = os.open(source, os.O_PATH | os.O_NOFOLLOW)
     init.call("mount", b"tmpfs", PLACES.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64k,mode=755")
-    placed = {**wall, "shown": {}, "read_only": {}}
+    placed = {**boundary, "shown": {}, "read_only": {}}
     for number, ((kind, target), fd) in enumerate(held.items()):
         place = f"{PLACES}/{number}"
         if os.path.isdir(f"/proc/self/fd/{fd}"):
@@ -78,7 +78,7 @@ def show_beside(wall):
         init.call("mount", b"/proc/self/fd/%d" % fd, place.encode(), None, MS_BIND | MS_REC, None)
         os.close(fd)
         placed[kind][target] = place
-    placed["writable"] = [*placed["shown"], *(path for path in wall["writable"] if path not in wall["shown"])]
+    placed["writable"] = [*placed["shown"], *(path for path in boundary["writable"] if path not in boundary["shown"])]
     return placed
 
 
@@ -86,8 +86,8 @@ def probe(sandlock, python, folder, code):
     """Run `code` on `init.py` in an interpreter; write what it writes, and end with its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
-    wall = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
-    result = wall.run([python, "-I", "-S", "-c", code, here + "/init.py"], timeout=10)
+    boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
+    result = boundary.run([python, "-I", "-S", "-c", code, here + "/init.py"], timeout=10)
     if not result.success:
         sys.stderr.buffer.write(result.stderr)
         print(result.error or "a confined python did not end with 0", file=sys.stderr)
@@ -107,13 +107,13 @@ def give_up_rights(conf):
 
 
 def start(sandlock, conf, status_fd):
-    """Run `init.py` behind the wall, which runs the program and reports; leave nothing of them."""
+    """Run `init.py` in the sandbox, which runs the program and reports; leave nothing of them."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     keeper.adopt_orphans()
     hand_over(conf)
     if conf["may_mount"]:
-        conf["wall"] = show_beside(conf["wall"])
+        conf["boundary"] = show_beside(conf["boundary"])
     give_up_rights(conf)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
@@ -152,9 +152,9 @@ def hand_over(conf):
 
 
 def open_for_run(conf, name):
-    """Make a file of the letterbox that nobody but the run's user can read, before anything is in it."""
+    """Make a file of the exchange that nobody but the run's user can read, before anything is in it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(conf["letterbox"] + "/" + name, flags, 0o600)
+    fd = os.open(conf["exchange"] + "/" + name, flags, 0o600)
     if conf["uid"] is not None:
         os.fchown(fd, conf["uid"], conf["gid"])
     return open(fd, "wb")
@@ -169,7 +169,7 @@ def serve(sandlock, control):
     """
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
-    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run behind the walls
+    init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)  # programs of the same user run in the sandboxs
     wakeup_fd = init.wake_on_child()
     control.send(b"r")
     watched = select.poll()
@@ -223,7 +223,7 @@ def report_ended(runs):
             times = (int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6))
             try:
                 own.send(b"x %d %d %d %d" % (status, *times, usage.ru_maxrss))
-            except OSError:  # the host has gone on without it
+            except OSError:  # the host has continued without it
                 pass
 
 

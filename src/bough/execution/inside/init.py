@@ -7,7 +7,7 @@ When the host sends `k`, it kills everything but the program and answers `k`.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
-CONF_FD may be the name of a file, and STATUS_FD 0, for walls that let nothing else through; the program's input then is
+CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input then is
 the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it does,
 where another first process is in charge.
 """
@@ -251,7 +251,7 @@ def finish(loaded, frozen):
     """End the way an interpreter ends after a program that came to its last line; return where that is the only way.
 
     An interpreter takes its modules down one by one, which writes to every page of its memory. In a forked process all
-    of them have to be copied for it, which takes longer than a short program. So they are left to the kernel where
+    of them must be copied for it, which takes longer than a short program. So they are left to the kernel where
     nobody could tell the difference: where nothing is left that wants to do something at its end.
 
     Args:
@@ -367,9 +367,9 @@ def report(status_fd, ended):
 
 
 def run(conf, status_fd):
-    """Fork. In the parent: report the child's end and end. In the child: return what has to be executed here."""
+    """Fork. In the parent: report the child's end and end. In the child: return what must be executed here."""
     wakeup_fd = wake_on_child()
-    gc.freeze()  # whoever collects garbage after the fork need not touch, and so copy, what is there already
+    gc.freeze()  # whoever collects garbage after the fork need not touch, and so copy, what already exists
     child = os.fork()
     if child:
         ended = wait_for(child, status_fd, wakeup_fd)

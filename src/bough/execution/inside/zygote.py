@@ -66,7 +66,7 @@ def give_up_rights(conf):
 
 
 def child(fds):
-    """Set up and become the program; return what has to be executed here."""
+    """Set up and become the program; return what must be executed here."""
     conf_fd, stdin, stdout, stderr, status_fd = fds
     for number, fd in enumerate((stdin, stdout, stderr)):
         os.dup2(fd, number)

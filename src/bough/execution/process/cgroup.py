@@ -79,7 +79,7 @@ class Group:
 
     @property
     def memory_kills(self) -> int:
-        """How often the kernel killed something in it for want of memory."""
+        """How often the kernel killed something in it for lack of memory."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         found = [line.partition(" ") for folder in self.folders for line in _lines(folder, name)]
         return sum(int(value) for key, _, value in found if key == "oom_kill")
@@ -131,7 +131,7 @@ class LateGroup:
 
     @property
     def memory_kills(self) -> int:
-        """How often the kernel killed something in it for want of memory."""
+        """How often the kernel killed something in it for lack of memory."""
         return 0 if self._group is None else self._group.memory_kills
 
     def close(self) -> None:

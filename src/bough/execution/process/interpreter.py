@@ -1,4 +1,4 @@
-"""Which Python runs inside, and what of the machine has to be shown for it."""
+"""Which Python runs inside, and what of the machine must be shown for it."""
 
 from __future__ import annotations
 

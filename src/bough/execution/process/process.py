@@ -14,7 +14,7 @@ from bough.execution.process.files import Collected
 from bough.execution.process.identity import Identity
 from bough.execution.process.proxy import AllowListProxy
 from bough.execution.process.result import result_of
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -23,7 +23,7 @@ from bough.execution.request import Plan
 async def run_process(
     plan: Plan,
     *,
-    shelf: Shelf,
+    run_directory: RunDirectory,
     launch: Callable[[Plan, Workspace], Launch],
     isolation: Isolation,
     identity: Identity,
@@ -35,8 +35,8 @@ async def run_process(
         identity: As whom.
         child: Makes what starts the command.
     """
-    workspace = await prepare(plan, shelf, identity)
-    group = LateGroup(lambda: shelf.new_group(plan.request.limits))
+    workspace = await prepare(plan, run_directory, identity)
+    group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
     proxy = AllowListProxy(plan.rules)
     try:
         launched = replace(launch(plan, workspace), on_listener=proxy.serve if plan.rules else None)
@@ -67,9 +67,9 @@ def _clean(workspace: Workspace, group: LateGroup) -> None:
     workspace.remove()
 
 
-async def prepare(plan: Plan, shelf: Shelf, identity: Identity) -> Workspace:
+async def prepare(plan: Plan, run_directory: RunDirectory, identity: Identity) -> Workspace:
     """Make the workspace of a run in another thread; it is gone again when the caller is cancelled meanwhile."""
-    making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, shelf, identity))
+    making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
     try:
         return await finished(making)
     except asyncio.CancelledError:

@@ -17,7 +17,7 @@ def result_of(
     """Return the result; status comes from what the host did and what the kernel said, never from what was printed.
 
     Args:
-        memory_ran_out: Whether the kernel killed something of the run for want of memory.
+        memory_ran_out: Whether the kernel killed something of the run for lack of memory.
 
     Raises:
         ExecutorError: The program could not be started.

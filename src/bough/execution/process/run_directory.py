@@ -14,7 +14,7 @@ from bough.execution.process.janitor import Janitor
 from bough.execution.process.lend import Lender
 
 
-class Shelf:
+class RunDirectory:
     """A folder in the temporary folder, and a family of control groups where they can be made; made at the first use.
 
     Used from many threads at once. All methods block.

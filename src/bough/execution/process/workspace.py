@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from bough.errors import ExecutorError
 from bough.execution.process.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
 from bough.execution.process.identity import Identity
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.request import Plan
 
 
@@ -22,39 +22,41 @@ class Workspace:
         folder: The run's own folder, removed afterwards.
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
-        tmp: A private folder for walls that cannot make a fresh `/tmp`; there once `make_private` was called.
+        tmp: A private folder for sandboxes that cannot make a fresh `/tmp`; there once `make_private` was called.
         release: Says that a workspace that is lent is not in use any more; None: it is not lent.
-        letterbox: A folder for what has to reach the other side of a wall that lets no descriptor through; as `tmp`.
+        exchange: A folder for what has to reach the other side of a sandbox that lets no descriptor through; as `tmp`.
     """
 
     folder: str
     work: str
     code: str
     tmp: str
-    letterbox: str
+    exchange: str
     identity: Identity
     before: Mapping[str, Print]
     release: Callable[[], None] | None = None
 
     @classmethod
-    def prepare(cls, plan: Plan, shelf: Shelf, identity: Identity, *, folder: str | None = None) -> Workspace:
+    def prepare(
+        cls, plan: Plan, run_directory: RunDirectory, identity: Identity, *, folder: str | None = None
+    ) -> Workspace:
         """Make the folders, put code and input files in place, and remember what is there. Blocks.
 
         Args:
-            folder: An empty folder to use instead of a new one of the shelf.
+            folder: An empty folder to use instead of a new one of the run_directory.
 
         Raises:
             ExecutorError: The disk is full, or the workspace cannot be written to.
         """
         release: Callable[[], None] | None = None
         try:
-            folder = shelf.new_folder() if folder is None else folder
+            folder = run_directory.new_folder() if folder is None else folder
         except OSError as error:
             raise _unprepared(error) from error
         try:
             # Before the files are looked at: a change of owner moves the ctime by which changes are told.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
-                release = shelf.lender.lend(plan.workspace, identity.uid, guarded=frozenset({".git"}))
+                release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=frozenset({".git"}))
             return replace(cls._prepare(plan, folder, identity), release=release)
         except BaseException as error:
             if release is not None:
@@ -66,24 +68,24 @@ class Workspace:
 
     @classmethod
     def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
-        paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "letterbox")}
+        paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "exchange")}
         _make_folder(paths["work"], 0o700, identity)
         _make_folder(paths["code"], 0o755)
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file)
         work = plan.workspace or paths["work"]
         before = _fill(work, plan, identity)
-        return cls(folder, work, paths["code"], paths["tmp"], paths["letterbox"], identity, before)
+        return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before)
 
     def make_private(self) -> None:
-        """Make `tmp` and `letterbox`, for the walls that need them. Blocks.
+        """Make `tmp` and `exchange`, for the sandboxes that need them. Blocks.
 
         Raises:
             ExecutorError: The disk is full.
         """
         try:
             _make_folder(self.tmp, 0o700, self.identity)
-            _make_folder(self.letterbox, 0o700, self.identity)
+            _make_folder(self.exchange, 0o700, self.identity)
         except OSError as error:
             raise _unprepared(error) from error
 

@@ -85,10 +85,18 @@ class BubblewrapRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Prepare `inside/init.py` behind the wall; return what went wrong, or nothing."""
+        """Prepare `inside/init.py` in the sandbox; return what went wrong, or nothing."""
         identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = readable(self._filter, "bough-filter")
-        argv = [*self._wall(identity, filter_fd), "--", self._interpreter.path, "-I", "-S", "-c", PREPARE]
+        argv = [
+            *self._isolation_arguments(identity, filter_fd),
+            "--",
+            self._interpreter.path,
+            "-I",
+            "-S",
+            "-c",
+            PREPARE,
+        ]
         try:
             with open(f"{INSIDE}/init.py", "rb") as source:
                 done = subprocess.run(  # noqa: S603
@@ -118,7 +126,7 @@ class BubblewrapRung:
         users_fd = readable(_users(identity), "bough-users")
         init_fd = readable(self._prepared.init, "bough-init")
         argv = [
-            *self._wall(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
+            *self._isolation_arguments(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._places(plan, workspace),
             *("--perms", "0444", "--file", str(users_fd), "/etc/passwd"),
             *("--remount-ro", "/", "--chdir", "/"),
@@ -218,7 +226,7 @@ class BubblewrapRung:
             "filter": self._filter,
         }
 
-    def _wall(self, identity: Identity, filter_fd: int, *, tmp_bytes: int = 1 << 20) -> list[str]:
+    def _isolation_arguments(self, identity: Identity, filter_fd: int, *, tmp_bytes: int = 1 << 20) -> list[str]:
         """Return the options that are the same for every run: namespaces, rights, system folders."""
         return [
             *self._namespaces(),

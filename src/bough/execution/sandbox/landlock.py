@@ -27,7 +27,7 @@ from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 _READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
-_LETTERBOX = "/run/bough/letterbox"
+_EXCHANGE = "/run/bough/exchange"
 _FLAGS = ("-I", "-S", "-X", "utf8")
 _PROBE_SECONDS = 20.0
 _CAP_SYS_ADMIN = 21
@@ -66,7 +66,7 @@ class LandlockRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Prepare `inside/init.py` behind the wall; return what went wrong, or nothing."""
+        """Prepare `inside/init.py` in the sandbox; return what went wrong, or nothing."""
         argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             done = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
@@ -96,12 +96,12 @@ class LandlockRung:
                 self._interpreter.path,
                 *_FLAGS,
                 "-c",
-                FIRST.format(f"{_LETTERBOX}/code"),
+                FIRST.format(f"{_EXCHANGE}/code"),
                 "start",
-                f"{_LETTERBOX}/configuration",
+                f"{_EXCHANGE}/configuration",
                 "0",
             ],
-            "letterbox": workspace.letterbox,
+            "exchange": workspace.exchange,
             "may_mount": may_mount,
             "uid": identity.uid,
             "gid": identity.gid,
@@ -109,7 +109,7 @@ class LandlockRung:
             "processes": limits.processes + 1,
             "open_files": limits.open_files,
             "file_size_bytes": limits.file_size_bytes,
-            "wall": self._wall(plan, workspace),
+            "boundary": self._boundary(plan, workspace),
         }
         return Launch(
             argv=[*_supervisor(), "start", CONF, STATUS],
@@ -119,9 +119,9 @@ class LandlockRung:
             env={},
         )
 
-    def _wall(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
+    def _boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
         shown = {WORK: workspace.work, "/tmp": workspace.tmp}  # noqa: S108
-        read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _LETTERBOX: workspace.letterbox}
+        read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
             (shown if mount.writable else read_only)[mount.target] = mount.source
         system = [path for path in _READABLE if os.path.exists(path)]
@@ -139,7 +139,7 @@ def _program(plan: Plan) -> dict[str, object]:
     """Return what `inside/init.py` has to know; processes are counted by sandlock, not by user."""
     conf = configuration(plan, Identity())
     conf["unreachable"] = False  # sandlock allows no change of that attribute
-    conf["stdin"] = f"{_LETTERBOX}/stdin"
+    conf["stdin"] = f"{_EXCHANGE}/stdin"
     conf["limits"] = limits_of(plan, count_processes=False)
     return conf
 

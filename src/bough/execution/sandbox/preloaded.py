@@ -96,7 +96,7 @@ class PreloadedSupervisor:
         self.close()
 
     def close(self) -> None:
-        """End it; supervisors that it forked go on. The next runs may start it again. Blocks for milliseconds."""
+        """End it; supervisors that it forked continue. The next runs may start it again. Blocks for milliseconds."""
         with self._lock:
             process, self.process = self.process, None
             control, self.control = self.control, None

@@ -1,4 +1,4 @@
-"""One step of the ladder: a wall of a certain strength, whether it stands on this machine, and how to run behind it."""
+"""One step of the ladder: a sandbox of a certain strength, whether it works on this machine, and how to run in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `PREPARE` found out behind a wall.
+    """What `PREPARE` found out in a sandbox.
 
     Attributes:
         init: The compiled `init.py`, for the interpreter that runs there.
@@ -60,7 +60,7 @@ class RungReport:
     Attributes:
         works: Whether a program was really run behind it just now.
         missing: What it lacks, in one sentence; empty when it works.
-        install: The command that mends it; empty when there is none.
+        install: The command that fixes it; empty when there is none.
     """
 
     name: str
@@ -71,7 +71,7 @@ class RungReport:
 
 
 class Rung(Protocol):
-    """A way to run a plan behind a wall."""
+    """A way to run a plan in a sandbox."""
 
     name: str
     isolation: Isolation

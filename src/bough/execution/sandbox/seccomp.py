@@ -3,7 +3,7 @@
 Namespaces take away what can be named; the filter takes away kernel code that scripts have no use for and that escapes
 are made of. It has two halves: one lets through what `system_calls.ALLOWED` lists and nothing else; what comes through
 meets the other, which refuses by name, with the error that programs expect, and by arguments. A refused call returns an
-error and never kills, so a program that only tries it goes on.
+error and never kills, so a program that only tries it continues.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def filter_program(*, network: bool = False) -> bytes:
 
 
 def _own_process_only(seccomp: Any) -> bytes:
-    """Return a filter that refuses to bound or order another process than the caller's; what it lets through goes on.
+    """Return a filter that refuses to bound or order another process than the caller's; what it lets through continues.
 
     Written by hand, since libseccomp takes an argument once in a rule. It is short enough for jumps of one byte.
     """
@@ -217,7 +217,7 @@ def _check_process(which: int | None, argument: int) -> list[tuple[int, int, int
     """Return instructions that refuse a process other than 0, the caller itself, or the program.
 
     Args:
-        which: What the first argument has to be, so that the other one is a process; None: it is one.
+        which: What the first argument must be, so that the other one is a process; None: it is one.
         argument: Which argument is the process.
     """
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EPERM)

@@ -24,7 +24,7 @@ from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
 from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import processes_below, watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -40,10 +40,10 @@ _MAX_WAIT_SECONDS: Final = 60.0
 class Session:
     """One interpreter that stays, and its workspace."""
 
-    def __init__(self, shelf: Shelf, workspace: Workspace, plan: Plan) -> None:
+    def __init__(self, run_directory: RunDirectory, workspace: Workspace, plan: Plan) -> None:
         self.workspace = workspace
         self.busy = asyncio.Lock()
-        self.group = LateGroup(lambda: shelf.new_group(plan.request.limits))
+        self.group = LateGroup(lambda: run_directory.new_group(plan.request.limits))
         self.reports = bytearray()
         self.gone = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
@@ -177,9 +177,9 @@ class SessionCall(ChildProcess):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Take the closed socket for the end only if the answer was on it: code can close it and go on for ever.
+        """Take the closed socket for the end only if the answer was on it: code can close it and continue for ever.
 
-        Without an answer the run lasts until the session is gone, and the timeout goes on.
+        Without an answer the run lasts until the session is gone, and the timeout continues.
         """
         super()._hang_up()
         if ExitReport.parse(bytes(self._report)).wait_status is not None:
@@ -211,14 +211,14 @@ class Sessions:
     def __init__(
         self,
         rung: BubblewrapRung,
-        shelf: Shelf,
+        run_directory: RunDirectory,
         *,
         isolation: Isolation,
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._rung = rung
-        self._shelf = shelf
+        self._run_directory = run_directory
         self._isolation = isolation
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
@@ -309,15 +309,15 @@ class Sessions:
         return False
 
     async def _start(self, plan: Plan) -> Session:
-        prepared = await prepare(plan, self._shelf, self._rung.identity(plan))
-        session = Session(self._shelf, prepared, plan)
+        prepared = await prepare(plan, self._run_directory, self._rung.identity(plan))
+        session = Session(self._run_directory, prepared, plan)
         try:
             await finished(session.start(self._rung.session(plan, prepared)))
         except BaseException as error:
-            # Also when cancelled: what was begun is ended before the cancellation goes on.
+            # Also when cancelled: what was begun is ended before the cancellation continues.
             await finished(session.close())
             if isinstance(error, OSError | TimeoutError):
-                raise ExecutorError("The interpreter did not come up.", hint="Run `bough doctor`.") from error
+                raise ExecutorError("The interpreter did not start.", hint="Run `bough doctor`.") from error
             raise
         return session
 

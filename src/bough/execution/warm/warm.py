@@ -12,7 +12,7 @@ from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
 from bough.execution.process.result import result_of
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -31,14 +31,14 @@ class WarmSandboxes:
     def __init__(
         self,
         rung: WarmRung,
-        shelf: Shelf,
+        run_directory: RunDirectory,
         *,
         isolation: Isolation,
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._rung = rung
-        self._shelf = shelf
+        self._run_directory = run_directory
         self._isolation = isolation
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
@@ -118,7 +118,7 @@ class WarmSandboxes:
 
     async def _start(self, key: Key, plan: Plan) -> None:
         try:
-            zygote = await Zygote.start(plan, self._rung, self._shelf)
+            zygote = await Zygote.start(plan, self._rung, self._run_directory)
         except OSError as error:
             _log.warning("no warm sandbox could be started, runs stay cold: %s", error)
             return

@@ -22,7 +22,7 @@ from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import CONTROL, ChildProcess, Launch
 from bough.execution.process.files import remove_tree
 from bough.execution.process.identity import Identity
-from bough.execution.process.run_directory import Shelf
+from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import processes_below
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -48,7 +48,7 @@ class WarmRung(Protocol):
 
 
 def key_of(plan: Plan) -> Key:
-    """Return what has to be equal for two plans to be run by one zygote."""
+    """Return what must be equal for two plans to be run by one zygote."""
     request = plan.request
     return (request.execution_id, plan.workspace, plan.mounts, request.limits, request.network)
 
@@ -62,7 +62,7 @@ class Zygote:
     """
 
     rung: WarmRung
-    shelf: Shelf
+    run_directory: RunDirectory
     folder: str
     identity: Identity
     limits: ExecutionLimits
@@ -73,13 +73,13 @@ class Zygote:
     numbers: count[int]
 
     @classmethod
-    async def start(cls, plan: Plan, rung: WarmRung, shelf: Shelf) -> Zygote:
+    async def start(cls, plan: Plan, rung: WarmRung, run_directory: RunDirectory) -> Zygote:
         """Start a warm sandbox for plans like `plan`.
 
         Raises:
             OSError: It could not be started, or did not stand in time.
         """
-        folder = await asyncio.to_thread(shelf.new_folder)
+        folder = await asyncio.to_thread(run_directory.new_folder)
         identity = rung.identity(plan)
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command, fds = rung.warm_command(plan, folder, identity)
@@ -98,8 +98,8 @@ class Zygote:
             for fd in fds:
                 os.close(fd)
         limits = plan.request.limits
-        group = LateGroup(lambda: shelf.new_group(limits))
-        zygote = cls(rung, shelf, folder, identity, limits, process, control, group, asyncio.Lock(), count())
+        group = LateGroup(lambda: run_directory.new_group(limits))
+        zygote = cls(rung, run_directory, folder, identity, limits, process, control, group, asyncio.Lock(), count())
         try:
             await zygote._stand()
         except BaseException:
@@ -112,7 +112,7 @@ class Zygote:
         self.control.setblocking(False)
         loop = asyncio.get_running_loop()
         if await asyncio.wait_for(loop.sock_recv(self.control, 16), START_SECONDS) != b"r":
-            raise OSError("the warm sandbox did not come up")
+            raise OSError("the warm sandbox did not start")
         await asyncio.to_thread(self.group.enter, lambda: processes_below(self.process.pid))
 
     @property
@@ -125,7 +125,7 @@ class Zygote:
         folder = os.path.join(self.folder, str(next(self.numbers)))
         os.mkdir(folder)
         os.chmod(folder, 0o711)  # noqa: S103 - the run's own user passes through
-        return Workspace.prepare(plan, self.shelf, self.identity, folder=folder)
+        return Workspace.prepare(plan, self.run_directory, self.identity, folder=folder)
 
     def launch(self, plan: Plan, workspace: Workspace) -> Launch:
         """Return what a `WarmChild` needs to run `plan`."""

@@ -70,12 +70,12 @@ def _text(text: str, setting: Setting) -> Iterator[RiskFinding]:
     for name in script.assigned:
         if _STEERING_VARIABLES.fullmatch(name):
             yield RiskFinding(Risk.HIGH, f"setting {name} changes what other commands do")
-    inner = _surroundings(script, setting)
+    inner = _derive_setting(script, setting)
     for command in script.commands:
         yield from _command(command, inner)
 
 
-def _surroundings(script: Script, setting: Setting) -> Setting:
+def _derive_setting(script: Script, setting: Setting) -> Setting:
     return replace(
         setting,
         variables={**setting.variables, **script.assigned},

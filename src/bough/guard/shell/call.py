@@ -88,7 +88,7 @@ class ShellCall:
 
     @property
     def operands(self) -> tuple[Word, ...]:
-        """Arguments that are no options; all of them after `--`. Values of options count as operands."""
+        """Arguments that are not options; all of them after `--`. Values of options count as operands."""
         texts = [word.text for word in self.args]
         end = texts.index("--") if "--" in texts else len(texts)
         before = tuple(word for word in self.args[:end] if word.text == "-" or not word.text.startswith("-"))

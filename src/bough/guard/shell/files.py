@@ -17,7 +17,7 @@ def look(call: ShellCall) -> Iterator[RiskFinding]:
 
 
 def speak(_: ShellCall) -> Iterator[RiskFinding]:
-    """A command that computes and prints; its arguments are no files."""
+    """A command that computes and prints; its arguments are not files."""
     return iter(())
 
 

@@ -30,7 +30,7 @@ class Redirect:
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """A simple command: its name and arguments, and what is known of its surroundings.
+    """A simple command: its name and arguments, and what is known of its environment.
 
     Attributes:
         words: Name first; empty for a redirection on its own.

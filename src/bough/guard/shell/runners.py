@@ -12,7 +12,7 @@ from bough.guard.shell.call import ShellCall, base_name
 from bough.guard.shell.parse import ShellCommand
 from bough.guard.shell.words import Word
 
-GRAVE = names(
+DANGEROUS = names(
     "rm rmdir shred truncate dd mkfs wipefs fdisk parted chmod chown chgrp kill killall pkill sudo doas su git crontab "
     "curl wget nc ncat socat bash sh zsh dash ksh eval mount umount shutdown reboot find mv tee ln"
 )
@@ -81,7 +81,7 @@ def behind(call: ShellCall, prefix: Prefix) -> tuple[Word, ...]:
 
 
 def prefixed(call: ShellCall) -> Iterator[RiskFinding]:
-    """Findings of the command behind a prefix, and of any grave one that option parsing might have missed."""
+    """Findings of the command behind a prefix, and of any dangerous one that option parsing might have missed."""
     words = behind(call, PREFIXES[call.name])
     if call.name == "flock" and call.has("c"):
         yield from _texts(call)
@@ -102,11 +102,11 @@ def inner(call: ShellCall, words: tuple[Word, ...]) -> Iterator[RiskFinding]:
 
 
 def suffix_findings(call: ShellCall) -> Iterator[RiskFinding]:
-    """HIGH findings of any grave command named among the arguments, as if it ran from there."""
+    """HIGH findings of any dangerous command named among the arguments, as if it ran from there."""
     if call.setting.depth >= 2:
         return
     for position, word in enumerate(call.args[:200]):
-        if word.known and base_name(word) in GRAVE:
+        if word.known and base_name(word) in DANGEROUS:
             yield from (each for each in inner(call, call.args[position:]) if each.risk is Risk.HIGH)
 
 

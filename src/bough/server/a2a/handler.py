@@ -219,7 +219,7 @@ class BrokerHandler(RequestHandler):
     # How it does it.
 
     async def _take(self, access: Access, tasks: AgentTasks, params: SendMessageRequest) -> Task:
-        """Have a message done: as the answer that a task waits for, to the task that goes on, or as a new task."""
+        """Have a message done: as the answer that a task waits for, to the task that continues, or as a new task."""
         message = params.message
         if message.task_id:
             return await self._continue(access, await tasks.find(message.task_id), message)
@@ -264,7 +264,7 @@ class BrokerHandler(RequestHandler):
         """Return the conversation that a new task runs in, and its context.
 
         Raises:
-            InvalidParamsError: The context is no UUID, or another agent's.
+            InvalidParamsError: The context is not a UUID, or another agent's.
         """
         wanted = _parse_context(context) or id
         try:
@@ -276,7 +276,7 @@ class BrokerHandler(RequestHandler):
         if not await access.services.runs.is_live(wanted):
             return wanted, str(wanted)
         async with opened(access, wanted, about={AGENT: self._agent}) as busy:
-            fork = await busy.fork(actor=access.caller.name, reason="asked while a task was going on")
+            fork = await busy.fork(actor=access.caller.name, reason="asked while a task was running")
             await fork.aclose()
         return fork.id, str(wanted)
 

@@ -299,7 +299,7 @@ def _check(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
     if role not in ROLES:
         raise InvalidInput("there is no such role", hint=f"one of: {', '.join(ROLES)}")
     if unknown := sorted(set(scopes) - SCOPES):
-        raise InvalidInput(f"there is no scope {unknown[0]}", hint=f"known scopes: {', '.join(sorted(SCOPES))}")
+        raise InvalidInput(f"invalid scope {unknown[0]}", hint=f"known scopes: {', '.join(sorted(SCOPES))}")
 
 
 def _new_text() -> tuple[str, str]:

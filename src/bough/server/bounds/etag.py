@@ -21,7 +21,7 @@ def expected_head(if_match: str | None) -> int | None:
     """Return the head that the caller saw; None where any will do.
 
     Raises:
-        Malformed: It is no tag of a conversation.
+        Malformed: It is not a tag of a conversation.
     """
     if if_match is None or if_match.strip() == "*":
         return None

@@ -25,6 +25,6 @@ def admission_of(settings: ServerSettings, metrics: Metrics) -> Admission:
         row = tables.one("server.count_runs", owner=owner)
         if row is not None and row[0] >= bound:
             metrics.limited.labels("runs").inc()
-            raise LimitExceeded(f"{bound} runs are going on", hint="wait for one to end", details={"limit": "runs"})
+            raise LimitExceeded(f"{bound} runs are active", hint="wait for one to end", details={"limit": "runs"})
 
     return Admission((SERVER, USAGE), check)

@@ -30,7 +30,7 @@ class PolicyForm(Form):
 
 
 class LimitsForm(Form):
-    """Bounds of a run; what is left out has its default, null is no bound."""
+    """Bounds of a run; what is left out has its default, null is unbounded."""
 
     requests: int | None = Field(default=None, ge=0)
     input_tokens: int | None = Field(default=None, ge=0)

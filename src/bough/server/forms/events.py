@@ -74,7 +74,7 @@ class ContentItem(LenientForm):
 
 
 class NewMessage(LenientForm):
-    """A message of a person or a program; `run` starts a run, or reaches the one that goes on."""
+    """A message of a person or a program; `run` starts a run, or reaches the active one."""
 
     role: Literal["user"] = "user"
     content: Annotated[str, StringConstraints(min_length=1)] | list[ContentItem]

@@ -259,7 +259,7 @@ class Broadcasts:
             broadcast.publish(kind, text)
 
     def publish_run_end(self, cid: UUID) -> None:
-        """Tell the readers of a conversation that a run of it was asked for and goes on waiting."""
+        """Tell the readers of a conversation that a run of it was asked for and keeps waiting."""
         if broadcast := self._live.get(cid):
             broadcast.publish_run_end(asyncio.get_running_loop().time())
 

@@ -64,7 +64,7 @@ class McpConversations(Protocol):
     async def decide(
         self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
     ) -> JsonObject:
-        """Approve or reject a waiting call, and go on with the run."""
+        """Approve or reject a waiting call, and continue with the run."""
         ...
 
     async def compare(self, a: UUID, b: UUID) -> JsonObject:
@@ -156,7 +156,7 @@ class LocalConversations:
     async def decide(
         self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
     ) -> JsonObject:
-        """Approve or reject a waiting call, and go on with the run."""
+        """Approve or reject a waiting call, and continue with the run."""
         conversation = await self._open(id)
         try:
             await (

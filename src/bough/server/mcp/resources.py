@@ -88,7 +88,7 @@ class ServedResources:
         """Return the contents of an address.
 
         Raises:
-            InvalidInput: It is no address of ours, or its `from` is no number.
+            InvalidInput: It is not an address of ours, or its `from` is not a number.
             NotFound: There is no such thing.
         """
         parts = urlsplit(uri)
@@ -112,7 +112,7 @@ class ServedResources:
         """Return the events that a conversation's address will show, from now on.
 
         Raises:
-            InvalidInput: It is no address of a conversation.
+            InvalidInput: It is not an address of a conversation.
             NotFound: There is no such conversation.
         """
         parts = urlsplit(uri)
@@ -146,7 +146,7 @@ class ServedResources:
 
     def _agent(self, name: str) -> AgentSpec:
         if name not in (known := ["default", *self.agent_names]):
-            raise NotFound(f"no agent is called {name!r:.80}", hint=f"there are: {', '.join(known)}")
+            raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(known)}")
         return self.agents(None if name == "default" and name not in self.agent_names else name)
 
     def _registry(self) -> SkillRegistry:

@@ -93,7 +93,7 @@ class ServedConversations:
     async def decide(
         self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
     ) -> JsonObject:
-        """Approve or reject a waiting call, and go on with the run."""
+        """Approve or reject a waiting call, and continue with the run."""
         self.access.caller.require("write", "conversations", "approve")
         head = (await self.access.store.get(id)).head
         by = self.access.caller.name
@@ -116,7 +116,7 @@ class ServedConversations:
         access = self.access
         access.caller.require("write", "tasks")
         if agent not in access.services.agents.names():
-            raise NotFound(f"no agent is called {agent!r:.80}", hint="see the tool's schema")
+            raise NotFound(f"no agent named {agent!r:.80}", hint="see the tool's schema")
         spec, id = access.services.agents.agent_for(access.caller, agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
         message = UserMessage.text(prompt)

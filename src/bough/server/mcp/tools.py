@@ -230,7 +230,7 @@ _ALL = (
     _tool("send_message", SendArguments, _send,
           "Append a message to a conversation and run its agent until it has answered."),
     _tool("run_conversation", RunArguments, _run,
-          "Go on with a conversation that was paused, interrupted or approved."),
+          "Continue with a conversation that was paused, interrupted or approved."),
     _tool("fork_conversation", ForkArguments, _fork,
           "Make a new conversation that shares the events up to a point; the source is not changed."),
     _tool("compare_conversations", CompareArguments, _compare,
@@ -238,7 +238,7 @@ _ALL = (
     _tool("list_conversations", ListArguments, _list,
           "List conversations, most recently updated first. Changes nothing.", reads_only=True),
     _tool("decide", DecideArguments, _decide,
-          "Approve or reject a tool call that waits for a person, and go on with the run."),
+          "Approve or reject a tool call that waits for a person, and continue with the run."),
     _tool(DELEGATE, DelegateArguments, _delegate,
           "Have a named agent do something in a conversation of its own, as a task; it may change files of its "
           "workspace as its rules allow."),

@@ -76,7 +76,7 @@ def retry_of(llm: LlmBody) -> RetryPolicy | None:
     """Return how requests are repeated; None where nothing else is asked for than the peer's client always says.
 
     Raises:
-        InvalidInput: A field is no number that it can be.
+        InvalidInput: A field is not a number that it can be.
     """
     extra: Mapping[str, Any] = llm.model_extra or {}
     given = {name: extra[name] for name in _PEERS_RETRIES if extra.get(name) is not None}

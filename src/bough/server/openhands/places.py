@@ -37,7 +37,7 @@ class WorkspacePlace(NamedTuple):
 
         Raises:
             PermissionDenied: It lies outside.
-            InvalidInput: It is no path.
+            InvalidInput: It is not a path.
         """
         if not path or "\0" in path or len(path) > 4096:
             raise InvalidInput("path: not a path", hint="absolute, or relative to the workspace")

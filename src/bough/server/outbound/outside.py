@@ -35,7 +35,7 @@ async def check_address(url: str, networks: Sequence[str] = ()) -> OutsideAddres
         networks: Private networks that may be called, over plain HTTP too.
 
     Raises:
-        InvalidInput: It is no address of HTTP, or its name is not known.
+        InvalidInput: It is not an address of HTTP, or its name is not known.
         PermissionDenied: It leads to this machine or a private network, or is not encrypted.
     """
     try:

@@ -72,7 +72,7 @@ async def decide_call(
     access: Approver,
     if_match: IfMatch = None,
 ) -> Decided:
-    """Approve, reject or answer one call that waits; the run goes on once nothing waits any more."""
+    """Approve, reject or answer one call that waits; the run continues once nothing waits any more."""
     record = await access.store.get(id)
     require_match(record, if_match)
     await require_waiting(access, record, tool_call_id)

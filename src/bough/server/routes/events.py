@@ -95,7 +95,7 @@ async def send_message(
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> MessageSent:
-    """Say something; `run` starts a run, or is heard by the one that goes on."""
+    """Say something; `run` starts a run, or is heard by the active one."""
     record = await access.store.get(id)
     require_match(record, if_match)
     message = body.event()
@@ -113,7 +113,7 @@ async def send_message(
 
 @routes.post("/api/conversations/{id}/events/respond_to_confirmation")
 async def respond_to_confirmation(id: ConversationId, body: ConfirmationAnswer, access: Approver) -> Success:
-    """Approve or reject all calls that wait; approving goes on with the run."""
+    """Approve or reject all calls that wait; approving continues with the run."""
     calls, by = await list_approvals(access, await access.store.get(id)), access.caller.name
     decision = CallDecision(approve=calls, by=by) if body.accept else _reject(calls, body.reason, by)
     await decide(access, id, decision, run=body.accept)

@@ -25,7 +25,7 @@ class KeyForm(Form):
 
 
 class RotateForm(Form):
-    """How long the old key goes on."""
+    """How long the old key stays valid."""
 
     grace_seconds: int = Field(default=3600, ge=0, le=30 * 86_400)
 

@@ -183,7 +183,7 @@ async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Su
 
 @routes.post("/api/conversations/{id}/model")
 async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
-    """Go on with another model."""
+    """Continue with another model."""
     async with opened(access, id) as conversation:
         await conversation.set_model(body.model)
     return Success()

@@ -34,7 +34,7 @@ class StreamQuery(Form):
             last_event_id: Of a reader that comes back; goes before `after`.
 
         Raises:
-            InvalidInput: It is no place in a conversation of `head` events.
+            InvalidInput: It is not a position in a conversation of `head` events.
         """
         given = last_event_id or self.after
         if given is None:

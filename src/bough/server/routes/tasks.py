@@ -106,7 +106,7 @@ async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
 
 @routes.post("/api/tasks/{task}/input")
 async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> TaskInfo:
-    """Answer what a task asks; it goes on once nothing waits any more."""
+    """Answer what a task asks; it continues once nothing waits any more."""
     access.caller.require("write", "approve")
     await _tasks(access).get(str(task))
     broker, by = access.services.runs.broker, access.caller.name
@@ -115,7 +115,7 @@ async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> Tas
 
 @routes.post("/api/tasks/{task}/retry", status_code=HTTP_201_CREATED)
 async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
-    """Go on with the conversation of a task that failed or was cancelled, in a new task."""
+    """Continue with the conversation of a task that failed or was cancelled, in a new task."""
     await _tasks(access).get(str(task))
     return TaskInfo.of(await access.services.runs.broker.poll(await access.services.runs.broker.retry(str(task))))
 

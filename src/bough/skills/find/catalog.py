@@ -30,7 +30,7 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is in it, with a sentence at least; else skills have to be searched for.
+        complete: Whether every skill is in it, with a sentence at least; else skills must be searched for.
         shown: Names of the skills in it.
     """
 

@@ -29,7 +29,7 @@ def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[R
     """
     configured = [Root(path, "configured") for path in roots]
     own = list(_user(home))
-    mine = {root.path.absolute() for root in own}  # in the home folder itself a person's skills are no project's
+    mine = {root.path.absolute() for root in own}  # in the home folder itself a person's skills are not project's
     project = [root for root in project_places(workspace) if root.path not in mine]
     return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 

@@ -86,7 +86,7 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
         ref: A branch, tag or commit that is given apart from the address.
 
     Raises:
-        InvalidInput: It is no address that is fetched.
+        InvalidInput: It is not an address that is fetched.
         NotFound: It is a path, and nothing is there.
     """
     path = Path(text).expanduser()

@@ -22,7 +22,7 @@ def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
         name: Its file name, whose ending says what it is.
 
     Raises:
-        InvalidInput: It is no archive, or holds a link, a name that leads out, or two names that are one file.
+        InvalidInput: It is not an archive, or holds a link, a name that leads out, or two names that are one file.
         LimitExceeded: It holds too much.
     """
     entries: dict[str, SourceEntry] = {}
@@ -57,7 +57,7 @@ def refuse_size(what: str) -> NoReturn:
 def _check_collision(
     path: str, entries: dict[str, SourceEntry], folders: dict[str, str], lower: dict[str, str], where: str
 ) -> None:
-    """Refuse a name that is there already, in other letters, or as a folder: which one counts would be chance."""
+    """Refuse a name that already exists, in other letters, or as a folder: which one counts would be chance."""
     other = lower.get(path.lower()) or folders.get(path)
     above = [path[:at] for at, char in enumerate(path) if char == "/"]
     other = other or next((each for each in above if each in entries), None)

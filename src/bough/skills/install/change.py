@@ -187,7 +187,7 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
 
 
 def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
-    """Return the servers that may go on running on this machine: those whose command is what was agreed to."""
+    """Return the servers that may keep running on this machine: those whose command is what was agreed to."""
     scanner = Scanner()
     before = review_skill(skill_file(target / entry.folder), scanner).servers
     after = review_skill(skill_file(folder), scanner).servers

@@ -45,7 +45,7 @@ class InstallRequest:
         path: Only what is at or below this folder of the source.
         alias: The name it is used under here; for one skill.
         ref: A branch, tag or commit, where the source does not say.
-        replace: Whether one of the name that is there already is replaced.
+        replace: Whether one of the name that already exists is replaced.
         accept_findings: Whether skills in which the scan finds errors are installed all the same.
         take_both: Whether two of one name are both taken, as `<folder above>/name`.
         hosts: Their MCP servers that may run outside of the sandbox.
@@ -129,7 +129,7 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
     Raises:
         InvalidInput: The source is none, or nothing in it can be read as a skill.
         NotFound: It does not exist, or has no skill (of those names).
-        Conflict: A skill of that name is there already, or two have one name; nothing was changed.
+        Conflict: A skill of that name already exists, or two have one name; nothing was changed.
         PermissionDenied: The scan found errors in all of them.
         LimitExceeded: It is too large.
         ConnectError: It could not be fetched.
@@ -147,7 +147,7 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
 
 
 def list_source(request: InstallRequest, stage: Path) -> SourceListing:
-    """Return what the source of a request holds; what has to be fetched is fetched."""
+    """Return what the source of a request holds; what must be fetched is fetched."""
     match parse_source(request.source, ref=request.ref):
         case FolderSource(path):
             listing = list_folder(path)
@@ -239,7 +239,7 @@ def _errors(staged: StagedSkill) -> list[Diagnostic]:
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
     error = PermissionDenied(
         f"{staged.used_name} was not installed: {_errors(staged)[0].message}",
-        hint="look at the findings; --accept-findings installs it all the same",
+        hint="review the findings; --accept-findings installs it all the same",
     )
     return RefusedSkill(staged.used_name, staged.path, error, staged.diagnostics, has_findings=True)
 
@@ -297,7 +297,7 @@ def settle(
     """Move staged skills to their places and name them in the lock file, at once.
 
     Raises:
-        Conflict: One of the name is there already; nothing was changed.
+        Conflict: One of the name already exists; nothing was changed.
     """
     done: list[InstalledSkill] = []
     with change_lock(target) as entries:

@@ -27,7 +27,7 @@ def list_repository(source: GitSource, place: Path) -> SourceListing:
     """Return what a commit of a repository holds: of its files, those that belong to skills are read. Blocks.
 
     Args:
-        place: A folder to fetch into, removed by whoever gave it.
+        place: A folder to fetch into, removed by its owner.
 
     Raises:
         NotFound: It has no such branch, tag or commit.

@@ -1,4 +1,4 @@
-"""Folders for what is not finished: locked while they are used, and swept by whoever comes next when they are not."""
+"""Folders for what is not finished: locked while they are used, and swept by the next process when they are not."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         tree: Digest of the snapshot that belongs to it.
 
     Raises:
-        InvalidInput: A name in `inputs` is no input of the skill, or a value cannot be used.
+        InvalidInput: A name in `inputs` is not an input of the skill, or a value cannot be used.
         SkillRefused: Its file can no longer be read.
     """
     known = inputs_of(skill)
@@ -124,12 +124,12 @@ def activate_matches(
 
 def too_many(reason: str) -> LimitExceeded:
     """Return why a skill is left out for which there is no place."""
-    return LimitExceeded(reason, hint="name fewer skills")
+    return LimitExceeded(reason, hint="select fewer skills")
 
 
 def too_long(reason: str) -> LimitExceeded:
     """Return why a skill is left out whose text has no room."""
-    return LimitExceeded(reason, hint="shorten it, or name fewer skills")
+    return LimitExceeded(reason, hint="shorten it, or select fewer skills")
 
 
 def _shorten_instructions(text: str, skill: Skill) -> str:

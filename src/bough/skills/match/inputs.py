@@ -23,7 +23,7 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     """Return the inputs that the text after `/name` gives: `key=value` pairs, then the rest in order.
 
     A single open input takes all of the rest; several open ones take a word each, in their declared order. More words
-    than there are open inputs are all for the one that has to be given; where several have to be, they are for none of
+    than there are open inputs are all for the one that must be given; where several must be, they are for none of
     them, and in `ARGUMENTS` alone.
     """
     known = {each.name for each in inputs}
@@ -53,7 +53,7 @@ def missing_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) ->
 
 
 def is_needed(entry: InputMetadata) -> bool:
-    """Whether an input has to be given: it is required and nothing stands in for it."""
+    """Whether an input must be given: it is required and nothing stands in for it."""
     return entry.required and entry.default is None
 
 
@@ -61,7 +61,7 @@ def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> d
     """Return the values to put in: what is given over the defaults.
 
     Raises:
-        InvalidInput: A name is no input of the skill, or a value is too long or holds control characters.
+        InvalidInput: A name is not an input of the skill, or a value is too long or holds control characters.
     """
     known = tuple(each.name for each in inputs)
     for name, value in given.items():
@@ -89,7 +89,7 @@ def substitute(text: str, values: Mapping[str, str], *, without: Collection[str]
 def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
     """Return the inputs of a skill: those it declares, else the `${name}` of its text, which are then required.
 
-    Names in capitals only are variables of a shell, and what stands in code is code: these are no inputs.
+    Names in capitals only are variables of a shell, and what stands in code is code: these are not inputs.
     """
     return skill.inputs or tuple(InputMetadata(name) for name in list_undeclared(skill.content))
 

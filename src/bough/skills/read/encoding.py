@@ -24,7 +24,7 @@ _MARKS = (
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are no text in any encoding: by their first bytes, NUL bytes or control characters. O(8 KiB)."""
+    """Whether bytes are not text in any encoding: by their first bytes, NUL bytes or control characters. O(8 KiB)."""
     head = data[:_LOOKED_AT]
     if head.startswith(_SIGNATURES):
         return True

@@ -11,7 +11,7 @@ _MAX_BRACES = 200
 
 
 def refuse_pattern(source: str) -> str:
-    """Return why a regular expression is no trigger; empty where it is one."""
+    """Return why a regular expression is not a trigger; empty where it is one."""
     if not source:
         return "it is empty"
     if len(source) > MAX_PATTERN:

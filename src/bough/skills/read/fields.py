@@ -162,7 +162,7 @@ def unsafe_name(name: str) -> str | None:
 
 
 def read_text(values: Mapping[str, Any], field: str, notes: Notes) -> str | None:
-    """Return a field that has to be text; lists and mappings are written out."""
+    """Return a field that must be text; lists and mappings are written out."""
     value = values.get(field)
     if value is None or isinstance(value, str):
         return value.strip() or None if value else None

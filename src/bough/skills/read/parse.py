@@ -250,7 +250,7 @@ def _read_bytes(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
         return None, [_refusal("unreadable", "cannot be read: the path holds a NUL byte")]
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None, [_refusal("not-a-file", "is no regular file")]
+            return None, [_refusal("not-a-file", "is not a regular file")]
         return _read_all(handle, size), []
     except OSError as error:
         return None, [_refusal("unreadable", f"cannot be read: {error.strerror}")]
@@ -402,5 +402,5 @@ def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]
     where = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
         notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
-        notes.append(Diagnostic("more", "info", "there is more to mend than is listed here"))
+        notes.append(Diagnostic("more", "info", "there is more to fix than is listed here"))
     return tuple([Diagnostic(*note[:5], where) for note in notes])

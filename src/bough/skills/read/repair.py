@@ -64,7 +64,7 @@ def _entries(lines: list[str], first_line: int, found: list[Diagnostic]) -> list
 
 
 def _is_complete(entry: _Entry) -> bool:
-    """A name ends with its line; what comes after it is no part of it."""
+    """A name ends with its line; what comes after it is not part of it."""
     return entry.key.lower() == "name" and bool(entry.first)
 
 

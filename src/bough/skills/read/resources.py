@@ -31,7 +31,7 @@ def list_resources(folder: Path) -> Resources:
 
 
 def walk_files(folder: Path) -> Iterator[str | None]:
-    """Yield the relative path of every file in a folder, sorted by folder; None where it is too deep to go on.
+    """Yield the relative path of every file in a folder, sorted by folder; None where it is too deep to continue.
 
     Links are followed to files inside the folder only, and to folders never.
     """
@@ -101,7 +101,7 @@ class ResourcePart:
     Attributes:
         size: Of the whole file, in bytes.
         next_line: Where to read on; None at the end of the file.
-        is_binary: Whether it is no text; then `text` is empty.
+        is_binary: Whether it is not text; then `text` is empty.
     """
 
     text: str

@@ -1,7 +1,7 @@
 """Every way in which a skill departs from the Agent Skills specification, all at once.
 
 The verdict is the reference validator's on its documented rules, down to how it finds the frontmatter's end; where
-that one stops at the first fault, this goes on with what can be understood.
+that one stops at the first fault, this continues with what can be understood.
 
 Source: Agent Skills specification; its reference validator `skills-ref`.
 """
@@ -26,7 +26,7 @@ def faults(file: Path, data: bytes) -> list[Diagnostic]:
     """Return an `error` for every rule of the specification that a file breaks; none when it keeps them all.
 
     Args:
-        file: Where it lies; its folder's name has to be the skill's.
+        file: Where it lies; its folder's name must be the skill's.
         data: Its bytes.
     """
     values, found = _read(data)
@@ -62,7 +62,7 @@ def _load_strict(header: str) -> tuple[dict[str, Any] | None, Diagnostic | None]
     except (base, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RecursionError) as error:
         return None, _yaml_fault(error)
     if not isinstance(values, dict):
-        return None, _fault("frontmatter-not-mapping", "the frontmatter is no mapping", "write `key: value` lines")
+        return None, _fault("frontmatter-not-mapping", "the frontmatter is not a mapping", "write `key: value` lines")
     return cast("dict[str, Any]", values), None
 
 

@@ -96,7 +96,7 @@ def _from_file(skill: Skill) -> dict[str, Any]:
     try:
         data: Any = json.loads(read_resource(skill.folder, ".mcp.json"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the .mcp.json of {skill.name!r} is not JSON: {error}", hint="mend the line") from error
+        raise InvalidInput(f"the .mcp.json of {skill.name!r} is not JSON: {error}", hint="fix the line") from error
     except BoughError as error:
         raise InvalidInput(f"the .mcp.json of {skill.name!r} cannot be used: {error.message}") from error
     return _servers(data, skill.name)
@@ -104,11 +104,11 @@ def _from_file(skill: Skill) -> dict[str, Any]:
 
 def _servers(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"the MCP servers of {where!r} are no mapping", hint='{"mcpServers": {"name": {…}}}')
+        raise InvalidInput(f"the MCP servers of {where!r} are not a mapping", hint='{"mcpServers": {"name": {…}}}')
     mapping = cast("Mapping[str, Any]", value)
     inner: Any = mapping.get("mcpServers", mapping)
     if not isinstance(inner, Mapping):
-        raise InvalidInput(f"the MCP servers of {where!r} are no mapping", hint='{"mcpServers": {"name": {…}}}')
+        raise InvalidInput(f"the MCP servers of {where!r} are not a mapping", hint='{"mcpServers": {"name": {…}}}')
     return dict(cast("Mapping[str, Any]", inner))
 
 
@@ -116,7 +116,7 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"{name[:80]!r} cannot be the name of an MCP server", hint="letters, digits, _ . -")
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"the MCP server {name!r} is no mapping", hint="give it `command` and `args`, or `url`")
+        raise InvalidInput(f"the MCP server {name!r} is not a mapping", hint="give it `command` and `args`, or `url`")
     given = cast("Mapping[str, Any]", expand(value, env, name))
     if url := as_text(given.get("url", "")):
         headers = _texts(given.get("headers"), name)
@@ -126,7 +126,7 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
         raise InvalidInput(f"the MCP server {name!r} has neither `command` nor `url`", hint="give it one of them")
     args = given.get("args", [])
     if not isinstance(args, list):
-        raise InvalidInput(f"`args` of the MCP server {name!r} is no list", hint='for example ["-m", "server"]')
+        raise InvalidInput(f"`args` of the MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
     words = tuple(as_text(each) for each in cast("list[Any]", args))
     cwd = as_text(given.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
@@ -136,7 +136,7 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
 
 def _transport(given: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
     if not url.startswith(("http://", "https://")):
-        raise InvalidInput(f"{url[:80]!r} is no address of an MCP server", hint="begin with http:// or https://")
+        raise InvalidInput(f"{url[:80]!r} is not an address of an MCP server", hint="begin with http:// or https://")
     kind = as_text(given.get("transport", given.get("type", ""))).lower()
     return "sse" if kind == "sse" else "http"
 
@@ -145,7 +145,9 @@ def _texts(value: Any, name: str) -> dict[str, str]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"`env` or `headers` of the MCP server {name!r} is no mapping", hint="write `NAME: value`")
+        raise InvalidInput(
+            f"`env` or `headers` of the MCP server {name!r} is not a mapping", hint="write `NAME: value`"
+        )
     return {key: as_text(item) for key, item in cast("Mapping[str, Any]", value).items()}
 
 

@@ -199,7 +199,7 @@ def command_of(file: Path) -> tuple[str, ...] | None:
         return first
     raise ScriptRefused(
         "UNSUPPORTED_SCRIPT_TYPE",
-        f"{file.name!r} is no script: only .py .sh .bash .js .mjs and files that begin with `#!` are run",
+        f"{file.name!r} is not a script: only .py .sh .bash .js .mjs and files that begin with `#!` are run",
     )
 
 

@@ -139,21 +139,21 @@ def read_lock(file: Path) -> list[LockedSkill]:
 
     Raises:
         NotFound: There is none.
-        InvalidInput: It is no lock file, or one of another version.
+        InvalidInput: It is not a lock file, or one of another version.
     """
     try:
         data: Any = json.loads(file.read_text("utf-8", errors="surrogateescape"))
         if data["version"] != VERSION:
             raise InvalidInput(
                 f"{file} has version {data['version']!r}, and this bough reads version {VERSION}",
-                hint="look at the skills, then write it again with `bough skills lock`",
+                hint="review the skills, then write it again with `bough skills lock`",
             )
         return [_entry(each) for each in data["skills"]]
     except FileNotFoundError as error:
         raise NotFound(f"there is no {file}", hint="write one with `bough skills lock`") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidInput(
-            f"{file} is no lock file: {error!r}", hint="write it again with `bough skills lock`"
+            f"{file} is not a lock file: {error!r}", hint="write it again with `bough skills lock`"
         ) from error
 
 

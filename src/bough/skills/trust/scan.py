@@ -1,6 +1,6 @@
 """Looking at a skill with suspicion: what one that means harm does, found in its text, its scripts and its files.
 
-A finding is a reason to look, not a proof. What could not be read is said too, for a silence is no finding.
+A finding is a reason to look, not a proof. What could not be read is said too, for a silence is not a finding.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class SnapshotStore:
             os.close(guard)
 
     def _settle(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Give a finished copy its name; one that is there already is the same."""
+        """Give a finished copy its name; one that already exists is the same."""
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
             out.flush()

@@ -1,7 +1,7 @@
 """The one walk over a skill's folder: what trust, lock, scan and mount all mean by "the skill".
 
 Every byte that can run is in it, at any depth, `__pycache__` and `node_modules` included: what one of them left out,
-a planted file could hide in. The walk uses descriptors only and follows no link, so what is swapped while it goes on
+a planted file could hide in. The walk uses descriptors only and follows no link, so what is swapped while it runs
 is either not read or read as what it is then.
 
 Source: git's tree objects (a digest over modes, digests and names).

@@ -80,7 +80,7 @@ def take_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float) -> Lea
 
 
 def seize_lease(tables: Tables, cid: UUID, owner: str, ttl_seconds: float = 1.0) -> Lease:
-    """Take the lease whoever holds it, so that nothing its holder appends from now on is accepted."""
+    """Take the lease no matter which process holds it, so that nothing its holder appends from now on is accepted."""
     try:
         return tables.acquire(cid, owner, ttl_seconds)
     except Conflict as held:

@@ -147,4 +147,4 @@ def _read(tables: Tables, id: UUID, seq: int) -> Task | None:
 
 
 def _cannot_write(path: Path, error: OSError) -> StoreError:
-    return StoreError(f"{path} cannot be written: {error.strerror}", hint="make room, or give another folder")
+    return StoreError(f"{path} cannot be written: {error.strerror}", hint="free space, or give another folder")

@@ -15,7 +15,7 @@ class TaskStorePostgres(RelationalTaskStore):
     """Tasks in the schema of a Postgres event store.
 
     Args:
-        store: The event store, its URL, or None for the settings' one, which has to be on Postgres.
+        store: The event store, its URL, or None for the settings' one, which must be on Postgres.
     """
 
     _has_jobs = False

@@ -169,7 +169,9 @@ class RelationalTaskStore(TaskStore):
             if claim is None:
                 lease = take_lease(tables, row.conversation_id, self._owner, ttl_seconds)
                 if lease is None:
-                    raise Conflict("the task's conversation is being run elsewhere", hint="wait until that run is over")
+                    raise Conflict(
+                        "another process is running the task's conversation", hint="wait until that run is over"
+                    )
                 generation, said = lease.generation, said._replace(worker=self._owner)
         return move(tables, row, state, said, generation=generation, attempts=attempts, not_before=not_before)
 
@@ -281,7 +283,7 @@ class RelationalTaskStore(TaskStore):
             raise unknown_task(name)
         if len(found) > 1:
             shown = ", ".join(id.hex[-8:] for id in found)
-            raise InvalidInput(f"{name!r} could be several tasks", hint=f"give more digits: {shown}")
+            raise InvalidInput(f"{name!r} matches several tasks", hint=f"give more digits: {shown}")
         return str(found[0])
 
     async def count_by_state(self) -> dict[TaskState, int]:

@@ -109,7 +109,7 @@ NOTHING = Move()
 
 
 def parse_id(task_id: str) -> UUID | None:
-    """Return the id of a task; None for what is no UUID in its usual form. Nothing else reaches a path or a query."""
+    """Return the id of a task; None for what is not a UUID in its usual form: nothing else reaches a path or query."""
     try:
         found = UUID(task_id)
     except (ValueError, AttributeError, TypeError):
@@ -210,7 +210,7 @@ def move(
     """Make a transition: its one STATE_CHANGE, and the row by compare-and-set; return the row as it is then.
 
     Where a task that a conversation started ends, that conversation's log is told in the same transaction, and the
-    call that waits for the task goes on.
+    call that waits for the task continues.
 
     Args:
         events: Appended to the task's conversation before the transition.
@@ -244,7 +244,7 @@ def move(
     if not moved:
         raise InvalidTransition(
             f"task {row.task_id} has moved on meanwhile",
-            hint="look at it again",
+            hint="read it again",
             details={"task": row.task_id, "from": row.current.value, "to": to.value, "moved_on": True},
         )
     return row._replace(
@@ -274,7 +274,7 @@ def cut_text(text: str | None) -> tuple[str | None, int | None]:
 
 
 def _tell_parent(tables: Tables, row: TaskRow, changed: TaskChanged, enqueue: Enqueue | None) -> None:
-    """Append to the parent's log how the task ended, and let the call go on that waits for it.
+    """Append to the parent's log how the task ended, and let the call continue that waits for it.
 
     The call runs again and finds the task that it had started. A deleted parent hears nothing.
     """

@@ -60,7 +60,7 @@ class Submission:
         id: Of the task, and of the conversation where it makes one.
         record: Of the conversation to make; None runs `conversation`, which is there.
         opening: The first events of the conversation, its `ConversationStarted` among them.
-        message: What is asked; None goes on without a message.
+        message: What is asked; None continues without a message.
         activated: What the message brings in: skills, a title.
         claim_owner: Claims it in the same transaction, for whoever this is.
     """

@@ -145,7 +145,7 @@ class BesideContract:
         assert (await store.census()).events == 2
 
     async def test_an_error_of_the_database_cannot_be_swallowed(self, store: EventStore) -> None:
-        """A change that goes on after a failed statement is not committed; a lease that is taken may be passed over."""
+        """A change that continues after a failed statement is not committed; a taken lease may be passed over."""
         root = await store.create()
         id = new_id()
         await store.together(NOTES, write_note(root.id, id=id))
@@ -285,7 +285,7 @@ class BesideContract:
         assert (await store.get(root.id)).title is None
 
     async def test_a_newer_package_is_refused_and_the_log_is_not(self, store: EventStore) -> None:
-        """An older program leaves the tables alone; its conversations go on, followers are left out."""
+        """An older program leaves the tables alone; its conversations continue, followers are left out."""
         root = await store.create()
         later = Beside("later", NOTES.package)
 

@@ -178,7 +178,7 @@ class DispatcherContract:
     async def test_what_was_handed_back_is_delivered_again(
         self, make_broker: Callable[..., TaskBroker], gate: GatedAgent
     ) -> None:
-        """A second worker goes on with it."""
+        """A second worker continues with it."""
         idle = make_broker()
         task_id = await idle.submit("one", agent_name="gated", queue="q")
         first = make_broker(queues=("q",))

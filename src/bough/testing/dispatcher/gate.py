@@ -29,7 +29,7 @@ class GatedAgent:
         self.spec = AgentSpec(name="gated", model=FunctionModel(self._respond), tools=(self.pass_gate,), skills=())
 
     def open(self) -> None:
-        """Let the tools go on, those that come later too."""
+        """Let the tools continue, those that come later too."""
         self._gate.set()
 
     def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -33,5 +33,5 @@ class ExecutorContract(ResultsContract, RequestsContract, EndingContract, Volume
     """The promises of the `CodeExecutor` protocol; every executor keeps all of them.
 
     Attributes:
-        tells_of_memory: Whether it can tell that memory ran out from another kill; false has to be documented.
+        tells_of_memory: Whether it can tell that memory ran out from another kill; false must be documented.
     """

@@ -3,7 +3,7 @@
 Every attack aims at something on the host: a secret, a folder, a listener, a process. What counts is what the host sees
 of it: whether the secret came out, the folder changed, the listener was reached, the process is alive. Where an attack
 has no trace on the host (a system call that must not reach the kernel), the probe's own report counts, and only against
-the sandbox. An executor without a wall fails these tests, which shows that the attacks work.
+the sandbox. An executor without a sandbox fails these tests, which shows that the attacks work.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ class ExecutorThreats(
 ):
     """Attacks on the host; every one has to fail.
 
-    A subclass may set `let_through`: the names of attacks that its wall is documented not to stop. They are then
+    A subclass may set `let_through`: the names of attacks that its sandbox is documented not to stop. They are then
     expected to succeed, and the test fails when they do not.
     """

@@ -36,7 +36,7 @@ class Threats:
     def _expected(self, request: pytest.FixtureRequest) -> None:
         name = request.node.name
         if name in self.let_through or name.split("[")[0] in self.let_through:
-            request.node.add_marker(pytest.mark.xfail(strict=True, reason="documented: this wall does not stop it"))
+            request.node.add_marker(pytest.mark.xfail(strict=True, reason="documented: this executor does not stop it"))
 
     @pytest.fixture
     def canary(self) -> str:

@@ -70,7 +70,7 @@ class IdentityThreats(Threats):
     async def test_files_with_another_name_elsewhere_are_not_given_away(
         self, executor: CodeExecutor, workspace: Path, outside: Path
     ) -> None:
-        """As root: what stays root's cannot be changed. An ordinary user's own files can, so there it is no attack."""
+        """As root: what stays root's cannot be changed. An ordinary user's own files can; there it is not an attack."""
         (outside / "victim").write_text("as it was")
         (outside / "victim").chmod(0o644)
         os.link(outside / "victim", workspace / "link")

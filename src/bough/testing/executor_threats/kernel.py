@@ -87,7 +87,7 @@ class KernelThreats(Threats):
 
     async def test_kill_everything(self, executor: CodeExecutor, bystander: subprocess.Popen[bytes]) -> None:
         if executor.isolation == 0:
-            pytest.fail("without a wall this attack is not even tried")
+            pytest.fail("without a sandbox this attack is not even tried")
         code = "import os, signal; os.kill(-1, signal.SIGKILL)"
         await self.run(executor, code, timeout_seconds=5)
         assert bystander.poll() is None

@@ -22,7 +22,7 @@ class ForksContract:
     pytestmark = pytest.mark.anyio
 
     async def test_a_fork_is_an_exact_prefix(self, store: EventStore) -> None:
-        """At every cut the fork has the same rows, and its own events go on from there."""
+        """At every cut the fork has the same rows, and its own events continue from there."""
         record = await store.create(events=said(*range(5)))
         log = await log_of(store, record.id)
         for cut in range(6):

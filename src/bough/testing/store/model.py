@@ -218,12 +218,12 @@ class ModelEventStore(BaseEventStore):
             log = self._living(cid)
             if mode == "cascade":
                 for fork in self._below(cid):
-                    self._bury(fork)
+                    self._mark_deleted(fork)
             elif mode == "erase":
                 self._erase(log)
             elif mode != "tombstone":
-                raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
-            self._bury(cid)
+                raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+            self._mark_deleted(cid)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
@@ -394,7 +394,7 @@ class ModelEventStore(BaseEventStore):
 
         log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
 
-    def _bury(self, cid: UUID) -> None:
+    def _mark_deleted(self, cid: UUID) -> None:
         log = self._living(cid)
         nothing: dict[str, Any] = {"owner": None, "title": None, "tags": {}, "config": {}, "lineage": {}}
         log.record = replace(log.record, deleted=True, status="deleting", **nothing)

@@ -127,7 +127,7 @@ class ClaimsContract:
         assert (found.state, found.code, found.error) == (TaskState.FAILED, "unavailable", "its worker died 2 times")
 
     async def test_a_claim_that_is_released_can_be_claimed_again(self, tasks: TaskStore) -> None:
-        """Handing back is no failure: it does not count as an attempt."""
+        """Handing back is not a failure: it does not count as an attempt."""
         task = await tasks.create(Task(input="one", max_attempts=1))
         for _ in range(3):
             claim = await tasks.claim(owner())

@@ -22,7 +22,7 @@ _ADVICE: Mapping[str, str] = {
     "TIMEOUT": "Try a smaller input, or allow it more time.",
     "NO_CODE_EXECUTOR": "Nothing here may run scripts; configure an executor.",
     "SKILL_NOT_FOUND": "Ask for the list of skills.",
-    "SCRIPT_NOT_FOUND": "The skill's instructions name a script that it does not have; mend its SKILL.md.",
+    "SCRIPT_NOT_FOUND": "The skill's instructions name a script that it does not have; fix its SKILL.md.",
     "UNSUPPORTED_SCRIPT_TYPE": "Its interpreter is not here; install it, or use another skill.",
 }
 
@@ -166,7 +166,7 @@ def _reason(done: Done) -> str:
 
 def _offer(entries: Sequence[RankedSkill]) -> str:
     if not entries:
-        return "There are no skills here."
+        return "No skills found in this project."
     lines = [f"- {entry.name}: {_first_sentence(entry.text)}".rstrip(": ") for entry in entries[:_MAX_LISTED]]
     more = [f"- and {len(entries) - _MAX_LISTED} more"] if len(entries) > _MAX_LISTED else []
     return "\n".join(["What I can do:", *lines, *more])

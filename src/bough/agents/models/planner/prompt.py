@@ -45,7 +45,7 @@ WEAK_WORDS = _words(
     weeks whole work working works world write writing wrong year years yesterday
     """
 )
-"""Words so general that, alone, they fit no skill: "check my email" is no wish to check links."""
+"""Words so general that, alone, they fit no skill: "check my email" is not a request to check links."""
 
 ACTIONS = _words(
     """
@@ -149,7 +149,7 @@ def clauses(message: str) -> list[str]:
 
 
 def content_words(text: str) -> tuple[str, ...]:
-    """Return the words of `text` that are no stop words: lower case, one spelling, each once, in order."""
+    """Return the words of `text` that are not stop words: lower case, one spelling, each once, in order."""
     words = _WORD.findall(normalise(text))
     return tuple(dict.fromkeys(word for word in words if word not in STOP_WORDS and len(word) > 1))
 

@@ -30,7 +30,7 @@ class Loaded:
         text: Its instructions.
         scripts: What it can run: those the instructions name, else all there are.
         wanted: Inputs it asks the user for, one a line; empty when it has what it needs.
-        files: Everything it lists that is no script.
+        files: Everything it lists that is not a script.
     """
 
     text: str

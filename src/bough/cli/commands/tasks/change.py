@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def cancel(
     ids: TaskIds = None,
     all: Annotated[bool, typer.Option("--all", help="Every task that has not ended.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -51,7 +51,7 @@ def retry(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Go on with a task that failed or was cancelled, in a new task of the same conversation."""
+    """Continue with a task that failed or was cancelled, in a new task of the same conversation."""
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
@@ -66,15 +66,17 @@ def retry(
 
 def input_(
     id: TaskId = "-",
-    answer: Annotated[str | None, typer.Argument(metavar="ANSWER", help="What is answered to its question.")] = None,
+    answer: Annotated[str | None, typer.Argument(metavar="ANSWER", help="Answer to its question.")] = None,
     approve: Annotated[list[str] | None, typer.Option("--approve", metavar="CALL", help="Let this call run.")] = None,
     reject: Annotated[list[str] | None, typer.Option("--reject", metavar="CALL", help="Refuse this call.")] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why it is refused, for the model.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Reason for the rejection, shown to the model.")
+    ] = "",
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Answer what a task asks; a worker goes on with it. Without an answer it shows the question and asks."""
+    """Answer what a task asks; a worker continues with it. Without an answer it shows the question and asks."""
 
     async def main() -> Report:
         async with open_existing(home, store) as tasks:
@@ -103,7 +105,7 @@ async def _open_ids(tasks: RelationalTaskStore) -> list[str]:
 
 def _require_consent(question: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidInput("nothing was cancelled: there is no terminal to ask", hint="pass --yes")
+        raise InvalidInput("no terminal to ask on: nothing was cancelled", hint="pass --yes")
     if not typer.confirm(question, default=False):
         raise InvalidInput("nothing was cancelled", hint="pass --yes to cancel without being asked")
 

@@ -37,9 +37,9 @@ def list_(
     parent: Annotated[
         str | None, typer.Option("--parent", metavar="ID", help="Only those that this conversation started.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show them again as they change, until none is open.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on where a page of --json ended.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until none is open.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Maximum number to show.")] = 20,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Cursor of the previous --json page.")] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -82,8 +82,8 @@ def show(
 
 def logs(
     id: TaskId = "-",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the task has ended.")] = False,
-    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events behind this place.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the task has ended.")] = False,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events after this seq.")] = 0,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -112,7 +112,7 @@ def logs(
 def wait(
     ids: TaskIds = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="At most so long.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Maximum time to wait.")
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Run tasks here meanwhile, as a worker does.")] = False,
     home: options.Home = None,
@@ -146,7 +146,7 @@ async def _filter(
         states = frozenset[TaskState]() if state is None else frozenset({TaskState(state.lower())})
     except ValueError as error:
         known = ", ".join(each.value for each in TaskState)
-        raise InvalidInput(f"no state is called {state!r}", hint=f"choose one of: {known}") from error
+        raise InvalidInput(f"no state named {state!r}", hint=f"choose one of: {known}") from error
     cid = None if parent is None else await tasks.log.resolve(parent)
     return TaskFilter(states=states, agent=agent, queue=queue, parent=cid)
 

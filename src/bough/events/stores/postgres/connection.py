@@ -36,11 +36,11 @@ def open_pool(url: str, schema: str) -> Pool:
     """Return an open pool whose connections work in a schema.
 
     Raises:
-        InvalidInput: The schema's name is no plain name.
+        InvalidInput: The schema's name is not a plain name.
         StoreError: The server cannot be reached.
     """
     if not _NAME.fullmatch(schema):
-        raise InvalidInput(f"{schema!r} is no name for a schema", hint="lower-case letters, digits and _")
+        raise InvalidInput(f"{schema!r} is not a name for a schema", hint="lower-case letters, digits and _")
     pool: Pool = ConnectionPool(
         _without_driver(url),
         kwargs=_options(url),
@@ -71,8 +71,8 @@ def connect(url: str, schema: str) -> Db:
 def configure(db: Db, schema: str) -> None:
     """Make a connection work in a schema, and find rows by their keys.
 
-    Plans are kept. One that was made while the tables were small would scan them, and go on doing so while they grow,
-    until the server counts anew: appends would cost O(conversations). What must scan still does; it is no work for a
+    Plans are kept. One that was made while the tables were small would scan them, and keep doing so while they grow,
+    until the server counts anew: appends would cost O(conversations). What must scan still does; it is not work for a
     compiler.
 
     A schema `<schema>_jobs` comes second: an engine that delivers work names its tables and types without a schema, and
@@ -112,15 +112,17 @@ def store_error(url: str, error: BaseException) -> BoughError:
     where = hide_password(url)
     match error:
         case errors.DiskFull():
-            return StoreError(f"{where}: the server's disk is full, nothing was written", hint="make room, then repeat")
+            return StoreError(
+                f"{where}: the server's disk is full, nothing was written", hint="free disk space, then retry"
+            )
         case errors.LockNotAvailable() | errors.QueryCanceled() | errors.DeadlockDetected():
-            return Unavailable(f"{where}: the server gave up waiting ({error})", hint="repeat")
+            return Unavailable(f"{where}: the server timed out ({error})", hint="repeat")
         case errors.ProgramLimitExceeded():
             return InvalidInput(
                 f"{where}: an event is larger than the server stores", hint="keep large content in files"
             )
         case PoolTimeout():
-            return StoreError(f"{where}: no connection became free or could be made", hint="is the server running?")
+            return StoreError(f"{where}: no connection available", hint="is the server running?")
         case OperationalError() | errors.AdminShutdown():
             return StoreError(
                 f"{where}: the server cannot be reached, or the connection was lost ({str(error).strip()})",

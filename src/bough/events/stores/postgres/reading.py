@@ -67,7 +67,7 @@ class PostgresReading(RelationalReading):
         return microseconds(self.clock.now())
 
     def is_not_unique(self, error: BaseException) -> bool:
-        """Whether a row that must be unique is there already."""
+        """Whether a row that must be unique already exists."""
         return isinstance(error, UniqueViolation)
 
     def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:

@@ -190,7 +190,7 @@ class PostgresEventStore(RelationalEventStore):
                     lost = is_lost(error, db)
                     raise
         except DeadlockDetected:
-            pass  # the server rolled it back in favour of another, which has gone on since
+            pass  # the server rolled it back in favour of another, which has continued since
         except (Error, PoolTimeout) as error:
             if lost:
                 discard(self._pool)

@@ -144,9 +144,9 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             raise faults.event_exists(cid) from error
         self.news.append((cid, first, draft))
 
-    def _bury(self, cid: UUID) -> None:
+    def _mark_deleted(self, cid: UUID) -> None:
         self.run("lock_for_deletion", id=cid)
-        super()._bury(cid)
+        super()._mark_deleted(cid)
 
     def _place(self, cid: UUID, at: Cut | None) -> int | None:
         if isinstance(at, UUID):

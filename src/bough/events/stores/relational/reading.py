@@ -67,7 +67,7 @@ class RelationalReading(ABC):
 
     @abstractmethod
     def is_not_unique(self, error: BaseException) -> bool:
-        """Whether an error of the database means that a row which must be unique is there already."""
+        """Whether an error of the database means that a row which must be unique already exists."""
 
     def run(self, name: str, **parameters: Any) -> builtins.list[Any]:
         """Return the rows of a named statement. Ids go in as UUID and come out as 16 bytes."""
@@ -236,7 +236,7 @@ class RelationalReading(ABC):
     def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
         """Return events of a kind behind a place, each with the number of its owner."""
         if not kind.isalnum() or not kind.isascii():
-            raise InvalidInput(f"no kind of event is called {kind!r}")
+            raise InvalidInput(f"no kind of event named {kind!r}")
         rows = self.query(self.sql["every"].format(kind=kind), {"cid": cid, "seq": seq, "limit": limit})
         return [(row[0], events_of([row[1:]], row[1])[0]) for row in rows]
 

@@ -208,7 +208,7 @@ class RelationalEventStore(BaseEventStore):
     ) -> Page:
         """Return a page of conversations. See `EventStore.list`."""
         if order not in get_args(Order):
-            raise InvalidInput(f"no order is called {order!r}", hint=", ".join(get_args(Order)))
+            raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
         return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit, order))
 
     async def count(self, filter: ConversationFilter | None = None) -> int:

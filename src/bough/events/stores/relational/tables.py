@@ -52,7 +52,7 @@ class RelationalTables:
         """Return the rows of a named statement. See `Tables.run`."""
         statement = self._statements.get(name)
         if statement is None:
-            raise InvalidInput(f"no statement of these packages is called {name!r}", hint=", ".join(self._statements))
+            raise InvalidInput(f"no statement of these packages named {name!r}", hint=", ".join(self._statements))
         with self._use():
             return self._log.query(statement, parameters)
 
@@ -143,7 +143,7 @@ class RelationalTables:
         """End their use, when the change has returned.
 
         Raises:
-            BoughError: A statement had failed, although the change went on; nothing may be committed.
+            BoughError: A statement had failed, although the change continued; nothing may be committed.
         """
         self._is_open = False
         if self._failure is not None:
@@ -189,7 +189,7 @@ def run_change(
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise InvalidInput("a change must be a plain function", hint="do what has to be awaited after `together`")
+        raise InvalidInput("a change must be a plain function", hint="do what must be awaited after `together`")
     return result
 
 
@@ -218,7 +218,7 @@ class Followers:
                 self._kinds |= follower.kinds
 
     def packages(self) -> set[Beside]:
-        """Return the packages that have to be ready before an event is appended."""
+        """Return the packages that must be ready before an event is appended."""
         return {follower.beside for follower in self._followers} - self._refused
 
     def refuse(self, beside: Beside, error: BoughError) -> None:

@@ -132,12 +132,12 @@ class RelationalWriting(RelationalReading):
         row = self.living(cid)
         if mode == "cascade":
             for (fork,) in self.run("forks_of", cid=row.cid):
-                self._bury(UUID(bytes=fork))
+                self._mark_deleted(UUID(bytes=fork))
         elif mode == "erase":
             self._erase(row)
         elif mode != "tombstone":
-            raise InvalidInput(f"no way to delete is called {mode!r}", hint="tombstone, erase or cascade")
-        self._bury(cid)
+            raise InvalidInput(f"no way to delete named {mode!r}", hint="tombstone, erase or cascade")
+        self._mark_deleted(cid)
 
     def prune(self, cid: UUID, before: int, *, dry_run: bool) -> int | None:
         """Bury a conversation that has not changed since `before` and is not in use; return its bytes, else None."""
@@ -231,7 +231,7 @@ class RelationalWriting(RelationalReading):
             self.apply(row.cid, {"status": record.status, "title": record.title, "tags": record.tags})
         return row.cid
 
-    def _bury(self, cid: UUID) -> None:
+    def _mark_deleted(self, cid: UUID) -> None:
         row = self.living(cid)
         self.run("bury", cid=row.cid)
         self.run("forget_lease", cid=row.cid)
@@ -242,12 +242,12 @@ class RelationalWriting(RelationalReading):
         """Remove what nothing reaches any more of a tombstone, and of the tombstones above it."""
         waiting: list[int | None] = [number]
         while waiting:
-            grave = waiting.pop()
-            if grave is not None:
-                waiting += self._collect_one(grave)
+            tombstone = waiting.pop()
+            if tombstone is not None:
+                waiting += self._collect_one(tombstone)
 
     def _collect_one(self, number: int) -> tuple[int | None, ...]:
-        row = self.one("grave", cid=number)
+        row = self.one("tombstone_row", cid=number)
         if row is None or not row[4]:
             return ()
         parent, base, head, forked_from, _, furthest, named = row

@@ -26,7 +26,7 @@ def open_file(path: Path) -> None:
 
     Raises:
         CorruptLog: It is empty: a store file never is.
-        StoreError: It cannot be opened, is no bough store, or comes from a newer bough.
+        StoreError: It cannot be opened, is not a bough store, or comes from a newer bough.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def open_file(path: Path) -> None:
     if is_empty:
         raise CorruptLog(
             f"{path}: the file is empty: truncated, or still being made by another program",
-            hint="put a copy of it back; if there never was anything in it, remove it",
+            hint="restore a copy; if it never held anything, remove it",
             details={"path": str(path)},
         )
     _upgrade(path)
@@ -116,12 +116,12 @@ def store_error(path: Path, error: sqlite3.Error) -> BoughError:
 
 
 _MEANINGS = (
-    ("SQLITE_NOTADB", StoreError, "this is no bough store", "choose another path, or move the file away"),
+    ("SQLITE_NOTADB", StoreError, "this is not a bough store", "choose another path, or move the file away"),
     ("SQLITE_CORRUPT", CorruptLog, "the file is damaged", "`bough doctor` says what is readable; export that"),
-    ("SQLITE_FULL", StoreError, "the disk is full, nothing was written", "make room, then repeat"),
-    ("SQLITE_READONLY", StoreError, "the store may not be written", "mend the permissions of the file and its folder"),
+    ("SQLITE_FULL", StoreError, "the disk is full, nothing was written", "free disk space, then retry"),
+    ("SQLITE_READONLY", StoreError, "the store is protected", "fix the permissions of the file and its folder"),
     ("SQLITE_CANTOPEN", StoreError, "the store cannot be opened", "check that it is a file you may read and write"),
-    ("SQLITE_PERM", StoreError, "the store may not be opened", "mend the permissions of the file and its folder"),
+    ("SQLITE_PERM", StoreError, "the store may not be opened", "fix the permissions of the file and its folder"),
     ("SQLITE_BUSY", StoreError, "another process keeps the store locked", "wait for it to finish, then repeat"),
     ("SQLITE_TOOBIG", InvalidInput, "an event is larger than SQLite stores", "keep large content in files"),
     ("SQLITE_IOERR", StoreError, "reading or writing failed", "check the disk: is it full, slow or gone?"),

@@ -32,7 +32,7 @@ class PrivateFolder:
             (self.path / _OWNER).write_text(owner(), "utf-8")
         except OSError as error:
             raise StoreError(
-                f"cannot make a temporary folder: {error.strerror}", hint="make room in the folder for temporary files"
+                f"cannot make a temporary folder: {error.strerror}", hint="free space in the folder for temporary files"
             ) from error
         self._finalizer = weakref.finalize(self, _remove, self.path, os.getpid())
 

@@ -105,7 +105,7 @@ class Readers:
                 outcome = Answered(question.ask(log))
             except sqlite3.Error as error:
                 outcome = Answered(error=store_error(self._path, error))
-            except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to go on
+            except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to continue
                 outcome = Answered(error=error)
             with self._lock:
                 self._open_questions -= 1

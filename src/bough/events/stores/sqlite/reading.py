@@ -67,7 +67,7 @@ class SqliteReading(RelationalReading):
         return microseconds(self.clock.now())
 
     def is_not_unique(self, error: BaseException) -> bool:
-        """Whether a row that must be unique is there already."""
+        """Whether a row that must be unique already exists."""
         return getattr(error, "sqlite_errorname", "") in _NOT_UNIQUE
 
     def generations(self, cid: UUID, most: int = -1) -> builtins.list[Any]:

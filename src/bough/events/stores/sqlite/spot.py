@@ -1,4 +1,4 @@
-"""Answering small questions on the spot, in the thread of whoever asks.
+"""Answering small questions on the spot, in the thread of the caller.
 
 SQLite answers them from its page cache in less time than waking a thread takes. What would take longer is not begun,
 or given up early: then a thread is asked.
@@ -49,7 +49,7 @@ class Spot:
         self._not_before = 0.0
 
     def answer(self, ask: Callable[[SqliteReading], Any]) -> Answered | None:
-        """Return the answer, or None when a thread has to be asked. Raises what the question raises."""
+        """Return the answer, or None when a thread must be asked. Raises what the question raises."""
         if not self._lock.acquire(blocking=False):
             return None
         try:

@@ -57,7 +57,7 @@ class SqliteEventStore(RelationalEventStore):
         """Return the store in a file, made or brought up to date first.
 
         Raises:
-            StoreError: The file cannot be opened, is no bough store, or comes from a newer bough.
+            StoreError: The file cannot be opened, is not a bough store, or comes from a newer bough.
         """
         return await asyncio.to_thread(cls._open, path, clock or SystemClock())
 

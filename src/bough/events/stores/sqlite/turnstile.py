@@ -1,6 +1,6 @@
 """Taking turns between processes.
 
-SQLite's own lock goes to whoever asks first after a release, which is mostly the process that has just released it; one
+SQLite's own lock goes to the process that asks first after a release, mostly the process that has just released it; one
 that waits would starve beside a busy one.
 """
 
@@ -38,7 +38,7 @@ class Turnstile:
             self._fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(
-                f"cannot open {file}: {error.strerror}", hint="mend the permissions of the store's folder"
+                f"cannot open {file}: {error.strerror}", hint="fix the permissions of the store's folder"
             ) from error
 
     @contextmanager

@@ -43,7 +43,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     """Changes through one SQLite connection. What is deleted or overwritten is zeroed in the file.
 
     Attributes:
-        scrubbed: Payloads were erased; the write-ahead log has to be emptied after the transaction.
+        scrubbed: Payloads were erased; the write-ahead log must be emptied after the transaction.
     """
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str], clock: Clock, followers: AppendFollower) -> None:

@@ -345,7 +345,7 @@ update conversation
 set deleted = true, status = 'deleting', owner = null, title = null, tags = null, config = null, lineage = null
 where cid = %(cid)s;
 
--- name: grave
+-- name: tombstone_row
 -- What deciding about a tombstone's remains takes: its own numbers, the furthest cut into it, whether a fork names it.
 select c.parent, c.base, c.head, c.forked_from, c.deleted,
        (select max(p.base) from conversation p where p.parent = c.cid),
