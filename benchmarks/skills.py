@@ -26,7 +26,7 @@ from harness import Figure, compare, note
 from skill_corpus import make_corpus, make_requests
 
 if TYPE_CHECKING:
-    from bough.agents.skill_tools import SkillToolset
+    from bough.agents.skills.tools import SkillToolset
     from bough.skills import SkillRegistry
 
 BUDGET_TOKENS = 2_000
@@ -222,7 +222,7 @@ def catalogue(folder: Path) -> None:
 
 def shown_to_a_model() -> None:
     """Print what a model sees of 4, 40, 1,000 and 10,000 skills, and how often the right one is within its reach."""
-    from bough.agents.skill_tools import SkillToolset
+    from bough.agents.skills.tools import SkillToolset
     from bough.skills import Skill, SkillRegistry
 
     for count in (4, 40, 1_000, 10_000):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bough.agents.context import ToolContext
     from bough.agents.model_analyzer import ModelAnalyzer
     from bough.agents.retry import RetryPolicy
-    from bough.agents.skill_tools import SkillToolset
+    from bough.agents.skills.tools import SkillToolset
     from bough.agents.spec import AgentSpec
     from bough.config import Settings
     from bough.connect.a2a import A2AClientExtended
@@ -204,7 +204,7 @@ _HOMES = {
     "SkillMetadata": "bough.skills",
     "SkillRegistry": "bough.skills",
     "SkillSkipped": "bough.events.model",
-    "SkillToolset": "bough.agents.skill_tools",
+    "SkillToolset": "bough.agents.skills.tools",
     "Stale": "bough.errors",
     "StateChanged": "bough.events.model",
     "StoreError": "bough.errors",

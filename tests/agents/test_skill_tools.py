@@ -12,9 +12,9 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolReturnPart
 
-from bough.agents.activation import CHANGED, standing
 from bough.agents.context import ToolContext
-from bough.agents.skill_tools import SKILL_TOOLS, SkillToolset
+from bough.agents.skills.activation import CHANGED, standing
+from bough.agents.skills.tools import SKILL_TOOLS, SkillToolset
 from bough.errors import InvalidInput
 from bough.execution import CodeExecutionInput, CodeExecutionResult, LocalSandboxCodeExecutor
 from bough.skills import InputMetadata, KeywordTrigger, Skill, SkillRegistry, TaskTrigger, activate, read_skill

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 WRONG = {
-    r"(?<!\bthere )(?<!\bThere )\b(is|are) no (?!longer\b|more\b|such\b|less\b|weaker\b|way\b|matter\b)\w+": "is not a …",
+    r"(?<!\b[tT]here )\b(is|are) no (?!longer\b|more\b|such\b|less\b|weaker\b|way\b|matter\b)\w+": "is not a …",
     r"\bhow to mend\b|\bmend (it|the|that)\b": "fix",
     r"\bno [\w ]{1,30} is called [{'\"]": "no … named",
     r"\bgo(es)? on with\b|\bgoing on with\b": "continue with",

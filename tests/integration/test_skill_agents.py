@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bough.agents.activation import CHANGED, MAX_ALWAYS_BYTES
+from bough.agents.skills.activation import CHANGED, MAX_ALWAYS_BYTES
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import AsyncConversation

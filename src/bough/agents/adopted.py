@@ -17,7 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.agents.context import ToolContext
-from bough.agents.path_skills import PathSkillIndex, PathSkills
+from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
 
 
 class AdoptedAgent(WrapperAgent[Any, Any]):

@@ -15,16 +15,16 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bough.agents.a2a_tools import RemoteAgents
-from bough.agents.activation import Standing
 from bough.agents.adopted import AdoptedAgent
 from bough.agents.context import ToolContext
 from bough.agents.delegation_tools import ask_toolset, delegation_toolset
-from bough.agents.path_skills import PathSkillIndex, PathSkills
 from bough.agents.result_tools import READ_RESULT, result_toolset
-from bough.agents.skill_tools import SkillToolset, registered
+from bough.agents.skills.activation import Standing
+from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
+from bough.agents.skills.tools import SkillToolset, registered
 from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
-from bough.agents.workspace_tools import workspace_toolset
+from bough.agents.workspace.tools import workspace_toolset
 from bough.connect.mcp import SkillServers
 from bough.connect.mcp_pool import AgentServers, McpPool
 from bough.errors import BoughError, InvalidInput

@@ -34,7 +34,7 @@ from typing_extensions import TypeVar
 from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
 from bough.agents.output_type import describe_output_type
 from bough.agents.retry import RetryPolicy
-from bough.agents.workspace_tools import WorkspaceAccess
+from bough.agents.workspace.tools import WorkspaceAccess
 from bough.config import Settings
 from bough.connect.a2a import A2AClientExtended
 from bough.connect.mcp_config import MCPClientConfig

@@ -36,60 +36,60 @@ _KEYS = ("create", "list", "revoke", "rotate")
 
 _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "agents": (
-        "Agents of config.yaml: what there is, what is wrong with it.",
+        "Show and check the agents of config.yaml.",
         dict.fromkeys(("list", "show", "check", "schema"), "agents"),
     ),
     "conv": (
-        "Conversations: what there is, and what to do with it.",
+        "List, inspect and manage conversations.",
         {
-            **dict.fromkeys(("list", "show", "tree", "tail"), "conv"),
-            "diff": "conv_diff",
-            **dict.fromkeys(("export", "import"), "conv_file"),
-            "adopt": "conv_adopt",
-            **dict.fromkeys(("tag", "delete"), "conv_change"),
+            **dict.fromkeys(("list", "show", "tree", "tail"), "conv.look"),
+            "diff": "conv.diff",
+            **dict.fromkeys(("export", "import"), "conv.file"),
+            "adopt": "conv.adopt",
+            **dict.fromkeys(("tag", "delete"), "conv.change"),
         },
     ),
     "skills": (
-        "Skills: what applies here, what is wrong with it.",
+        "List, check and install skills.",
         {
-            **dict.fromkeys(("list", "show"), "skills"),
-            "check": "skills_check",
-            "match": "skills",
-            "run": "skills_run",
-            **dict.fromkeys(("new", "lock"), "skills_change"),
-            **dict.fromkeys(("add", "update", "remove", "disable", "enable"), "skills_add"),
-            "trust": "skills_trust",
+            **dict.fromkeys(("list", "show"), "skills.look"),
+            "check": "skills.check",
+            "match": "skills.look",
+            "run": "skills.run",
+            **dict.fromkeys(("new", "lock"), "skills.change"),
+            **dict.fromkeys(("add", "update", "remove", "disable", "enable"), "skills.add"),
+            "trust": "skills.trust",
         },
     ),
     "tasks": (
-        "Tasks: work that was submitted, and what became of it.",
+        "List, follow, answer and cancel tasks.",
         {
             **dict.fromkeys(("list", "show", "logs", "wait"), "tasks.look"),
             **dict.fromkeys(("cancel", "retry", "input"), "tasks.change"),
         },
     ),
     "eval": (
-        "Evals: is it right, did it get better, what did it cost.",
+        "Run evals, score them and compare runs.",
         {
-            **dict.fromkeys(("list", "show"), "eval_show"),
-            "run": "eval_run",
-            "skill": "eval_skill",
-            "harbor": "eval_harbor",
-            "data": "eval_data",
-            "add": "eval_add",
-            "judge": "eval_judge",
-            "score": "eval_score",
-            **dict.fromkeys(("compare", "report"), "eval_report"),
+            **dict.fromkeys(("list", "show"), "eval.show"),
+            "run": "eval.run",
+            "skill": "eval.skill",
+            "harbor": "eval.harbor",
+            "data": "eval.data",
+            "add": "eval.add",
+            "judge": "eval.judge",
+            "score": "eval.score",
+            **dict.fromkeys(("compare", "report"), "eval.report"),
         },
     ),
-    "a2a": ("Agents for A2A clients.", {"serve": "a2a"}),
+    "a2a": ("Serve agents to A2A clients.", {"serve": "a2a"}),
     "tenants": (
-        "Tenants of the agent server: who may use it.",
+        "List, disable and enable tenants of the agent server.",
         dict.fromkeys(("list", "disable", "enable"), "tenants"),
     ),
     "keys": ("Make, list, rotate and revoke keys of the agent server.", dict.fromkeys(_KEYS, "keys")),
 }
-"""DefaultCommandGroup to its help and its verbs; verb to module, as above."""
+"""Noun to its help and its verbs; verb to module, as above."""
 
 
 def build(argv: Sequence[str] = ()) -> typer.Typer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 
-from bough.agents.activation import skipped
-from bough.agents.skill_tools import SkillToolset
+from bough.agents.skills.activation import skipped
+from bough.agents.skills.tools import SkillToolset
 from bough.conversation.agent import title_of
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean

@@ -5,7 +5,7 @@ Source: seed 002 (keyword and task triggers are looked at when a user message ar
 
 from __future__ import annotations
 
-from bough.agents.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
+from bough.agents.skills.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
 from bough.conversation.log.state import State
 from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bough.agents.workspace_tools import show_last_value
+from bough.agents.workspace.tools import show_last_value
 from bough.execution import LocalSandboxCodeExecutor
 from bough.testing import tool_call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bough.agents.activation import standing
+from bough.agents.skills.activation import standing
 from bough.skills import KeywordTrigger, PathTrigger, SkillRegistry
 from bough.skills.find.rules import read_rules
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.agents.activation import standing
+from bough.agents.skills.activation import standing
 from bough.skills import PathTrigger, SkillRegistry
 from bough.skills.find.discover import Root, discover
 from bough.skills.read.frontmatter import split

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bough.agents.context import ToolContext
-from bough.agents.skill_tools import SkillToolset
+from bough.agents.skills.tools import SkillToolset
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult
 from bough.execution.unsafe import UnsafeLocalCodeExecutor
 from bough.skills import SkillRegistry, TrustStore, read_skill, run_script

@@ -13,14 +13,14 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of, may_write
-from bough.cli.always import Always
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
-from bough.cli.turn import WatchedRun, started_note
-from bough.cli.untrusted import refuse_untrusted_request
+from bough.cli.turns.always import Always
+from bough.cli.turns.turn import WatchedRun, started_note
+from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
 

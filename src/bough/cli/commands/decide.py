@@ -12,12 +12,12 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.run import go_on, streams
-from bough.cli.confirm import call_lines, read_value
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
+from bough.cli.turns.confirm import call_lines, read_value
 from bough.errors import InvalidInput
 from bough.types import Json, JsonObject
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from bough.cli import options
-from bough.cli.ran import exit_code_of, ran_json, ran_notes, write_streams
 from bough.cli.render import Report, renderer_for
+from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
-from bough.cli.turn import WatchedRun, started_note
-from bough.cli.untrusted import refuse_untrusted_request
+from bough.cli.turns.turn import WatchedRun, started_note
+from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import InvalidInput
 
@@ -222,7 +222,7 @@ async def go_on(
 
 
 async def _forked(source: AsyncConversation, branch: AsyncConversation) -> Report:
-    from bough.cli.commands.conv import record_json
+    from bough.cli.commands.conv.look import record_json
 
     record = await branch.store.get(branch.id)
     at = record.forked_at

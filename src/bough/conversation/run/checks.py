@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bough.agents.result_tools import READ_RESULT
-from bough.agents.skill_tools import SKILL_TOOLS
+from bough.agents.skills.tools import SKILL_TOOLS
 from bough.conversation.log.condenser import Condenser, NoCondenser, Size
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, ToolCall

@@ -7,10 +7,9 @@ When the host sends `k`, it kills everything but the program and answers `k`.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
-CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input then is
-the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it does,
-where another first process is in charge.
-"""
+CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input
+then is the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it
+does, where another first process is in charge.
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false

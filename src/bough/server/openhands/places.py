@@ -11,7 +11,7 @@ from uuid import UUID
 
 from fastapi import Request
 
-from bough.agents.workspace_tree import WorkspaceTree
+from bough.agents.workspace.tree import WorkspaceTree
 from bough.errors import BoughError, InvalidInput, NotFound, PermissionDenied, TooLarge
 from bough.server.access import Access
 from bough.server.auth.caller import LOCAL

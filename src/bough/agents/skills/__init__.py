@@ -1,0 +1,1 @@
+"""Skills of an agent: their tools, and how they enter a conversation."""

@@ -1,0 +1,167 @@
+"""Skills that a touched file activates: nested AGENTS.md, rules with globs, every skill with a `PathTrigger`.
+
+Source: seed 002 and the rule files of other clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tools import ToolDefinition
+
+from bough.agents.context import ToolContext
+from bough.agents.skills.activation import MAX_ACTIVE, activated, is_current, skipped
+from bough.events.model import Event
+from bough.skills import SkillRegistry, TriggerMatch
+from bough.skills.find.places import project_root
+from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.path_triggers import PathIndex
+from bough.skills.model import PathTrigger
+
+_NAMES = frozenset({"path", "paths", "file", "files", "file_path", "file_paths", "filename", "filepath"})
+"""Arguments of any tool that name files."""
+
+_WORDS = {"run_skill_script": "args", "run_command": "command"}
+"""Arguments whose words may name files."""
+
+_MAX_WORDS = 500
+
+
+class PathSkillIndex:
+    """Which skills of a registry a file activates; made once, used by every run.
+
+    The patterns of a project's own skills and rules are relative to the project, those of others to the workspace.
+    """
+
+    def __init__(self, registry: SkillRegistry) -> None:
+        skills = [skill for skill in registry.list_all() if isinstance(skill.trigger, PathTrigger)]
+        self.registry = registry
+        self.names = frozenset(skill.name for skill in skills)
+        self._project = PathIndex([skill for skill in skills if skill.scope == "project"])
+        self._others = PathIndex([skill for skill in skills if skill.scope != "project"])
+
+    def match(self, file: Path, workspace: Path) -> list[str]:
+        """Return the names of the skills that a file of the workspace activates."""
+        inner = self._others.match(os.path.relpath(file, workspace))
+        return [*self._project.match(os.path.relpath(file, project_root(workspace))), *inner]
+
+
+class PathSkills(AbstractCapability[ToolContext]):
+    """Activates, after a tool has done its work, the skills for the files that it touched. One for each run."""
+
+    def __init__(self, index: PathSkillIndex, context: ToolContext | None = None) -> None:
+        """Use `context`, or the run's deps where there is none."""
+        self._index = index
+        self._context = context
+        self._lock = asyncio.Lock()
+        self._told: set[str] = set()
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Run the tool; then record what its files activate, so that the model reads it with the result."""
+        result = await handler(args)
+        context = self._context or ctx.deps
+        if self._index.names and context.workspace is not None:
+            async with self._lock:  # calls of one response run side by side
+                await self._activate(call.tool_name, args, result, context, context.workspace)
+        return result
+
+    async def _activate(self, tool: str, args: dict[str, Any], result: Any, deps: ToolContext, workspace: Path) -> None:
+        events = await asyncio.to_thread(self._events, tool, args, result, workspace, deps.active_skills())
+        for event in events:
+            await deps.emit(event)
+
+    def _events(
+        self, tool: str, args: dict[str, Any], result: Any, workspace: Path, active: Mapping[str, str]
+    ) -> list[Event]:
+        found: dict[str, TriggerMatch] = {}
+        for file in touched_files(tool, args, result, workspace):
+            shown = Path(os.path.relpath(file, workspace)).as_posix()
+            for name in self._index.match(file, workspace):
+                found.setdefault(name, TriggerMatch(name, "keyword", shown))
+        registry = self._index.registry
+        matches = [
+            match
+            for name, match in found.items()
+            if name not in self._told and not is_current(registry, name, active.get(name))
+        ]
+        return self._bounded(matches, active)
+
+    def _bounded(self, matches: list[TriggerMatch], active: Mapping[str, str]) -> list[Event]:
+        """Activate what there is room for, and tell once of what there is not."""
+        room = max(0, MAX_ACTIVE - len(active))
+        fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
+        done = activate_matches(self._index.registry, fitting)
+        left_out = [(match.skill, reason) for match, reason in done.left_out]
+        full = too_many(f"more than {MAX_ACTIVE} skills are active")
+        left_out += [(match.skill, full) for match in matches if match not in fitting]
+        self._told.update(name for name, _ in left_out)
+        texts = [
+            activated(each, trigger="path", known=active.get(each.name), keyword=match.keyword)
+            for match, each in done.activations
+        ]
+        return [*texts, *skipped(left_out)]
+
+
+def touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:
+    """Return the files of the workspace that a tool call named or made. O(words), at most 500 of them."""
+    root = Path(os.path.abspath(workspace))
+    candidates = islice(_candidates(tool, args, result), _MAX_WORDS)
+    paths = (Path(os.path.normpath(root / text)) for text in candidates if text and "\0" not in text)
+    return list(dict.fromkeys(path for path in paths if path.is_relative_to(root) and _is_file(path)))
+
+
+def _candidates(tool: str, args: Mapping[str, Any], result: Any) -> Iterator[str]:
+    for name, value in args.items():
+        if name in _NAMES:
+            yield from _texts(value)
+    for text in _texts(args.get(_WORDS.get(tool, ""))):
+        for word in (text, *_words(text)):
+            yield word
+            yield word.partition("=")[2]
+    if tool in _WORDS and isinstance(result, dict):
+        made = cast("dict[str, list[dict[str, Any]]]", result).get("output_files", [])
+        yield from (str(file["path"]) for file in made)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list() | tuple():
+            for each in value:  # pyright: ignore[reportUnknownVariableType]
+                yield from _texts(each)
+        case dict():
+            yield from _texts(list(value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        case _:
+            return
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a lone quote is text
+        return text.split()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # longer than a path can be: then it is none
+        return False

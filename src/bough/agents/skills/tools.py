@@ -1,0 +1,436 @@
+"""Skills as tools of a model: the catalogue in its prompt, the text and the files on demand, the scripts on call.
+
+Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activate_skill`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import InstructionPart
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+
+from bough.agents.context import ToolContext, context_of
+from bough.agents.skills.activation import activated, standing, update_of
+from bough.errors import BoughError, InvalidInput, NotFound
+from bough.execution.base import CodeExecutor, File
+from bough.skills import Skill, SkillRegistry
+from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
+from bough.skills.match.activation import Activation, activate
+from bough.skills.model import is_skill_file
+from bough.skills.read.resources import nearest, read_part
+from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
+from bough.skills.run.tools import refusal_code, script_event
+from bough.skills.trust.snapshot import SkillSnapshot
+from bough.types import Json, JsonObject
+
+SYSTEM_INSTRUCTION = """\
+You have skills: folders of instructions, files and scripts for particular jobs.
+1. When a job fits a skill, call load_skill with its name and follow the instructions it returns.
+2. Read a file that the instructions name with load_skill_resource.
+3. Run a script that the instructions name with run_skill_script; args is a list of arguments, passed on verbatim.
+4. Answer from what the scripts really printed. When a script fails, say so."""
+"""What a model with skills is told before the catalogue."""
+
+SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
+"""Names of the tools here; a skill may always use its own files and scripts."""
+
+_MAX_ENUM = 50
+_MAX_ANSWER_BYTES = 16 << 10
+_MAX_FOUND = 50
+_MAX_FOUND_TEXT = 512
+_MAX_RESOURCE_BYTES = 256 << 10
+
+ToolContextRun = RunContext[Any]
+
+
+class SkillToolset(AbstractToolset[Any]):
+    """The tools through which a model uses skills, with what it is told of them.
+
+    It is a PydanticAI toolset: `Agent(model, toolsets=[SkillToolset(skills, code_executor=...)])` is enough. Scripts
+    are run by the toolset's executor, else by the run's (`deps.code_executor` or `deps.executor`), else
+    `NO_CODE_EXECUTOR` is answered. They work in `deps.workspace`; without one, in a fresh folder each time, and the
+    files they make are kept below `output_folder`.
+
+    Args:
+        skills: A registry, or the skills themselves.
+        code_executor: Runs scripts; None takes the run's.
+        script_timeout: Seconds a script may take; None takes the run's, then the executor's default.
+        catalog_tokens: Budget of the catalogue; beyond it `search_skills` is offered.
+        output_folder: Where files of scripts without a workspace are kept, a numbered folder for each run; None
+            makes a temporary folder at the first file. Nothing in it is ever deleted here.
+
+    Attributes:
+        standing: The skills that are always active; their text is part of `instructions`.
+
+    Source: seed 003, `SkillToolset`.
+    """
+
+    def __init__(
+        self,
+        skills: SkillRegistry | Sequence[Skill],
+        *,
+        code_executor: CodeExecutor | None = None,
+        script_timeout: float | None = None,
+        catalog_tokens: int = 2000,
+        output_folder: Path | None = None,
+    ) -> None:
+        self.registry = skills if isinstance(skills, SkillRegistry) else registered(skills)
+        self.code_executor = code_executor
+        self.script_timeout = script_timeout
+        self.output_folder = output_folder
+        self.standing = standing(self.registry)
+        self._offered = self.registry.catalogued()
+        self._with_files = [
+            skill.name for skill in self.registry.list_all() if is_skill_file(skill.file.rpartition("/")[2])
+        ]
+        self._catalog_tokens = catalog_tokens
+        self.catalog, tools = self._fit_catalog()
+        self._functions: FunctionToolset[Any] = FunctionToolset(tools)
+
+    @property
+    def id(self) -> str:
+        """A name for logs."""
+        return "skills"
+
+    @property
+    def instructions(self) -> str:
+        """What belongs into the system prompt: what is always active, then the catalogue; empty without skills."""
+        return "\n\n".join(filter(None, (self.standing.text, self.offer)))
+
+    @property
+    def offer(self) -> str:
+        """How skills are used, and the catalogue; empty where none is on offer."""
+        return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
+
+    def rank_catalog(self, request: str) -> Catalog:
+        """Return the catalogue with what fits `request` best in it; the same where all skills are in it anyway."""
+        return self.catalog if self.catalog.complete else self._render(request, is_complete=False)
+
+    def _render(self, request: str = "", *, is_complete: bool) -> Catalog:
+        schemas = _size_of_schemas(self._tools(is_complete=is_complete))
+        return render_catalog(self._offered, budget_tokens=self._catalog_tokens, schema_bytes=schemas, request=request)
+
+    def _fit_catalog(self) -> tuple[Catalog, list[Tool[Any]]]:
+        """Return the catalogue and the tools that are within the budget together: the search is one tool more."""
+        catalog = self._render(is_complete=True)
+        if not catalog.complete:
+            catalog = self._render(is_complete=False)
+        return catalog, self._tools(is_complete=catalog.complete)
+
+    async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
+        """Return `instructions`, which stay the same for the whole life of the toolset."""
+        return InstructionPart(self.instructions) if self.instructions else None
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools; none without skills."""
+        return await self._functions.get_tools(ctx)
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call one of the tools."""
+        return await self._functions.call_tool(name, tool_args, ctx, tool)
+
+    def toolset(self) -> FunctionToolset[Any]:
+        """Return the tools alone, for an agent whose instructions hold `instructions` already."""
+        return self._functions
+
+    def _tools(self, *, is_complete: bool) -> list[Tool[Any]]:
+        budget = 4 * self._catalog_tokens // 4
+        files = {"skill_name": _names(self._with_files, budget)}
+        path = {"type": "string", "description": "As listed by load_skill, e.g. references/format.md"}
+        script = {"type": "string", "description": "As listed by load_skill, e.g. scripts/run.py"}
+        tools: list[Tool[Any]] = []
+        if self._offered:
+            loaded: JsonObject = {"skill_name": _names([skill.name for skill in self._offered], budget)}
+            if any(skill.inputs for skill in self._offered):
+                loaded["inputs"] = _INPUTS_SCHEMA
+            tools += [
+                _tool(
+                    self.list_skills,
+                    "List the skills there are, page by page.",
+                    {"offset": {"type": "integer"}, "limit": {"type": "integer"}},
+                    required=(),
+                ),
+                _tool(
+                    self.load_skill,
+                    "Load a skill: its instructions and the files it has. Do this before using it.",
+                    loaded,
+                    required=("skill_name",),
+                ),
+            ]
+        if self._with_files:
+            tools += [
+                _tool(
+                    self.load_skill_resource,
+                    "Read a text file of a skill.",
+                    files | {"path": path, "start_line": {"type": "integer"}},
+                    required=("skill_name", "path"),
+                ),
+                _tool(
+                    self.run_skill_script,
+                    "Run a script of a skill in the sandbox, in the working folder, and return what it printed.",
+                    files | {"script_path": script, "args": _ARGS_SCHEMA},
+                    required=("skill_name", "script_path"),
+                ),
+            ]
+        if not is_complete:
+            query = {"type": "string", "description": "What the job is about, in a few words"}
+            words: JsonObject = {"query": query, "limit": {"type": "integer"}}
+            tools.append(_tool(self.search_skills, "Find skills for a job.", words, required=("query",)))
+        return tools
+
+    # The tools. Arguments come unchecked from the model, so that every mistake gets its own error code.
+
+    async def list_skills(self, _: ToolContextRun, offset: Json = 0, limit: Json = 50) -> Json:
+        """Return name and first sentence of the skills on offer from `offset` on, at most 16 KiB of them."""
+        start, count = _whole(offset, 0, len(self._offered)), _whole(limit, _MAX_FOUND, _MAX_FOUND)
+        page: list[Json] = []
+        size = 0
+        for skill in self._offered[start : start + count]:
+            entry: JsonObject = {"name": skill.name, "description": first_sentence(skill.description)}
+            size += len(json.dumps(entry, ensure_ascii=False).encode("utf-8", "replace")) + 2
+            if size > _MAX_ANSWER_BYTES:
+                break
+            page.append(entry)
+        end = start + len(page)
+        return {"skills": page, "total": len(self._offered), "next_offset": end if end < len(self._offered) else None}
+
+    async def search_skills(self, _: ToolContextRun, query: Json = None, limit: Json = 10) -> Json:
+        """Return the skills that fit `query` best, best first."""
+        wanted = _whole(limit, 10, _MAX_FOUND)
+        found = [skill for skill in self.registry.search(str(query or ""), limit=4 * wanted) if skill.catalogued]
+        return [{"name": each.name, "description": cut(each.description, _MAX_FOUND_TEXT)} for each in found[:wanted]]
+
+    async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
+        """Return a skill's text, with `inputs` put in, and record that it is active."""
+        deps = context_of(ctx.deps)
+        found = await asyncio.to_thread(self._activated, skill_name, inputs, deps)
+        if isinstance(found, dict):
+            return found
+        skill, values, activation = found
+        known = deps.active_skills().get(skill.name)
+        allowed = skill.allowed_tools
+        await deps.emit(activated(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed))
+        return update_of(activation, known)
+
+    async def load_skill_resource(
+        self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None, start_line: Json = 1
+    ) -> Json:
+        """Return the text of one of the skill's files from a line on, at most 256 KiB of it."""
+        deps = context_of(ctx.deps)
+        return await asyncio.to_thread(self._resource, skill_name, path, deps, _whole(start_line, 1, 1 << 40))
+
+    async def run_skill_script(
+        self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
+    ) -> Json:
+        """Run a script and return its result; the full figures go to the log."""
+        deps = context_of(ctx.deps)
+        found = await asyncio.to_thread(self._find_active, skill_name, deps)
+        if isinstance(found, dict):
+            return found
+        skill, snapshot = found
+        result = await self._run(skill, snapshot, script_path, args, deps)
+        script = result.script or str(script_path or "")
+        await deps.emit(script_event(result, skill=skill.name, script=script, tool_call_id=ctx.tool_call_id))
+        answer: JsonObject = result.as_dict()
+        if result.output_files and deps.workspace is None:
+            answer["output_folder"] = str(await asyncio.to_thread(self._keep, result.output_files))
+        return answer
+
+    async def _run(
+        self, skill: Skill, snapshot: SkillSnapshot | None, script_path: Json, args: Json, deps: ToolContext
+    ) -> ScriptResult:
+        name = script_path if isinstance(script_path, str) else ""
+        executor = self.code_executor or deps.executor
+        if executor is None:
+            try:
+                await asyncio.to_thread(resolve_script, skill, name)
+            except ScriptRefused as error:  # what is wrong with the call is said before what is missing here
+                return refused(error.error_code, error.message, skill=skill.name, script=name)
+        return await run_script(
+            skill,
+            executor,
+            name,
+            args,
+            workspace=None if deps.readonly else deps.workspace,
+            timeout_seconds=self.script_timeout if self.script_timeout is not None else deps.timeout_seconds,
+            env=deps.secrets(_declared(skill)),
+            snapshot=snapshot,
+            execution_id=None if deps.conversation is None else str(deps.conversation),
+        )
+
+    def _keep(self, files: Iterable[File]) -> Path:
+        """Write files of a script into a folder of their own, and return it."""
+        if self.output_folder is None:
+            self.output_folder = Path(tempfile.mkdtemp(prefix="bough-output-"))
+        self.output_folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.output_folder))
+        for file in files:
+            target = folder / os.path.normpath(f"/{file.path}")[1:]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+        return folder
+
+    def _activated(
+        self, name: Json, inputs: Json, deps: ToolContext
+    ) -> tuple[Skill, dict[str, str], Activation] | JsonObject:
+        skill = self._find(name, deps)
+        if not isinstance(skill, Skill):
+            return skill
+        if inputs is not None and not isinstance(inputs, dict):
+            return _refusal("INVALID_ARGS_TYPE", "inputs is an object: the value of each input by its name")
+        values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
+        try:
+            taken = self.registry.snapshot(skill)
+            return skill, values, activate(skill, values, tree="" if taken is None else taken.digest)
+        except InvalidInput as error:
+            return _error("INVALID_INPUT_ARGS", error)
+        except BoughError as error:
+            return _error(refusal_code(error), error)
+
+    def _resource(self, name: Json, path: Json, deps: ToolContext, start_line: int = 1) -> Json:
+        found = self._find_active(name, deps)
+        if isinstance(found, dict):
+            return found
+        skill, snapshot = found
+        folder = skill.folder if snapshot is None else snapshot.folder
+        if folder is None:
+            return _error("RESOURCE_NOT_FOUND", NotFound(f"the skill {skill.name!r} has no files"))
+        try:
+            part = read_part(folder, str(path or ""), start_line=start_line, max_bytes=_MAX_RESOURCE_BYTES)
+        except BoughError as error:
+            return _error("RESOURCE_NOT_FOUND", error)
+        if part.is_binary:
+            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({part.size} bytes); let a script read it")
+        if part.next_line is None:
+            return part.text
+        more = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
+        return f"{part.text}\n[cut; read on with {more}]"
+
+    def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
+        """Return the skill with its copy: as the conversation holds it, else as it is now."""
+        wanted = name.strip() if isinstance(name, str) else ""
+        tree = deps.skill_trees().get(wanted, "")
+        try:
+            if tree:
+                return self.registry.get_active(wanted, tree)
+            skill = self._find(name, deps)
+            return (skill, self.registry.snapshot(skill)) if isinstance(skill, Skill) else skill
+        except BoughError as error:
+            return _error(refusal_code(error), error)
+
+    def _find(self, name: Json, deps: ToolContext) -> Skill | JsonObject:
+        """Return the skill; one that only a user may call must be active already."""
+        if not isinstance(name, str) or not name.strip():
+            return _refusal("MISSING_SKILL_NAME", "skill_name is missing")
+        try:
+            skill = self.registry.get(name.strip())
+        except BoughError as error:
+            return _error(refusal_code(error), error)
+        if skill.invocable or skill.name in deps.active_skills():
+            return skill
+        offered = tuple(each.name for each in self._offered)
+        return _refusal("SKILL_NOT_FOUND", f"only the user can call {skill.name!r}; {nearest(name, offered)}")
+
+
+def _names(names: Sequence[str], max_bytes: int) -> JsonObject:
+    """Return the schema of a skill's name: the names there are, where they are few."""
+    is_short = 0 < len(names) <= _MAX_ENUM and len(json.dumps(list(names))) <= max_bytes
+    return {"type": "string", "enum": list(names)} if is_short else {"type": "string"}
+
+
+def _whole(value: Json, default: int, largest: int) -> int:
+    """Return a number that a model gave, within bounds; the default for what is none."""
+    return max(0, min(int(value), largest)) if isinstance(value, int | float) else default
+
+
+def _size_of_schemas(tools: Sequence[Tool[Any]]) -> int:
+    """Return how many bytes the tools take in a request, as JSON."""
+    return sum(
+        len(json.dumps([tool.name, tool.description, tool.function_schema.json_schema]).encode()) for tool in tools
+    )
+
+
+def _tool(
+    function: Callable[..., Awaitable[Json]],
+    description: str,
+    properties: JsonObject,
+    *,
+    required: Sequence[str] | None = None,
+) -> Tool[Any]:
+    name = function.__name__
+
+    async def call(ctx: RunContext[Any], **given: Json) -> Json:
+        if unknown := [each for each in given if each not in properties]:
+            takes = ", ".join(properties) or "none"
+            return _refusal("INVALID_INPUT_ARGS", f"{name} has no argument {unknown[0][:60]!r}; there are: {takes}")
+        return await function(ctx, **given)
+
+    return Tool.from_schema(
+        call,
+        name=name,
+        description=description,
+        takes_ctx=True,
+        json_schema={
+            "type": "object",
+            "properties": properties,
+            "required": list(properties if required is None else required),
+            "additionalProperties": False,
+        },
+    )
+
+
+def _declared(skill: Skill) -> list[str]:
+    """Return the names of the secrets that a skill asks for: `metadata: {secrets: "NAME OTHER"}`."""
+    return skill.metadata.get("secrets", "").replace(",", " ").split()
+
+
+def registered(skills: Iterable[Skill]) -> SkillRegistry:
+    """Return a registry of exactly these skills.
+
+    Raises:
+        InvalidInput: Two of them have one name. Of skills that are found, the first wins.
+    """
+    registry = SkillRegistry()
+    names: set[str] = set()
+    for skill in skills:
+        if skill.name in names:
+            raise InvalidInput(f"two skills are named {skill.name!r}", hint="give one of them another name")
+        names.add(skill.name)
+        registry.add(skill)
+    return registry
+
+
+_ARGS_SCHEMA: JsonObject = {
+    "description": "Arguments: a list, passed on verbatim; or an object, {'name': 'x', 'all': true} for --name x --all",
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "object", "additionalProperties": True},
+        {"type": "string"},
+    ],
+}
+
+
+_INPUTS_SCHEMA: JsonObject = {
+    "type": "object",
+    "description": "Values of the inputs that the skill asks for, by name, as the user gave them",
+    "additionalProperties": {"type": "string"},
+}
+
+
+def _error(code: str, error: BoughError) -> JsonObject:
+    return _refusal(code, f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+def _refusal(code: str, text: str) -> JsonObject:
+    return {"status": "error", "error_code": code, "error": shorten(text)}

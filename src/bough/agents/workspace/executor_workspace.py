@@ -1,0 +1,220 @@
+"""Our executors as a workspace of PydanticAI: commands run in the sandbox, files are those of the folder it works in.
+
+Source: the workspace protocol of PydanticAI (`pydantic_ai.workspaces`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic_ai.workspaces import (
+    CommandResult,
+    FileEntry,
+    SupportsCommands,
+    SupportsFilesystem,
+    SupportsRealpath,
+    WorkspaceBackend,
+    WorkspaceCommand,
+    WorkspaceOutputLimitError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+
+from bough.agents.workspace.tree import WorkspaceTree
+from bough.errors import ExecutorError, InvalidInput, Unavailable
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation
+from bough.execution.request import WORK
+from bough.skills.run.scripts import guarded_mounts
+
+_T = TypeVar("_T")
+_PREVIEW_BYTES = 64 << 10
+LIMITS = ExecutionLimits(stdout_bytes=4 << 20, stderr_bytes=4 << 20)
+
+
+class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFilesystem, SupportsRealpath):
+    """A folder that commands and file operations work in, commands in the sandbox of an executor.
+
+    Everything goes by the names that the sandbox uses (`/work/…`). What decides over later runs (`.git`, `.agents`, …)
+    is read-only for both. Processes that a command leaves behind end with it. Without a timeout the executor's default
+    holds.
+
+    Args:
+        folder: A folder that exists; it is the environment, and never made nor removed here.
+        limits: Bounds of each command; output beyond them is an error of the protocol's own.
+        execution_id: Lets an executor keep a sandbox warm for the commands of this workspace.
+    """
+
+    def __init__(
+        self,
+        executor: CodeExecutor,
+        folder: str | os.PathLike[str],
+        *,
+        limits: ExecutionLimits = LIMITS,
+        execution_id: str | None = None,
+    ) -> None:
+        self._executor = executor
+        self._folder = os.path.abspath(folder)
+        self._limits = limits
+        self._execution_id = execution_id
+        self._ref = WorkspaceRef(provider="bough", id=self._folder)
+
+    @property
+    def ref(self) -> WorkspaceRef:
+        """The folder, by its absolute path on the host."""
+        return self._ref
+
+    async def working_dir(self) -> str:
+        """Return the folder's name inside: `/work`, or its real path for an executor without a sandbox."""
+        return (await asyncio.to_thread(self._tree)).inside
+
+    async def run(
+        self,
+        command: WorkspaceCommand,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command in the sandbox and return what came of it; death by a signal is 128 and its number.
+
+        Raises:
+            WorkspaceTimeoutError: It took longer than `timeout` seconds, or the executor's default.
+            WorkspaceOutputLimitError: It printed more than the limits let through.
+            WorkspaceUnavailableError: The folder is gone, or the executor cannot run anything.
+            ValueError: The command, a variable or the timeout is refused.
+        """
+        _check_command(command, shell=shell)
+        if timeout is not None and not timeout > 0:
+            raise ValueError("timeout must be a positive finite number or None")
+        await asyncio.to_thread(self._tree)
+        result = await self._executed(command, dict(env or {}), timeout)
+        await asyncio.to_thread(self._tree)
+        return _command_result(result, self._limits)
+
+    async def _executed(
+        self, command: WorkspaceCommand, env: dict[str, str], timeout: float | None
+    ) -> CodeExecutionResult:
+        code, argv = (command, ()) if isinstance(command, str) else ('exec "$@"\n', tuple(command))
+        try:
+            return await self._executor.execute(
+                CodeExecutionInput(
+                    code=code,
+                    argv=argv,
+                    language="sh",
+                    workspace=self._folder,
+                    mounts=tuple(guarded_mounts(Path(self._folder))) if self._walled else (),
+                    env=env,
+                    timeout_seconds=timeout,
+                    limits=self._limits,
+                    execution_id=self._execution_id,
+                    output_globs=(),
+                )
+            )
+        except InvalidInput as error:
+            await asyncio.to_thread(self._tree)
+            raise ValueError(f"{error.message} {error.hint}".rstrip()) from error
+        except ExecutorError:
+            await asyncio.to_thread(self._tree)  # a folder that went away is told as such
+            raise
+        except Unavailable as error:
+            raise WorkspaceUnavailableError(f"{error.message} {error.hint}".rstrip()) from error
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the content of a file."""
+        return await self._on_tree(lambda tree: tree.read(path))
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Write a file, making its folders."""
+        await self._on_tree(lambda tree: tree.write(path, data))
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return what a path leads to."""
+        return await self._on_tree(lambda tree: _entry(path, tree.state(path)))
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """Return the entries of a folder by name."""
+        return await self._on_tree(lambda tree: [_listed(tree, f"{path.rstrip('/')}/{n}") for n in tree.names(path)])
+
+    async def make_dir(self, path: str) -> None:
+        """Make a folder and those above it."""
+        await self._on_tree(lambda tree: tree.make_folder(path))
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a folder with everything in it; never the workspace itself."""
+        await self._on_tree(lambda tree: tree.remove(path))
+
+    async def exists(self, path: str) -> bool:
+        """Whether a path leads to anything inside the workspace."""
+        return await self._on_tree(lambda tree: _exists(tree, path))
+
+    async def realpath(self, path: str) -> str:
+        """Return the path with links followed as the sandbox would follow them."""
+        return await self._on_tree(lambda tree: "/".join((tree.inside, *tree.resolve(path))))
+
+    @property
+    def _walled(self) -> bool:
+        return self._executor.isolation > Isolation.NONE
+
+    async def _on_tree(self, operation: Callable[[WorkspaceTree], _T]) -> _T:
+        return await asyncio.to_thread(lambda: operation(self._tree()))
+
+    def _tree(self) -> WorkspaceTree:
+        """Return the folder as it is now. Blocks."""
+        real = os.path.realpath(self._folder)
+        if not os.path.isdir(real):
+            raise WorkspaceUnavailableError(f"the workspace folder {self._folder} is not there")
+        inside = WORK if self._walled else real
+        return WorkspaceTree(real, inside, max_file_bytes=self._limits.file_size_bytes)
+
+
+def _check_command(command: WorkspaceCommand, *, shell: bool) -> None:
+    if isinstance(command, str) != shell:
+        raise TypeError("a string needs shell=True, a sequence of arguments shell=False")
+    if not command:
+        raise ValueError("the command is empty")
+
+
+def _command_result(result: CodeExecutionResult, limits: ExecutionLimits) -> CommandResult:
+    stdout, stderr = (stream.decode("utf-8", "replace") for stream in (result.stdout, result.stderr))
+    if result.timed_out:
+        raise WorkspaceTimeoutError(f"timed out after {result.wall_seconds:.1f} s", stdout=stdout, stderr=stderr)
+    if result.stdout_truncated or result.stderr_truncated:
+        limit = limits.stdout_bytes if result.stdout_truncated else limits.stderr_bytes
+        raise WorkspaceOutputLimitError(
+            f"more than {limit} bytes of output; write it to a file and read parts of that",
+            limit=limit,
+            stdout=stdout[:_PREVIEW_BYTES],
+            stderr=stderr[:_PREVIEW_BYTES],
+        )
+    if result.killed_by is not None:
+        stderr += f"[ended by the sandbox: {result.killed_by}]\n"
+    exit_code = 128 + (result.signal or 9) if result.exit_code is None else result.exit_code
+    return CommandResult(exit_code=exit_code, stdout=stdout, stderr=stderr)
+
+
+def _entry(path: str, state: os.stat_result) -> FileEntry:
+    is_folder = stat.S_ISDIR(state.st_mode)
+    size = state.st_size if stat.S_ISREG(state.st_mode) else None
+    return FileEntry(name=os.path.basename(path.rstrip("/")), path=path, is_dir=is_folder, size=size)
+
+
+def _listed(tree: WorkspaceTree, path: str) -> FileEntry:
+    """Return an entry of a folder; a link that leads nowhere, or out of the workspace, is listed all the same."""
+    try:
+        return _entry(path, tree.state(path))
+    except OSError:
+        return FileEntry(name=os.path.basename(path), path=path, is_dir=False, size=None)
+
+
+def _exists(tree: WorkspaceTree, path: str) -> bool:
+    try:
+        tree.state(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,286 @@
+"""The files of a workspace, for tools: confined to the folder, bounded in size and time, links out of it refused."""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import io
+import os
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from bough.agents.workspace.tree import Found, WorkspaceTree
+from bough.errors import BoughError, Conflict, InvalidInput, LimitExceeded, NotFound, Unavailable
+
+MAX_READ_BYTES = 256 << 10
+MAX_WRITE_BYTES = 4 << 20
+MAX_ENTRIES = 20_000
+MAX_LISTED = 500
+MAX_FOUND = 200
+MAX_SEARCHED_BYTES = 64 << 20
+LIST_SECONDS = 2.0
+SEARCH_SECONDS = 5.0
+SKIPPED_FOLDERS = frozenset({".git", ".venv", "node_modules", "__pycache__"})
+
+_INSIDE: Final = "/work"
+"""What the sandbox calls the workspace, and absolute links in it."""
+
+
+@dataclass(frozen=True)
+class WorkspaceFiles:
+    """Reads and writes under `root` and nowhere else, by names relative to it. All methods block."""
+
+    root: Path
+
+    def read(self, path: str, *, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
+        """Return lines of a text file, at most 256 KiB of them, with a note where there are more.
+
+        Args:
+            start_byte: Where in the first line to begin; for lines that are longer than an answer.
+
+        Raises:
+            NotFound: There is no such file.
+            InvalidInput: It is outside the workspace, a folder, not a regular file, or not text.
+        """
+        start_line, start_byte = max(start_line, 1), max(start_byte, 0)
+        with _translate_errors(path), self._tree.open(self._name(path)) as file:
+            if b"\0" in file.read(8192):
+                raise InvalidInput(f"{path} is not a text file", hint="use a script that understands its format")
+            size = os.fstat(file.fileno()).st_size
+            offset = _find_line(file, start_line)
+            if offset is None or (offset == size and start_line > 1):
+                return f"[there is no line {start_line}]"
+            file.seek(0)
+            total = f" of {len(file.readlines())}" if size <= MAX_WRITE_BYTES else ""
+            file.seek(offset + start_byte)
+            block = file.read(MAX_READ_BYTES)
+            left = size - offset - start_byte
+            return _describe_part(block, left, start_line, max(max_lines, 1), start_byte, total)
+
+    def write(self, path: str, content: str) -> str:
+        """Write a text file, making its folders, and say what was written.
+
+        Raises:
+            InvalidInput: It is outside the workspace or guarded.
+            LimitExceeded: The content is longer than 4 MiB.
+        """
+        data = content.encode("utf-8", "replace")
+        if len(data) > MAX_WRITE_BYTES:
+            raise LimitExceeded(f"{len(data)} bytes are too many for one file", hint=f"at most {MAX_WRITE_BYTES}")
+        with _translate_errors(path):
+            self._tree.replace(self._name(path), data)
+        return f"wrote {len(data)} bytes to {path}"
+
+    def edit(self, path: str, old: str, new: str) -> str:
+        """Replace the one place where `old` stands in a file, and say so.
+
+        Raises:
+            NotFound: There is no such file, or `old` is not in it.
+            Conflict: `old` stands there more than once.
+        """
+        with _translate_errors(path):
+            text = self._tree.read(self._name(path)).decode("utf-8", "surrogateescape")
+        count = text.count(old) if old else 0
+        if count == 0:
+            raise NotFound(f"the text to replace is not in {path}", hint="read the file and copy the text exactly")
+        if count > 1:
+            raise Conflict(f"the text to replace occurs {count} times in {path}", hint="give more of what is around it")
+        with _translate_errors(path):
+            self._tree.replace(self._name(path), text.replace(old, new).encode("utf-8", "surrogateescape"))
+        return f"replaced 1 place in {path}"
+
+    def list(self, path: str = ".", *, pattern: str = "*") -> list[str]:
+        """Return files below a folder whose path or name matches a glob, sorted, at most 500.
+
+        A folder that cannot be read is a line of its own; where 20,000 names or 2 seconds were not enough, the last
+        line says so.
+        """
+        walk = _BoundedWalk(self, path, LIST_SECONDS)
+        found = sorted(name for name in walk if _matches(name, pattern))
+        more = [f"[{len(found) - MAX_LISTED} more]"] if len(found) > MAX_LISTED else []
+        return [*found[:MAX_LISTED], *more, *walk.notes]
+
+    def search(self, expression: str, path: str = ".", *, pattern: str = "*") -> list[str]:
+        """Return lines that match a regular expression (RE2), as `file:line: text`, at most 200 of 300 characters.
+
+        At most 20,000 names, 64 MiB and 5 seconds are spent; the last line says which of them ended the search.
+
+        Raises:
+            InvalidInput: The expression is none.
+        """
+        re2: Any = import_module("re2")  # it has no type stubs
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            wanted = re2.compile(expression, options)
+        except re2.error as error:
+            raise InvalidInput(f"{expression!r} is not a regular expression: {error}", hint="RE2 syntax") from error
+        found: list[str] = []
+        walk = _BoundedWalk(self, path, SEARCH_SECONDS)
+        read = 0
+        for name in sorted(each for each in walk if _matches(each, pattern) and each not in walk.links):
+            if walk.is_late() or read > MAX_SEARCHED_BYTES:
+                bound = f"{SEARCH_SECONDS:g} seconds" if walk.is_late() else f"{MAX_SEARCHED_BYTES >> 20} MiB"
+                return [*found, *walk.notes, f"[stopped at {name} after {bound}]"]
+            data = self._read_text(name)
+            read += len(data)
+            lines = data.decode("utf-8", "replace").splitlines()
+            found += [f"{name}:{n}: {line[:300]}" for n, line in enumerate(lines, 1) if wanted.search(line)]
+            if len(found) >= MAX_FOUND:
+                return [*found[:MAX_FOUND], "[there are more]"]
+        return [*found, *walk.notes]
+
+    def walk(self, path: str) -> Iterator[tuple[str, Found]]:
+        """Yield what `WorkspaceTree.walk` yields, below a folder or for a file alone."""
+        with _translate_errors(path):
+            try:
+                yield from self._tree.walk(self._name(path), skip=SKIPPED_FOLDERS)
+            except NotADirectoryError:
+                self._tree.open(self._name(path)).close()
+                yield "/".join(self._tree.resolve(self._name(path))), "file"
+
+    def _read_text(self, name: str) -> bytes:
+        """Return the content of a file; nothing where it is not text, too long, or gone."""
+        try:
+            data = self._tree.read(f"{_INSIDE}/{name}")
+        except OSError:
+            return b""
+        return b"" if b"\0" in data[:8192] else data
+
+    @property
+    def _tree(self) -> WorkspaceTree:
+        return WorkspaceTree(os.fspath(self.root.resolve()), _INSIDE, max_file_bytes=MAX_WRITE_BYTES)
+
+    def _name(self, path: str) -> str:
+        """Return the path as the sandbox names it. A link on the way is looked at by whoever opens it."""
+        if "\0" in path or len(path) > 4096:
+            raise InvalidInput(f"{path[:80]!r} is not a path")
+        root = os.fspath(self.root.resolve())
+        if path == root or path.startswith(root + os.sep):
+            path = path[len(root) :].lstrip("/")
+        return path if path.startswith("/") else f"{_INSIDE}/{path or '.'}"
+
+
+@dataclass
+class _BoundedWalk:
+    """The names of files below a folder, while names and seconds last.
+
+    Attributes:
+        notes: What was left out, a line each.
+        links: Names that are links.
+    """
+
+    files: WorkspaceFiles
+    path: str
+    seconds: float
+    notes: list[str] = field(default_factory=list[str])
+    links: set[str] = field(default_factory=set[str])
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
+
+    def __iter__(self) -> Iterator[str]:
+        for number, (name, found) in enumerate(self.files.walk(self.path)):
+            if number >= MAX_ENTRIES or self.is_late():
+                bound = f"{MAX_ENTRIES} names" if number >= MAX_ENTRIES else f"{self.seconds:g} seconds"
+                self.notes.append(f"[stopped after {bound}: name a folder further down]")
+                return
+            if found == "unreadable":
+                self.notes.append(f"[unreadable: {name}]")
+                continue
+            if found == "link":
+                self.links.add(name)
+            yield name
+
+    def is_late(self) -> bool:
+        """Whether the seconds are over."""
+        return time.monotonic() > self._end
+
+
+def _find_line(file: BinaryIO, line: int) -> int | None:
+    """Return where a line begins; None where there are fewer. O(bytes before it)."""
+    file.seek(0)
+    offset, number = 0, 1
+    while number < line:
+        block = file.read(1 << 20)
+        if not block:
+            return None
+        count = block.count(b"\n")
+        if number + count < line:
+            offset, number = offset + len(block), number + count
+            continue
+        place = 0
+        for _ in range(line - number):
+            place = block.index(b"\n", place) + 1
+        return offset + place
+    return offset
+
+
+def _describe_part(block: bytes, left: int, start_line: int, max_lines: int, start_byte: int, total: str) -> str:
+    """Return the whole lines at the start of `block`, or a piece of the first one, and how to read on.
+
+    Args:
+        left: How many bytes there are from the start of the block to the end of the file.
+    """
+    lines = io.BytesIO(block).readlines()
+    if lines and not lines[-1].endswith(b"\n") and len(block) < left:
+        *lines, cut = lines
+        if not lines:
+            piece = _cut_whole_characters(cut)
+            at = start_byte + len(piece)
+            return f"{piece.decode('utf-8', 'replace')}\n[read on with start_line={start_line}, start_byte={at}]"
+    part = lines[:max_lines]
+    text = b"".join(part).decode("utf-8", "replace")
+    if sum(map(len, part)) >= left:
+        return text
+    last = start_line + len(part) - 1
+    return f"{text}\n[lines {start_line}-{last}{total}; read on with start_line={last + 1}]"
+
+
+def _cut_whole_characters(data: bytes) -> bytes:
+    """Return `data` without a UTF-8 character that its end cuts."""
+    for back in range(1, min(4, len(data)) + 1):
+        if data[-back] & 0xC0 != 0x80:
+            width = 1 if data[-back] < 0xC0 else 2 + (data[-back] >= 0xE0) + (data[-back] >= 0xF0)
+            return data[:-back] if width > back else data
+    return data
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(os.path.basename(path), pattern)
+
+
+@contextmanager
+def _translate_errors(path: str) -> Generator[None]:
+    """Turn the system's errors into those that a model can act on."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _translate_error(error, path) from error
+
+
+def _translate_error(error: OSError | ValueError, path: str) -> BoughError:
+    if isinstance(error, ValueError):
+        return InvalidInput(f"{path[:200]!r} is not a path in the workspace")
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return NotFound(f"there is no file {path}", hint="list_files shows what there is")
+        case IsADirectoryError():
+            return InvalidInput(f"{path} is a folder", hint="list_files shows what is in it")
+        case PermissionError(strerror=str(why)) if why.startswith("Outside"):
+            return InvalidInput(f"{path} is outside the workspace", hint="use paths relative to the workspace")
+        case PermissionError(strerror=str(why)) if why.startswith("Guarded"):
+            return InvalidInput(f"{path} is protected", hint="it decides what may happen later; ask the user")
+        case OSError(errno=errno.EFBIG):
+            return LimitExceeded(f"{path} is too long to be edited", hint=f"at most {MAX_WRITE_BYTES} bytes")
+        case OSError(errno=errno.EINVAL | errno.ENXIO):
+            return InvalidInput(f"{path} is not a regular file", hint="list_files shows the files")
+        case OSError(errno=errno.EACCES | errno.EPERM | errno.ELOOP | errno.ENAMETOOLONG | errno.EROFS):
+            return InvalidInput(f"{path} cannot be used: {error.strerror}")
+        case _:
+            return Unavailable(f"{path} cannot be used now: {error.strerror}", hint="check the disk")

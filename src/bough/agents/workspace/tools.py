@@ -1,0 +1,138 @@
+"""Tools for working in a folder: read, write, edit, list, search, and run a command in the sandbox."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from pydantic_ai import RunContext
+from pydantic_ai.tools import Tool
+from pydantic_ai.toolsets import FunctionToolset
+
+from bough.agents.context import ToolContext
+from bough.agents.workspace.files import WorkspaceFiles
+from bough.errors import Unavailable
+from bough.execution.base import CodeExecutionInput
+from bough.skills.run.scripts import guarded_mounts
+from bough.types import JsonObject
+
+WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]
+"""How much of the workspace an agent's own tools may use; each includes the ones before it."""
+
+Run = RunContext[ToolContext]
+
+
+async def read_file(ctx: Run, path: str, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
+    """Read lines of a text file of the workspace; start_byte reads on in a line that is too long for one answer."""
+    return await _off_loop(_files(ctx).read, path, start_line=start_line, max_lines=max_lines, start_byte=start_byte)
+
+
+async def list_files(ctx: Run, path: str = ".", pattern: str = "*") -> list[str]:
+    """List files below a folder of the workspace; pattern is a glob for path or name."""
+    return await _off_loop(_files(ctx).list, path, pattern=pattern)
+
+
+async def search_files(ctx: Run, expression: str, path: str = ".", pattern: str = "*") -> list[str]:
+    """Search files of the workspace for a regular expression; returns file:line: text."""
+    return await _off_loop(_files(ctx).search, expression, path, pattern=pattern)
+
+
+async def write_file(ctx: Run, path: str, content: str) -> str:
+    """Write a text file of the workspace, replacing what was there."""
+    return await _off_loop(_files(ctx).write, path, content)
+
+
+async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
+    """Replace a piece of a text file of the workspace; old must stand there exactly once."""
+    return await _off_loop(_files(ctx).edit, path, old, new)
+
+
+async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
+    """Run a shell command in the workspace, in the sandbox, without a network."""
+    return await _execute(ctx, timeout_seconds, code=command, language="bash")
+
+
+async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> JsonObject:
+    """Run Python code in the workspace, in the sandbox; prints the value of a last expression.
+
+    Variables and imports live on until the next call; `state_lost` in an answer says that those of earlier calls are
+    gone. Where the sandbox here keeps no interpreter, each call begins anew: set up all that it needs.
+    """
+    shown = await asyncio.to_thread(show_last_value, code)
+    return await _execute(ctx, timeout_seconds, code=shown, language="python", stateful=True)
+
+
+async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> JsonObject:
+    """Run code in the workspace and return what the model is told of it."""
+    deps = ctx.deps
+    if deps.executor is None or deps.workspace is None:
+        raise Unavailable("no command can be run here", hint="the conversation has no executor or no workspace")
+    ran = await deps.executor.execute(
+        CodeExecutionInput(
+            workspace=str(deps.workspace),
+            mounts=tuple(guarded_mounts(deps.workspace)),
+            timeout_seconds=deps.timeout_seconds if timeout_seconds is None else timeout_seconds,
+            execution_id=None if deps.conversation is None else str(deps.conversation),
+            **what,
+        )
+    )
+    result: JsonObject = {
+        "exit_code": ran.exit_code,
+        "stdout": ran.stdout.decode("utf-8", "replace"),
+        "stderr": ran.stderr.decode("utf-8", "replace"),
+    }
+    if ran.killed_by:
+        result["killed_by"] = ran.killed_by
+    if ran.state_lost:
+        result["state_lost"] = "variables of earlier calls are gone" + (f": {ran.killed_by}" if ran.killed_by else "")
+    return result
+
+
+def show_last_value(code: str) -> str:
+    """Return code that prints the value of its last expression, as a notebook does; every line keeps its number."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code  # the interpreter that runs it says what is wrong, or knows better
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr) or last.end_lineno is None or last.end_col_offset is None:
+        return code
+    lines = [line.encode() for line in io.StringIO(code, newline="")]
+    lines[last.end_lineno - 1] = _insert(lines[last.end_lineno - 1], last.end_col_offset, b"))")
+    lines[last.lineno - 1] = _insert(lines[last.lineno - 1], last.col_offset, b"__import__('sys').displayhook((")
+    return b"".join(lines).decode()
+
+
+def _insert(line: bytes, at: int, text: bytes) -> bytes:
+    return line[:at] + text + line[at:]
+
+
+READ = (read_file, list_files, search_files)
+WRITE = (write_file, edit_file)
+RUN = (run_command, python)
+_BY_ACCESS: dict[WorkspaceAccess, tuple[Callable[..., Any], ...]] = {
+    "none": (),
+    "read": READ,
+    "write": READ + WRITE,
+    "run": READ + WRITE + RUN,
+}
+
+
+def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
+    """Return the tools of that access; those that only read may simply run again after a crash."""
+    return FunctionToolset(
+        [Tool(function, metadata={"idempotent": function in READ}) for function in _BY_ACCESS[access]]
+    )
+
+
+def _files(ctx: Run) -> WorkspaceFiles:
+    if ctx.deps.workspace is None:
+        raise Unavailable("there is no workspace here", hint="start the conversation with one")
+    return WorkspaceFiles(ctx.deps.workspace)
+
+
+async def _off_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return await asyncio.to_thread(function, *args, **kwargs)

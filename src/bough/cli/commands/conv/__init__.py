@@ -1,0 +1,1 @@
+"""`bough conv`: the commands for conversations."""

@@ -1,0 +1,97 @@
+"""`bough conv adopt`: the end of the quarantine of an imported conversation, said by a person who has looked at it."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_module
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.conv.look import record_json
+from bough.cli.render import Report, renderer_for
+from bough.cli.target import Target, short
+from bough.cli.text import Line, line
+from bough.cli.turns.confirm import call_lines, can_ask
+from bough.config import Settings
+from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.events.record import ConversationRecord
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+_RULES = ("policy", "allow_list", "limits", "executor")
+
+
+def adopt(
+    id: options.Conversation,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", "-w", metavar="DIR", help="Workspace folder, if it has none yet.")
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="NAME", help="Confirmation policy to add to its own rules.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Let an imported conversation continue by its own rules.
+
+    Until then every call asks, and its scripts run in the sandbox.
+    """
+    target = Target.parse(id)
+    if target.at is not None:
+        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
+    settings = options.settings_of(home, store)
+    return asyncio.run(_adopt(target.name, settings, workspace, policy, yes=yes, json=json))
+
+
+async def _adopt(
+    name: str, settings: Settings, workspace: Path | None, policy: str | None, *, yes: bool, json: bool
+) -> Report:
+    from bough.conversation import AsyncConversation
+    from bough.guard import policy_named
+
+    chosen = None if policy is None else policy_named(policy)
+    async with await AsyncConversation.open(name, settings=settings, workspace=workspace) as conversation:
+        record = await conversation.store.get(conversation.id)
+        if not conversation.state.quarantined:
+            raise Conflict(f"{short(record.id)} is not in quarantine", hint="only what was imported is adopted")
+        if not yes:
+            _ask(list(_describe(conversation, record)), json=json)
+        await conversation.adopt(policy=chosen)
+        waiting = conversation.state.waiting
+    return Report(
+        command="conv adopt",
+        data={"conversation": record_json(record), "signed_by": record.config.get("signed_by")},
+        blocks=[line((short(record.id), "id"), f"  adopted; {len(waiting)} calls wait")],
+        next=(f"bough approve {short(record.id)}" if waiting else f"bough resume {short(record.id)}",),
+    )
+
+
+def _describe(conversation: AsyncConversation, record: ConversationRecord) -> Iterator[Line]:
+    """Yield what a person has to know: who signed it, its agent and rules, and each call that waits."""
+    state = conversation.state
+    yield line(("signed by  ", "dim"), str(record.config.get("signed_by") or "nobody"))
+    agent: JsonObject = {key: state.agent.get(key) for key in ("name", "model", "base_url", "workspace_access")}
+    yield line(("agent      ", "dim"), json_module.dumps(agent, ensure_ascii=False), hang=11)
+    rules = {key: state.policies.get(key) for key in _RULES}
+    yield line(("rules      ", "dim"), json_module.dumps(rules, ensure_ascii=False), hang=11)
+    yield line(("workspace  ", "dim"), str(state.workspace), hang=11)
+    for id, call in state.waiting.items():
+        yield from call_lines(id, call)
+
+
+def _ask(described: list[Line], *, json: bool) -> None:
+    if json or not can_ask():
+        raise InvalidInput("no terminal to ask on: nothing was adopted", hint="pass --yes")
+    renderer = renderer_for(json=False)
+    for shown in described:
+        renderer.note(shown)
+    if input("adopt it? y, n: ").strip().lower() not in ("y", "yes"):
+        raise PermissionDenied("nothing was adopted", hint="inspect it with `bough conv show`")

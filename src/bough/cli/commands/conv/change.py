@@ -1,0 +1,155 @@
+"""`bough conv tag`, `bough conv delete`: what changes a conversation from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.conv.look import record_json
+from bough.cli.render import Report
+from bough.cli.target import Target, short
+from bough.cli.text import Line, harmless, line, one_line
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.events.record import ConversationRecord
+from bough.events.store import DeleteMode, EventStore
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+_MEANS: dict[DeleteMode, str] = {
+    "tombstone": "gone from lists; events that a fork shares stay",
+    "erase": "what its events say is erased, in every fork that shares them; this cannot be undone",
+    "cascade": "all its forks go too; this cannot be undone",
+}
+
+
+def tag(
+    id: options.Conversation,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE | KEY-]...", help="Tags to set or remove.")
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option("-k", metavar="KEY", help="Remove this tag.")] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Set tags of a conversation, or take them away.
+
+    For example `bough conv tag ID stage=draft owner-`.
+    """
+    name = _whole(id)
+    given = changes or []
+    gone = [*(remove or ()), *(each[:-1] for each in given if each.endswith("-") and "=" not in each)]
+    added = options.tags_of([each for each in given if "=" in each or not each.endswith("-")])
+    record = asyncio.run(_tagged(options.settings_of(home, store), name, added, gone))
+    said = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
+    return Report(
+        command="conv tag",
+        data={"conversation": record_json(record)},
+        blocks=[line((short(record.id), "id"), f"  {said or 'no tags'}")],
+    )
+
+
+def delete(
+    id: options.Conversation,
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="tombstone|erase|cascade", help="Deletion mode.")
+    ] = "tombstone",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Delete a conversation."""
+    name, chosen = _whole(id), _mode(mode)
+    settings = options.settings_of(home, store)
+    concerned = asyncio.run(_concerned(settings, name, chosen))
+    if not dry_run:
+        _ask(concerned, chosen, yes=yes, json=json)
+        asyncio.run(_deleted(settings, concerned[0].id, chosen))
+    done = "would be deleted" if dry_run else "deleted"
+    return Report(
+        command="conv delete",
+        data={"mode": chosen, "deleted": not dry_run, "conversations": [record_json(each) for each in concerned]},
+        blocks=[line((short(each.id), "id"), f"  {_title(each)}  {done}") for each in concerned],
+    )
+
+
+def _whole(id: str) -> str:
+    target = Target.parse(id)
+    if target.at is not None:
+        raise InvalidInput("this applies to the whole conversation", hint=f"leave @{target.at} out")
+    return target.name
+
+
+def _mode(name: str) -> DeleteMode:
+    for mode in get_args(DeleteMode):
+        if mode == name:
+            return mode
+    raise InvalidInput(f"invalid mode {name!r}", hint=f"choose one of: {', '.join(get_args(DeleteMode))}")
+
+
+async def _tagged(settings: Settings, name: str, added: dict[str, str], gone: list[str]) -> ConversationRecord:
+    from bough.events.model import StateChanged
+
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(name))
+        missing = [key for key in gone if key not in record.tags]
+        if missing:
+            raise InvalidInput(f"it has no tag {missing[0]!r}", hint=f"it has: {', '.join(record.tags) or 'none'}")
+        tags = {key: value for key, value in (record.tags | added).items() if key not in gone}
+        if tags != record.tags:
+            await store.append(record.id, [StateChanged(changes={"tags": tags})], expected_head=record.head)
+        return await store.get(record.id)
+
+
+async def _concerned(settings: Settings, name: str, mode: DeleteMode) -> list[ConversationRecord]:
+    """Return the conversation that would be deleted, and with `cascade` every fork below it."""
+    async with options.opened(settings) as store:
+        record = await store.get(await store.resolve(name))
+        return [record, *(await _below(store, record.id) if mode == "cascade" else [])]
+
+
+async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
+    found: list[ConversationRecord] = []
+    waiting = [cid]
+    while waiting:
+        forks = await store.children(waiting.pop())
+        found += [each for each in forks if not each.deleted]
+        waiting += [each.id for each in forks]
+    return found
+
+
+async def _deleted(settings: Settings, cid: UUID, mode: DeleteMode) -> None:
+    async with options.opened(settings) as store:
+        await store.delete(cid, mode)
+
+
+def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
+    """Ask whether to delete these.
+
+    Raises:
+        InvalidInput: There is no terminal to ask on, or the answer is no.
+    """
+    if yes:
+        return
+    if json or not sys.stdin.isatty():
+        raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
+    for each in concerned:
+        typer.echo(_listed(each).plain, err=True)
+    if not typer.confirm(f"Delete? {mode}: {_MEANS[mode]}", err=True):
+        raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
+
+
+def _listed(each: ConversationRecord) -> Line:
+    return line(f"  {short(each.id)}  {_title(each)}  {each.head} events")
+
+
+def _title(each: ConversationRecord) -> str:
+    return harmless(one_line(each.title or "untitled", 40))

@@ -1,0 +1,131 @@
+"""`bough conv diff`: what two conversations share, and what each did on its own after that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.conv.look import record_json
+from bough.cli.describe import describe
+from bough.cli.render import Report
+from bough.cli.target import Target, short
+from bough.cli.text import Line, Span, Style, line, one_line
+from bough.config import Settings
+from bough.errors import InvalidInput
+from bough.events.record import ConversationRecord
+from bough.types import JsonObject
+
+_Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation, or - for the most recent; ID@SEQ cuts it.")]
+_Other = Annotated[str, typer.Argument(metavar="OTHER", help="Conversation to compare with.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Side:
+    """One conversation after what both share."""
+
+    record: ConversationRecord
+    events: Sequence[JsonObject]
+
+    def used(self) -> JsonObject:
+        """What its own responses used; the cost is None where it is not known."""
+        responses = [event for event in self.events if event["kind"] == "ModelResponded"]
+        usages: list[JsonObject] = [event.get("usage") or {} for event in responses]
+        costs = [usage["cost_usd"] for usage in usages if usage.get("cost_usd") is not None]
+        return {
+            "requests": len(usages),
+            "tokens": sum(usage.get(name, 0) for usage in usages for name in ("input_tokens", "output_tokens")),
+            "cost_usd": sum(costs) if costs else None,
+        }
+
+    def as_json(self) -> JsonObject:
+        """What programs are told of it."""
+        return {"conversation": record_json(self.record), "events": list(self.events), "used": self.used()}
+
+
+def diff(
+    a: _Id,
+    b: _Other = "-",
+    full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show where two conversations differ.
+
+    Lines with - are in the first only, lines with + in the second.
+    """
+    common, left, right = asyncio.run(_compared(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
+    return Report(
+        command="conv diff",
+        data={"common_events": common, "a": left.as_json(), "b": right.as_json()},
+        blocks=list(_sheet(common, left, right, full=full)),
+        next=(f"bough conv tree {short(left.record.id)}",),
+    )
+
+
+async def _compared(settings: Settings, a: Target, b: Target) -> tuple[int, _Side, _Side]:
+    async with options.opened(settings) as store:
+        records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
+        ancestor = await store.common_ancestor(records[0].id, records[1].id)
+        common = 0 if ancestor is None else ancestor[1]
+        stops = [_stop(record, target) for record, target in zip(records, (a, b), strict=True)]
+        common = min(common, *stops)
+        events = [
+            [stored.as_json() async for stored in store.read(record.id, common, stop)]
+            for record, stop in zip(records, stops, strict=True)
+        ]
+    left, right = (_Side(record=record, events=own) for record, own in zip(records, events, strict=True))
+    return common, left, right
+
+
+def _stop(record: ConversationRecord, target: Target) -> int:
+    if target.at is not None and target.at > record.head:
+        raise InvalidInput(
+            f"{short(record.id)} has {record.head} events, not {target.at}",
+            hint=f"give a number from 0 to {record.head}",
+        )
+    return record.head if target.at is None else target.at
+
+
+def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
+    yield _side_line("- ", a, "bad")
+    yield _side_line("+ ", b, "good")
+    yield line((f"  {common} events in common", "dim"))
+    left, right = _shown(a.events, full=full), _shown(b.events, full=full)
+    keys = [[_key(each) for each in side] for side in (left, right)]
+    for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from (_marked("  ", shown, "dim") for event in left[a1:a2] for shown in event)
+            continue
+        yield from (_marked("- ", shown, "bad") for event in left[a1:a2] for shown in event)
+        yield from (_marked("+ ", shown, "good") for event in right[b1:b2] for shown in event)
+
+
+def _shown(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
+    """Return the lines about each event; how a conversation was managed is left out, only what it did is compared."""
+    told = (event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom"))
+    return [list(describe(event, full=full)) for event in told]
+
+
+def _key(event: list[Line]) -> str:
+    """Return what an event says, without its place and how long it took."""
+    return "\n".join("".join(text for text, style in shown.spans if style != "dim") for shown in event)
+
+
+def _side_line(mark: str, side: _Side, style: Style) -> Line:
+    used = side.used()
+    cost = "" if used["cost_usd"] is None else f", {used['cost_usd']:.4f} USD"
+    title = one_line(side.record.title or "untitled", 40)
+    tokens = f"{used['requests']} requests, {used['tokens']} tokens{cost}"
+    return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (tokens, "dim"), hang=4)
+
+
+def _marked(mark: str, shown: Line, style: Style) -> Line:
+    spans: tuple[Span, ...] = ((mark, style), *shown.spans)
+    return Line(spans, None if shown.hang is None else shown.hang + 2)

@@ -1,0 +1,275 @@
+"""`bough conv export`, `bough conv import`: conversations as files."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_module
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.conv.look import record_json
+from bough.cli.render import Report
+from bough.cli.target import Target, short
+from bough.cli.text import line
+from bough.cli.turns.confirm import can_ask
+from bough.config import Settings
+from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from bough.events import EventStore
+
+FORMATS = ("bundle", "jsonl", "md", "html")
+_PAGE = 500
+_SIGNING_KEY = "signing.key"
+_TRUSTED = "keys/trusted"
+_ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
+
+
+def export(
+    id: options.Conversation,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: stdout.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="bundle|jsonl|md|html", help="Default: from FILE's extension, else bundle."),
+    ] = None,
+    salvage: Annotated[bool, typer.Option("--salvage", help="Leave out what a damaged store lost.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | None:
+    """Write a conversation to a file.
+
+    A signed bundle for other stores, JSON lines, or a document to read.
+    """
+    target = Target.parse(id)
+    kind = _format(format, output)
+    if target.at is not None and kind == "bundle":
+        raise InvalidInput("a bundle carries a whole conversation", hint=f"fork at @{target.at} and export the fork")
+    exporting = _Exporting(options.settings_of(home, store), target, kind, salvage=salvage)
+    if output is None:
+        return _to_stdout(exporting, json=json)
+    with _written(output, force=force) as file:
+        record = asyncio.run(exporting.write(file))
+    return Report(
+        command="conv export",
+        data={"conversation": record_json(record), "format": kind, "file": str(output.absolute())},
+        blocks=[line((short(record.id), "id"), f"  {record.head} events, {kind}, in {output}")],
+        next=(f"bough conv import {output}",) if kind == "bundle" else (),
+    )
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that `bough conv export` wrote; - is stdin.")],
+    signed_by: Annotated[
+        list[str] | None, typer.Option("--signed-by", metavar="KEY", help="Only if this public key signed it.")
+    ] = None,
+    accept_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unknown", help="Import a bundle of an unknown signer; nothing in it runs until adopted."
+        ),
+    ] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Take in a conversation from a bundle.
+
+    Taking it in twice adds nothing. It stays in quarantine until `bough conv adopt`.
+    """
+    settings = options.settings_of(home, store)
+    if signed_by is None and not accept_unknown:
+        record = asyncio.run(_import_known(settings, file, json=json))
+    else:
+        named = None if signed_by is None else [_public_key(text) for text in signed_by]
+        record = asyncio.run(_imported(settings, file, named))
+    return Report(
+        command="conv import",
+        data={"conversation": record_json(record)},
+        blocks=[line((short(record.id), "id"), f"  {record.title or 'untitled'}  {record.head} events")],
+        next=(f"bough conv show {short(record.id)}", f"bough conv adopt {short(record.id)}"),
+    )
+
+
+class _Exporting:
+    """One conversation on its way into a file."""
+
+    def __init__(self, settings: Settings, target: Target, kind: str, *, salvage: bool) -> None:
+        self._settings = settings
+        self._target = target
+        self._kind = kind
+        self._salvage = salvage
+
+    async def write(self, file: IO[bytes]) -> ConversationRecord:
+        """Write it, and return its record."""
+        async with options.opened(self._settings) as store:
+            record = await store.get(await store.resolve(self._target.name))
+            if self._kind == "bundle":
+                await self._bundle(store, record.id, file)
+            else:
+                stop = self._stop(record)
+                events = [stored.as_json() async for stored in self._events(store, record.id, stop)]
+                for piece in _document(self._kind, record, events):
+                    file.write(piece.encode("utf-8", "surrogatepass"))
+            return record
+
+    async def _bundle(self, store: EventStore, cid: UUID, file: IO[bytes]) -> None:
+        from bough.events.bundle.bundle import signing_key
+
+        try:
+            self._settings.home.mkdir(parents=True, exist_ok=True)
+            key = signing_key(self._settings.home / _SIGNING_KEY)
+        except OSError as error:
+            raise StoreError(
+                f"the signing key cannot be kept: {error}", hint=f"check the rights of {self._settings.home}"
+            ) from error
+        await store.export(cid, file, key=key, salvage=self._salvage)
+
+    def _stop(self, record: ConversationRecord) -> int:
+        at = self._target.at
+        if at is not None and at > record.head:
+            raise InvalidInput(
+                f"{short(record.id)} has {record.head} events, not {at}", hint=f"give a number from 0 to {record.head}"
+            )
+        return record.head if at is None else at
+
+    async def _events(self, store: EventStore, cid: UUID, stop: int) -> AsyncIterator[StoredEvent]:
+        from bough.events.check import salvage
+
+        for owner, lo, hi in await store.lineage(cid):
+            end = min(hi, stop)
+            if self._salvage:
+                async for stored in salvage(store, owner, lo, end):
+                    yield stored
+                continue
+            for start in range(lo, end, _PAGE):  # unlike `read`, this holds every event against its digest
+                for stored in await store.span(owner, start, min(start + _PAGE, end)):
+                    yield stored
+
+
+def _document(kind: str, record: ConversationRecord, events: list[JsonObject]) -> Iterator[str]:
+    from bough.cli.transcript import as_html, as_markdown
+
+    match kind:
+        case "jsonl":
+            return (json_module.dumps(event, ensure_ascii=False) + "\n" for event in events)
+        case "md":
+            return as_markdown(record, events)
+        case _:
+            return as_html(record, events)
+
+
+def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:
+    content = BytesIO()
+    record = asyncio.run(exporting.write(content))
+    if json:
+        data = {"conversation": record_json(record), "content": content.getvalue().decode("utf-8", "replace")}
+        return Report(command="conv export", data=data)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content.getvalue())
+    sys.stdout.buffer.flush()
+    return None
+
+
+def _format(named: str | None, output: Path | None) -> str:
+    if named is None:
+        return _ENDINGS.get(output.suffix.lower(), "bundle") if output is not None else "bundle"
+    if named in FORMATS:
+        return named
+    raise InvalidInput(f"invalid format {named!r}", hint=f"choose one of: {', '.join(FORMATS)}")
+
+
+@contextmanager
+def _written(path: Path, *, force: bool) -> Generator[IO[bytes]]:
+    """Give a file that takes its place at `path` when the block ends well, and is gone when it does not.
+
+    Raises:
+        Conflict: There is one already.
+        StoreError: It cannot be written.
+    """
+    if path.exists() and not force:
+        raise Conflict(f"{path} already exists", hint="choose another name, or give --force")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(name, path)
+    except BaseException as error:
+        os.unlink(name)
+        if isinstance(error, OSError) and not isinstance(error, BoughError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def _unwritable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
+
+
+async def _imported(settings: Settings, file: Path, trusted: list[bytes] | None) -> ConversationRecord:
+    try:
+        source = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a bundle") from error
+    with source:
+        async with options.opened(settings) as store:
+            return await store.import_(source, trusted=trusted)
+
+
+async def _import_known(settings: Settings, file: Path, *, json: bool) -> ConversationRecord:
+    """Import what somebody signed who is known here; ask about anybody else where there is a terminal.
+
+    Raises:
+        PermissionDenied: Nobody known signed it, and nobody said yes.
+    """
+    known = _read_known_keys(settings.home)
+    try:
+        return await _imported(settings, file, known)
+    except PermissionDenied as error:
+        signer = str(error.details.get("public_key"))
+        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / _TRUSTED} makes it known"
+        if json or str(file) == "-" or not can_ask():
+            raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
+        answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
+        if answer.strip().lower() not in ("y", "yes"):
+            raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
+        return await _imported(settings, file, None)
+
+
+def _read_known_keys(home: Path) -> list[bytes]:
+    """Return the own public key, and those of the file of keys: one `hex name` a line."""
+    from bough.events.bundle.bundle import signing_key
+
+    own = home / _SIGNING_KEY
+    keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
+    trusted = home / _TRUSTED
+    lines = trusted.read_text("utf-8").splitlines() if trusted.exists() else []
+    return [*keys, *(_public_key(each.split()[0]) for each in lines if each.strip() and not each.startswith("#"))]
+
+
+def _public_key(text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise InvalidInput(
+            f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line"
+        )
+    return key

@@ -1,0 +1,1 @@
+"""`bough eval`: the commands for evals."""

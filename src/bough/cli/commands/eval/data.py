@@ -1,0 +1,73 @@
+"""`bough eval data`: questions about data, asked with the tools of a warehouse."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults
+from bough.cli.commands.eval.run import dry_run_report, run_report, with_progress
+from bough.cli.render import Report, renderer_for
+from bough.errors import InvalidInput
+
+
+def data(
+    set: Annotated[
+        Path | None, typer.Argument(metavar="[SET]", help="An eval set (.json). [default: bigquerybench]")
+    ] = None,
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", metavar="NAME=FILE", help="A DuckDB file to ask about; repeatable."),
+    ] = None,
+    write_mode: Annotated[
+        str, typer.Option("--write-mode", metavar="MODE", help="What SQL may change: blocked, protected or allowed.")
+    ] = "blocked",
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    skills: options.SkillRoots = None,
+    agent: options.Agent = None,
+    executor: options.Executor = None,
+    how: EvalRunOptions = NO_OPTIONS,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Ask questions about data: the agent has nine tools of a warehouse. Exit code 1 below --threshold."""
+    from bough.evals.data.evaluate import BIGQUERYBENCH, evaluate_data, read_data_set
+
+    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    renderer = renderer_for(json=json)
+    found = read_data_set(BIGQUERYBENCH if set is None else set)
+    show_faults(renderer, found.faults)
+    if how.dry_run:
+        return dry_run_report("eval data", found, how)
+    if not found.cases:
+        raise InvalidInput(f"{set} has no cases to run", hint="correct the faults above")
+    spec = agent_of(agent, settings, skill_roots=options.skill_roots_of(skills))
+    run = evaluate_data(
+        found,
+        spec,
+        settings=settings,
+        projects=_read_projects(project or []),
+        write_mode=write_mode,  # pyright: ignore[reportArgumentType] - it is checked there
+        folder=runs_root(settings, runs),
+        resume=how.resume,
+        options=with_progress(how.to_options(), renderer),
+    )
+    return run_report("eval data", asyncio.run(run))
+
+
+def _read_projects(given: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for each in given:
+        name, separator, file = each.partition("=")
+        if not separator or not name or not file:
+            raise InvalidInput(f"--project {each!r} names no file", hint="for example --project sales=sales.duckdb")
+        found[name] = Path(file)
+    return found

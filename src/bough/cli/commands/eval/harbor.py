@@ -1,0 +1,174 @@
+"""`bough eval harbor`: tasks that bring an image and a test script."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.commands.eval.options import Runs, runs_root, show_faults
+from bough.cli.commands.eval.run import with_progress
+from bough.cli.render import Report, renderer_for
+from bough.cli.text import Block, Span, Style, Table, line, one_line
+from bough.errors import OUTCOMES, InvalidInput
+
+if TYPE_CHECKING:
+    from bough.agents.spec import AgentSpec
+    from bough.config import Settings
+    from bough.evals.harbor.agents import ReferenceAgent
+    from bough.evals.harbor.evaluate import HarborRun
+
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="For the agent, instead of each task's own.")
+]
+
+
+def harbor(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A task's folder, or a folder of tasks.")],
+    agent: Annotated[
+        str | None,
+        typer.Option("--agent", metavar="NAME|oracle|nop", help="An agent; the tasks' own solutions; nothing."),
+    ] = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    filter: Annotated[str, typer.Option("--filter", metavar="GLOB", help="Only tasks whose name matches.")] = "*",
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Without an engine: tasks that need no image of their own.")
+    ] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild existing images.")] = False,
+    build_only: Annotated[bool, typer.Option("--build-only", help="Stop after the builds.")] = False,
+    skip_tests: Annotated[bool, typer.Option("--skip-tests", help="Score by the trace alone.")] = False,
+    prune_interval: Annotated[
+        int, typer.Option("--prune-interval", metavar="N", min=0, help="Prune after this many builds.")
+    ] = 0,
+    allow_network: Annotated[
+        bool, typer.Option("--allow-network", help="Give builds, and tasks that ask for it, a network.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, help="Tasks at once.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", min=1, help="Attempts per task.")] = 1,
+    timeout: Timeout = None,
+    threshold: Annotated[
+        float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this mean reward.")
+    ] = 1.0,
+    max_cost_usd: options.MaxCost = None,
+    secret: options.Secret = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="RUN", help="Resume this run.")] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="With --resume: try tasks that ended in an error again.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folders of solved tasks.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the tasks; build and run nothing.")] = False,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Run tasks that bring an image and a test script. Exit code 1 below --threshold."""
+    from bough.cli.rules import secrets_named
+    from bough.evals.harbor.evaluate import run_harbor
+    from bough.evals.harbor.task import list_tasks
+    from bough.evals.loop import EvalOptions
+
+    if timeout is not None and not timeout > 0:
+        raise InvalidInput(f"--timeout {timeout} is not a time", hint="give a number of seconds above 0")
+    settings = options.settings_of(home, store, model=model, base_url=base_url)
+    renderer = renderer_for(json=json)
+    listing = list_tasks(directory, filter)
+    show_faults(renderer, listing.faults)
+    if dry_run:
+        return Report(
+            command="eval harbor",
+            data={
+                "tasks": [task.name for task in listing.tasks],
+                "faults": [fault.as_dict() for fault in listing.faults],
+            },
+            blocks=[line((task.name, "strong"), f"  {one_line(task.instruction, 100)}") for task in listing.tasks],
+            exit_code=1 if listing.faults else 0,
+        )
+    how = EvalOptions(
+        threshold=threshold,
+        max_cost_usd=max_cost_usd,
+        secrets=secrets_named(secret) if secret else None,
+        retry_errors=retry_errors,
+        keep=keep,
+        argv=sys.argv[1:],
+    )
+    run = asyncio.run(
+        run_harbor(
+            directory,
+            _choose_agent(agent, settings),
+            filter=filter,
+            sandbox=sandbox,
+            jobs=jobs,
+            rebuild=rebuild,
+            build_only=build_only,
+            skip_tests=skip_tests,
+            prune_interval=prune_interval,
+            timeout=timeout,
+            allow_network=allow_network,
+            repeat=repeat,
+            folder_of_runs=runs_root(settings, runs),
+            settings=settings,
+            resume=resume,
+            options=with_progress(how, renderer),
+        )
+    )
+    failed = next((each.task for each in run.tasks if each.status != "passed"), "")
+    return Report(
+        command="eval harbor",
+        data=run.as_dict(),
+        blocks=_blocks(run),
+        next=() if run.run is None else (f"bough eval show {run.run} {failed}".rstrip(),),
+        exit_code=_exit_code(run),
+    )
+
+
+def _exit_code(run: HarborRun) -> int:
+    if run.passed:
+        return 0
+    is_over_budget = run.cases is not None and run.cases.is_over_budget
+    return OUTCOMES["limit_exceeded"].exit_code if is_over_budget else 1
+
+
+def _choose_agent(named: str | None, settings: Settings) -> AgentSpec | ReferenceAgent:
+    match named:
+        case "oracle":
+            return "oracle"
+        case "nop":
+            return "nop"
+        case _:
+            return agent_of(None if named is None else Path(named), settings)
+
+
+def _blocks(run: HarborRun) -> list[Block]:
+    blocks: list[Block] = []
+    for each in run.builds.images:
+        if each.how == "failed":
+            blocks.append(line(("no image ", "bad"), (each.task, "strong"), f"  {one_line(each.reason, 300)}", hang=9))
+    blocks += [line(("left out ", "warn"), (task, "strong"), f"  {reason}", hang=9) for task, reason in run.left_out]
+    if run.tasks:
+        rows = tuple(_row(*each) for each in ((t.task, t.reward, t.status, t.seconds, t.reason) for t in run.tasks))
+        head = ("task", "reward", "status", "seconds", "reason")
+        blocks.append(Table(head=head, rows=rows, flexible=4, right=frozenset({1, 3})))
+    if run.engine == "container":
+        built = run.builds.as_dict()
+        counts = f"{built['built']} built, {built['cached']} cached, {built['failed']} failed"
+        blocks.append(line(("images ", "dim"), f"{counts} in {built['seconds']:.1f} s"))
+    if run.run is not None:
+        scored = "" if run.verified else "  tests left out: scored by the trace"
+        style: Style = "good" if run.passed else "bad"
+        told = f" solved {run.solved} of {len(run.tasks)}, isolation {run.isolation}{scored}"
+        blocks.append(line((f"{run.mean_reward:.3f}", style), " mean reward:", told, hang=2))
+        blocks.append(line(("report ", "dim"), f"{run.folder}/report.html"))
+    return blocks
+
+
+def _row(task: str, reward: float | None, status: str, seconds: float, reason: str) -> tuple[Span, ...]:
+    style: Style = "good" if status == "passed" else "bad"
+    value = "-" if reward is None else f"{reward:.3f}"
+    return ((task, ""), (value, ""), (status, style), (f"{seconds:.1f}", "dim"), (one_line(reason, 200), ""))

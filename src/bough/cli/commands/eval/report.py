@@ -1,0 +1,92 @@
+"""`bough eval report` and `bough eval compare`: a run made readable again from its logs, and two runs side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.eval.options import Run, Runs, runs_root
+from bough.cli.render import Report
+from bough.cli.text import Block, Span, Table, line
+from bough.errors import StoreError
+from bough.types import JsonObject
+
+
+def report(
+    run: Run = "-",
+    format: Annotated[
+        str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this format, to stdout or -o.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = None,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Make the reports of a run anew from its logs."""
+    from bough.evals.report.write import REPORT_FILES, render_report, write_reports
+    from bough.evals.run.folder import find_run
+    from bough.evals.run.read import read_run
+
+    folder = find_run(runs_root(options.settings_of(home, store), runs), run)
+
+    async def main() -> str:
+        found, notes = await read_run(folder)
+        if format is not None:
+            return await render_report(folder, found, notes, format)
+        await write_reports(folder, found, notes)
+        return ""
+
+    text = asyncio.run(main())
+    if format is not None and output is None:
+        typer.echo(text, nl=False)
+        return 0
+    if output is not None:
+        try:
+            output.write_text(text or (folder.path / "report.html").read_text("utf-8"), encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {output}: {error.strerror}", hint="name another file") from error
+    files = [output] if output is not None else [folder.path / name for name in REPORT_FILES.values()]
+    return Report(
+        command="eval report",
+        data={"run": folder.run, "files": [str(file) for file in files]},
+        blocks=[line(str(file)) for file in files],
+    )
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A run.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Run to compare with.")] = "-",
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Compare two runs on the cases that both have; what got worse comes first."""
+    from bough.evals.report.compare import compare_runs
+    from bough.evals.run.folder import find_run
+
+    root = runs_root(options.settings_of(home, store), runs)
+    found = asyncio.run(compare_runs(find_run(root, a), find_run(root, b)))
+    blocks: list[Block] = [line(f"{found.cases} cases in both, {found.left_out} left out")]
+    if found.differs_in:
+        blocks.append(line(("differs in: ", "warn"), ", ".join(found.differs_in), hang=2))
+    for kind, changed in (("worse ", found.worse), ("better", found.better)):
+        style = "bad" if kind == "worse " else "good"
+        blocks += [
+            line((kind, style), f" {each.case}  {each.a:.2f} to {each.b:.2f}  {each.reason}", hang=7)
+            for each in changed
+        ]
+    rows = tuple(_row(figure.as_dict() | {"name": figure.name}) for figure in found.figures)
+    blocks.append(Table(head=("figure", "A", "B", "difference", "95 %", "p", "n"), rows=rows, flexible=0))
+    return Report(command="eval compare", data=found.as_dict(), blocks=blocks)
+
+
+def _row(figure: JsonObject) -> tuple[Span, ...]:
+    interval = f"{figure['low']:+.4g} to {figure['high']:+.4g}"
+    texts = (figure["name"], f"{figure['a']:.4g}", f"{figure['b']:.4g}", f"{figure['difference']:+.4g}", interval)
+    return tuple((text, "") for text in (*texts, f"{figure['p']:.3g}", str(figure["n"])))

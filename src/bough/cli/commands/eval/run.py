@@ -1,0 +1,147 @@
+"""`bough eval run`: the cases of a set as conversations of their own, scored from their logs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.commands.eval.options import (
+    NO_OPTIONS,
+    EvalRunOptions,
+    Runs,
+    progress_line,
+    run_blocks,
+    runs_root,
+    show_faults,
+)
+from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.text import line
+from bough.errors import OUTCOMES, InvalidInput
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.evals.eval_set import EvalSet
+    from bough.evals.loop import EvalOptions
+    from bough.evals.run.plan import PlannedAttempt
+    from bough.evals.run.result import EvalRun
+
+EvalSetPath = Annotated[
+    Path,
+    typer.Argument(metavar="SET", help="A skill's folder, an eval set (.json), or a pydantic-evals file (.yaml)."),
+]
+
+
+def run(
+    set: EvalSetPath,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    skills: options.SkillRoots = None,
+    agent: options.Agent = None,
+    executor: options.Executor = None,
+    how: EvalRunOptions = NO_OPTIONS,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Run the cases of a set and score them. Exit code 1 below --threshold."""
+    from bough.evals.formats.read import read_set
+
+    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    renderer = renderer_for(json=json)
+    found = read_set(set)
+    show_faults(renderer, found.faults)
+    if how.dry_run:
+        return dry_run_report("eval run", found, how)
+    if not found.cases:
+        raise InvalidInput(f"{set} has no cases to run", hint="fix the faults above")
+    roots = options.skill_roots_of(skills)
+    spec = agent_of(agent, settings, skill_roots=roots)
+    needed = _skill_options(found, roots)
+
+    async def main() -> EvalRun:
+        from bough.evals.loop import evaluate
+
+        return await evaluate(
+            found,
+            spec,
+            settings=settings,
+            folder=runs_root(settings, runs),
+            resume=how.resume,
+            options=with_progress(how.to_options(**needed), renderer),
+        )
+
+    return run_report("eval run", asyncio.run(main()))
+
+
+def _skill_options(found: EvalSet, roots: tuple[Path, ...]) -> dict[str, Any]:
+    """Return what the cases of a skill need: the skill itself on offer, its evals out of reach."""
+    if found.format != "skill" or found.path is None:
+        return {}
+    from bough.evals.skill.sides import SkillSides
+
+    sides = SkillSides(found.path, roots)
+    return {"agent_for": sides.agent_for, "begin": sides.begin, "skill_folder": found.path.absolute()}
+
+
+def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
+    """Return the options with a line on stderr for each finished attempt."""
+    from dataclasses import replace
+
+    from bough.evals.run.summary import AttemptResult
+
+    async def tell(planned: PlannedAttempt, result: AttemptResult) -> None:
+        renderer.note(progress_line(planned, result))
+
+    return replace(chosen, on_result=tell)
+
+
+def run_report(command: str, run: EvalRun) -> Report:
+    """Return a finished run: its data for programs, a table for people, the exit code by the threshold."""
+    data: JsonObject = run.folder_report()
+    code = 0 if run.passed else OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
+    failed = next((each.case for each in run.cases if not each.passed), None)
+    following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
+    return Report(command=command, data=data, blocks=run_blocks(run), next=following, exit_code=code)
+
+
+def dry_run_report(command: str, found: EvalSet, how: EvalRunOptions) -> Report:
+    """Return the plan of a set without running it; exit code 1 with faults, 2 where no case is left.
+
+    Raises:
+        InvalidInput: There is nothing to run.
+    """
+    from bough.cli.commands.eval.options import parse_metrics
+    from bough.evals.metrics.thresholds import needs_judge, thresholds_for
+    from bough.evals.run.plan import choose_cases
+
+    metrics = parse_metrics(how.metric or ())
+    cases = choose_cases(found.cases, filter=how.filter, limit=how.limit)
+    if not cases:
+        raise InvalidInput(f"{found.name} has no cases to run", hint="fix the faults above, or see --filter")
+    plan: list[JsonObject] = [
+        {
+            "case": case.id,
+            "attempts": how.repeat,
+            "turns": len(case.input.turns),
+            "metrics": thresholds_for(case.input, metrics),
+            "needs_judge": needs_judge(case.input, metrics),
+        }
+        for case in cases
+    ]
+    judged = sum(each["needs_judge"] for each in plan)
+    head = f"{len(cases)} cases, {how.repeat} attempts each, {judged} statements for a judge, "
+    return Report(
+        command=command,
+        data={"set": found.name, "plan": plan, "faults": [fault.as_dict() for fault in found.faults]},
+        blocks=[
+            *(line((each["case"], "strong"), f"  {', '.join(each['metrics'])}", hang=2) for each in plan),
+            line(head, f"{sum(fault.severity == 'error' for fault in found.faults)} errors in the set"),
+        ],
+        exit_code=1 if found.has_errors else 0,
+    )

@@ -1,0 +1,74 @@
+"""`bough eval score`: conversations that are there, scored from their logs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.eval.options import Runs, parse_metrics, runs_root
+from bough.cli.commands.eval.run import run_report
+from bough.cli.render import Report
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.evals.run.result import EvalRun
+    from bough.evals.set_case import SetCase
+
+
+def score(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Conversations, as everywhere; - for the last.")],
+    case: Annotated[str | None, typer.Option("--case", metavar="SET#NAME", help="What was expected of them.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME[=T]", help="Add a metric, or set its threshold; repeatable."),
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
+    ] = None,
+    votes: Annotated[int, typer.Option("--votes", metavar="N", help="Calls of the judge a case; odd.")] = 1,
+    threshold: Annotated[float, typer.Option("--threshold", metavar="T", help="Exit code 1 below this pass rate.")] = (
+        1.0
+    ),
+    base_url: options.BaseUrl = None,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Score conversations that are there: no model is asked but the judge, and no tool runs."""
+    from bough.evals.scorer import score_logs
+
+    settings = options.settings_of(home, store, base_url=base_url)
+    expected = None if case is None else _find_case(case)
+
+    async def main() -> EvalRun:
+        async with options.opened(settings) as opened:
+            return await score_logs(
+                [await opened.resolve(id) for id in ids],
+                case=expected,
+                metrics=parse_metrics(metric or ()),
+                judge=judge,
+                votes=votes,
+                threshold=threshold,
+                store=opened,
+                settings=settings,
+                folder=runs_root(settings, runs),
+            )
+
+    return run_report("eval score", asyncio.run(main()))
+
+
+def _find_case(named: str) -> SetCase:
+    from bough.evals.formats.read import read_set
+
+    path, separator, name = named.rpartition("#")
+    if not separator or not path or not name:
+        raise InvalidInput(f"--case {named!r} names no case", hint="for example --case evals.yaml#first")
+    found = read_set(Path(path)).case(name)
+    if found is None:
+        raise InvalidInput(f"{path} has no case {name!r}", hint=f"`bough eval run {path} --dry-run` names its cases")
+    return found

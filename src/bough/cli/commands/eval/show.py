@@ -1,0 +1,146 @@
+"""`bough eval list` and `bough eval show`: the runs that are there, and what one of them found out.
+
+Both read files alone: neither pydantic-evals nor a model is imported, and nothing is created.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root
+from bough.cli.render import Report
+from bough.cli.text import Block, Span, Style, Table, line, one_line
+from bough.errors import NotFound
+from bough.types import JsonObject
+
+_STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
+
+Case = Annotated[str | None, typer.Argument(metavar="[CASE[#N]]", help="A case, and which attempt at it.")]
+
+
+def list_(
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number of runs to show.")
+    ] = 20,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """List the runs, the newest first."""
+    from bough.evals.run.folder import list_runs
+
+    settings = options.settings_of(home, store)
+    found = [_describe(each.run, each.read_record(), each.read_report()) for each in
+             list_runs(runs_root(settings, runs))[:limit]]  # fmt: skip
+    rows = tuple(_row(each) for each in found)
+    head = ("run", "kind", "set", "model", "pass rate", "cases")
+    blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
+    return Report(command="eval list", data={"runs": found}, blocks=blocks, next=("bough eval show -",))
+
+
+def show(
+    run: Run = "-",
+    case: Case = None,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Show a run, or one case of it with the commands that show, fork and replay its conversation."""
+    from bough.evals.run.folder import find_run
+
+    settings = options.settings_of(home, store)
+    folder = find_run(runs_root(settings, runs), run)
+    record, report = folder.read_record(), folder.read_report()
+    if report is None:
+        raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
+    if case is not None:
+        return _show_case(folder.store_url, folder.run, report, case)
+    rows = tuple(_case_row(each) for each in _failures_first(report["cases"]))
+    passed = bool(report["passed"])
+    return Report(
+        command="eval show",
+        data={"record": record, **report},
+        blocks=[
+            line(("run ", "dim"), (folder.run, "id"), f"  {record['set']['name']}  model {record['model']}"),
+            Table(head=("case", "status", "seconds", "reason"), rows=rows, flexible=3, right=frozenset({2})),
+            head_line(report["summary"], threshold=report["threshold"], passed=passed),
+        ],
+        next=(f"bough eval show {folder.run} CASE", f"bough eval report {folder.run}"),
+    )
+
+
+def _show_case(store_url: str, run: str, report: JsonObject, name: str) -> Report:
+    case, _, number = name.partition("#")
+    found = [
+        each for each in report["cases"] if each["case"] == case and (not number or str(each["attempt"]) == number)
+    ]
+    if not found:
+        raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
+    blocks: list[Block] = []
+    commands: list[str] = []
+    for each in found:
+        heading = f"{each['case']}{'@' + each['side'] if each['side'] else ''}#{each['attempt']}"
+        blocks.append(line((heading, "strong"), "  ", (each["status"], _STYLES[each["status"]]), f"  {each['reason']}"))
+        for metric, score in each["scores"].items():
+            style: Style = "" if score["passed"] is None else "good" if score["passed"] else "bad"
+            bound = "" if score["threshold"] is None else f" (bound {score['threshold']:g})"
+            blocks.append(
+                line(f"  {metric} ", (str(score["value"]), style), bound, (f"  {score['reason']}", "dim"), hang=4)
+            )
+        for verdict in each.get("verdicts", ()):
+            told = f"  {verdict['rubric_id']}: {verdict['verdict']} ({verdict['votes']})  {verdict['rationale']}"
+            blocks.append(line(told, hang=4))
+        if each["conversation"]:
+            commands = [
+                f"bough --store {store_url} {verb} {each['conversation']}" for verb in ("conv show", "fork", "replay")
+            ]
+            blocks += [line(("  " + command, "id")) for command in commands]
+    return Report(command="eval show", data={"run": run, "cases": found}, blocks=blocks, next=tuple(commands[:1]))
+
+
+def _describe(run: str, record: JsonObject, report: JsonObject | None) -> JsonObject:
+    summary: JsonObject = {} if report is None else report["summary"]
+    return {
+        "run": run,
+        "kind": record["kind"],
+        "set": record["set"]["name"],
+        "model": record["model"],
+        "started": record["started"],
+        "pass_rate": summary.get("pass_rate"),
+        "passed": summary.get("passed"),
+        "attempts": summary.get("attempts"),
+        "threshold": record["threshold"],
+    }
+
+
+def _row(run: JsonObject) -> tuple[Span, ...]:
+    rate = run["pass_rate"]
+    style: Style = "" if rate is None else "good" if rate >= run["threshold"] else "bad"
+    return (
+        (run["run"], "id"),
+        (run["kind"], ""),
+        (run["set"], ""),
+        (str(run["model"]), "dim"),
+        ("unfinished" if rate is None else f"{rate:.3f}", style),
+        ("" if rate is None else f"{run['passed']} of {run['attempts']}", "dim"),
+    )
+
+
+def _failures_first(cases: list[JsonObject]) -> list[JsonObject]:
+    order = {"failed": 0, "error": 1, "skipped": 2, "passed": 3}
+    return sorted(cases, key=lambda each: order[each["status"]])
+
+
+def _case_row(case: JsonObject) -> tuple[Span, ...]:
+    side = f"@{case['side']}" if case["side"] else ""
+    return (
+        (f"{case['case']}{side}#{case['attempt']}", ""),
+        (case["status"], _STYLES[case["status"]]),
+        (f"{case.get('seconds', 0.0):.1f}", "dim"),
+        (one_line(case["reason"], 120), ""),
+    )

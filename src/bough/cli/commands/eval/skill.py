@@ -1,0 +1,111 @@
+"""`bough eval skill`: what a skill changes, each case with it and without it, and when it comes into use."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.agent_file import agent_of
+from bough.cli.commands.eval.options import NO_OPTIONS, EvalRunOptions, Runs, runs_root, show_faults
+from bough.cli.commands.eval.run import dry_run_report, with_progress
+from bough.cli.render import Report, renderer_for
+from bough.cli.text import Block, Span, Table, line
+from bough.errors import InvalidInput
+from bough.types import JsonObject
+
+
+def skill(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill with evals.")],
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    agent: options.Agent = None,
+    executor: options.Executor = None,
+    skills: Annotated[
+        list[Path] | None, typer.Option("--skills", metavar="DIR", help="Skills that both sides have; repeatable.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="Default: <skill>-workspace beside the skill.")
+    ] = None,
+    trigger_runs: Annotated[
+        int, typer.Option("--trigger-runs", metavar="N", min=0, help="Runs of each trigger query; 0: none.")
+    ] = 3,
+    how: EvalRunOptions = NO_OPTIONS,
+    runs: Runs = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Run the evals of a skill with it and without it, and its trigger queries. Exit code 1 below --threshold."""
+    from bough.evals.formats.skill import read_skill_set, read_trigger_set
+    from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
+
+    if how.resume is not None:
+        raise InvalidInput("a skill's run cannot be resumed", hint="start it again: it makes a new iteration")
+    if not (directory / "SKILL.md").exists() and not (directory / "skill.md").exists():
+        raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
+    settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
+    renderer = renderer_for(json=json)
+    found = read_skill_set(directory)
+    show_faults(renderer, (*found.faults, *read_trigger_set(directory).faults))
+    if how.dry_run:
+        return dry_run_report("eval skill", found, how)
+    spec = agent_of(agent, settings)
+
+    async def main() -> SkillEvalRun:
+        return await evaluate_skill(
+            directory,
+            spec,
+            skills=options.skill_roots_of(skills),
+            results=results,
+            trigger_runs=trigger_runs,
+            settings=settings,
+            runs=runs_root(settings, runs),
+            options=with_progress(how.to_options(), renderer),
+        )
+
+    run = asyncio.run(main())
+    return Report(
+        command="eval skill",
+        data=run.as_dict(),
+        blocks=_blocks(run.as_dict()),
+        exit_code=0 if run.passed else 1,
+    )
+
+
+def _blocks(run: JsonObject) -> list[Block]:
+    blocks: list[Block] = []
+    summary: JsonObject = run["benchmark"]["run_summary"]
+    if run["iteration"] is not None:
+        rows = tuple(_side_row(side, summary[side]) for side in ("with_skill", "without_skill"))
+        delta = summary["delta"]
+        difference: tuple[Span, ...] = (
+            ("difference", "strong"),
+            (f"{delta['pass_rate']:+.3f}", "strong"),
+            (f"{delta['time_seconds']:+.2f}", ""),
+            (f"{delta['tokens']:+.0f}", ""),
+        )
+        blocks.append(Table(head=("", "pass rate", "seconds", "tokens"), rows=(*rows, difference), flexible=0))
+    blocks += [line((note, "warn"), hang=2) for note in run["benchmark"]["notes"]]
+    for split, figures in run["triggers"].items():
+        if figures["queries"]:
+            told = f"{figures['passed']} of {figures['queries']} queries, precision {_share(figures['precision'])}"
+            blocks.append(line(f"triggers, {split}: {told}, recall {_share(figures['recall'])}"))
+        for failure in figures.get("failures", ()):
+            wanted = "should" if failure["should_trigger"] else "should not"
+            blocks.append(line(f"  {wanted} trigger: {failure['query']}", hang=4))
+    if run["folder"] is not None:
+        blocks.append(line(("results ", "dim"), run["folder"]))
+    return blocks
+
+
+def _side_row(side: str, figures: JsonObject) -> tuple[Span, ...]:
+    cells = [f"{figures[name]['mean']:.3f} ± {figures[name]['stddev']:.3f}" for name in ("pass_rate", "time_seconds")]
+    return ((side, ""), *((cell, "") for cell in cells), (f"{figures['tokens']['mean']:.0f}", ""))
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

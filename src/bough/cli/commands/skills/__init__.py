@@ -1,0 +1,1 @@
+"""`bough skills`: the commands for skills."""

@@ -1,0 +1,216 @@
+"""`bough skills add`, `update`, `remove`, `disable`, `enable`: skills come from elsewhere, change, and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills.look import diagnostic_lines, registry_of
+from bough.cli.render import Report
+from bough.cli.text import Line, line
+from bough.config import Settings
+
+if TYPE_CHECKING:
+    from bough.skills.install.change import SkillUpdate
+    from bough.skills.install.install import InstalledSkill, RefusedSkill
+
+_SOURCE = "A folder, an archive, a git repository (URL, URL@REF, OWNER/NAME, a web address), or a site's address."
+Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of skills.")]
+AcceptFindings = Annotated[
+    bool, typer.Option("--accept-findings", help="Install skills in which the scan found errors, too.")
+]
+
+
+def add(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE)],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this skill; may be repeated.")
+    ] = None,
+    path: Annotated[str, typer.Option("--path", metavar="DIR", help="Only what is at or below this folder.")] = "",
+    as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The name to use it under here.")] = None,
+    ref: Annotated[str, typer.Option("--ref", metavar="REF", help="A branch, a tag or a commit.")] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace one that already exists.")] = False,
+    accept_findings: AcceptFindings = False,
+    host_servers: Annotated[
+        list[str] | None,
+        typer.Option("--host-servers", metavar="NAME", help="Let this MCP server run outside of the sandbox."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Take both of two that have one name.")] = False,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Where to. Default: `installed` in bough's home.")
+    ] = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Install skills of a folder, archive or repository. Nothing is run.
+
+    What the scan finds is told; a skill in which it finds an error is not installed. Exit code 1 when some were
+    refused, 4 when all were for that reason.
+    """
+    from bough.skills.install.install import InstallRequest, install
+    from bough.skills.trust.snapshot import SnapshotStore
+    from bough.skills.trust.trust import TrustStore
+
+    settings = options.settings_of(home, store)
+    request = InstallRequest(
+        source=source,
+        names=tuple(only or ()),
+        path=path,
+        alias=as_,
+        ref=ref,
+        replace=replace,
+        accept_findings=accept_findings,
+        take_both=yes,
+        hosts=tuple(host_servers or ()),
+    )
+    staging = settings.home / "staging" if root is None else None
+    done = install(request, root or settings.home / "installed", staging=staging)
+    kept = {each.lock.digest for each in done.taken} | TrustStore(settings.home).digests()
+    SnapshotStore(settings.home / "snapshots").collect(kept)
+    return Report(
+        command="skills add",
+        data={
+            "skills": [_installed_json(each) for each in done.taken],
+            "refused": [_refusal_json(each) for each in done.refused],
+        },
+        blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
+        next=(f"bough skills show {done.taken[0].name}",),
+        exit_code=1 if done.refused else 0,
+    )
+
+
+def update(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all of them.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    accept_findings: AcceptFindings = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Bring installed skills up to date with where they came from. One that was taken at a commit stays."""
+    from bough.skills.install.change import update_skills
+
+    settings = options.settings_of(home, store)
+    done = update_skills(
+        settings.home / "installed",
+        names or (),
+        dry_run=dry_run,
+        accept_findings=accept_findings,
+        staging=settings.home / "staging",
+    )
+    return Report(
+        command="skills update",
+        data={"skills": [_update_json(each) for each in done]},
+        blocks=[shown for each in done for shown in _list_update(each)] or [line(("no skills are installed", "dim"))],
+        exit_code=1 if any(each.refused is not None for each in done) else 0,
+    )
+
+
+def remove(
+    names: Names,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Remove installed skills."""
+    from bough.skills.install.change import remove_skills
+
+    gone = remove_skills(options.settings_of(home, store).home / "installed", names)
+    return Report(
+        command="skills remove",
+        data={"skills": [{"name": each.used_name, "source": each.source, "digest": each.digest} for each in gone]},
+        blocks=[line((each.used_name, "id"), "  removed") for each in gone],
+    )
+
+
+def disable(
+    names: Names,
+    workspace: options.Workspace = Path(),
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Switch skills off: they stay, and nothing uses them."""
+    return _switch(names, workspace, options.settings_of(home, store), disabled=True)
+
+
+def enable(
+    names: Names,
+    workspace: options.Workspace = Path(),
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Switch skills on again."""
+    return _switch(names, workspace, options.settings_of(home, store), disabled=False)
+
+
+def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabled: bool) -> Report:
+    from bough.skills.install.change import switch_skills
+
+    done = switch_skills(settings.home, registry_of(workspace, settings), names, disabled=disabled)
+    state = "disabled" if disabled else "enabled"
+    return Report(
+        command=f"skills {state[:-1]}",
+        data={"skills": [{"name": name, "disabled": disabled} for name in done]},
+        blocks=[line((name, "id"), f"  {state}") for name in done],
+    )
+
+
+def _installed_json(each: InstalledSkill) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "path": str(each.folder),
+        "source": each.lock.source,
+        "commit": each.lock.commit,
+        "digest": each.lock.digest,
+        "diagnostics": [note.as_dict() for note in each.diagnostics],
+    }
+
+
+def _refusal_json(each: RefusedSkill) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "path": each.path,
+        "reason": each.error.message,
+        "diagnostics": [note.as_dict() for note in each.diagnostics],
+    }
+
+
+def _update_json(each: SkillUpdate) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "changes": list(each.changes),
+        "diagnostics": [note.as_dict() for note in each.findings],
+        "refused": None if each.refused is None else each.refused.message,
+    }
+
+
+def _list_taken(taken: Sequence[InstalledSkill]) -> Iterator[Line]:
+    for each in taken:
+        yield line((each.name, "id"), f"  {each.folder}")
+        for note in each.diagnostics:
+            yield from diagnostic_lines(note, with_path=True)
+
+
+def _list_refused(refused: Sequence[RefusedSkill]) -> Iterator[Line]:
+    for each in refused:
+        yield line((each.name, "id"), ("  not installed: ", "bad"), each.error.message)
+        for note in each.diagnostics:
+            yield from diagnostic_lines(note, with_path=True)
+
+
+def _list_update(each: SkillUpdate) -> Iterator[Line]:
+    if each.refused is not None:
+        yield line((each.name, "id"), ("  not updated: ", "bad"), each.refused.message)
+        return
+    yield line((each.name, "id"), "  updated" if each.changes else "  as it was")
+    for change in each.changes:
+        yield line((f"  {change}", "dim"))
+    for note in each.findings:
+        yield from diagnostic_lines(note, with_path=True)

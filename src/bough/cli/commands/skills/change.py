@@ -1,0 +1,103 @@
+"""`bough skills new` and `bough skills lock`: skills are begun, and stay what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.render import Report
+from bough.cli.text import line
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.skills import Diagnostic
+
+PROJECT_SKILLS = Path(".agents") / "skills"
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and hyphens.")],
+    description: Annotated[
+        str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does, and when to use it.")
+    ] = None,
+    script: Annotated[bool, typer.Option("--script", help="With a script to begin with.")] = False,
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="Where. Default: .agents/skills of the project.")
+    ] = None,
+    workspace: options.Workspace = Path(),
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Start a skill: a folder with a SKILL.md.
+
+    It holds to the specification from the first moment.
+    """
+    from bough.skills.new import new_skill
+
+    if description is None:
+        raise InvalidInput(
+            "a skill needs a description: it is all that a model sees of it first",
+            hint='--description "what it does, and when to use it"',
+        )
+    place = root if root is not None else folder_of(workspace) / PROJECT_SKILLS
+    file = new_skill(place, name, description=description, script=script)
+    return Report(
+        command="skills new",
+        data={"name": name, "path": str(file)},
+        blocks=[line((name, "id"), f"  {file}")],
+        next=(f"bough skills check {file.parent}",),
+    )
+
+
+def lock(
+    root: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 when a byte differs.")] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Write down what installed skills are, or compare.
+
+    `skills.lock` holds the digest of every file; --verify compares with it.
+    """
+    from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
+
+    folder = root or options.settings_of(home, store).home / "installed"
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder of skills", hint="give one, or add a skill first")
+    if verify:
+        return _verified(folder, verify_lock(folder))
+    faults: list[Diagnostic] = []
+    locked = lock_all(folder, faults=faults)
+    write_lock(folder / NAME, locked)
+    wrong = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
+    return Report(
+        command="skills lock",
+        data={
+            "file": str(folder / NAME),
+            "skills": [{"folder": each.folder, "source": each.source, "digest": each.digest} for each in locked],
+            "diagnostics": [each.as_dict() for each in faults],
+        },
+        blocks=[
+            *(line((each.folder, "id"), (f"  {each.digest[:16]}", "dim"), f"  {each.source}") for each in locked),
+            *wrong,
+        ],
+        exit_code=1 if faults else 0,
+    )
+
+
+def _verified(folder: Path, faults: list[Diagnostic]) -> Report:
+    blocks = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
+    return Report(
+        command="skills lock",
+        data={"folder": str(folder), "diagnostics": [each.as_dict() for each in faults]},
+        blocks=blocks or [line(("ok  ", "good"), f"{folder} is as it was locked")],
+        exit_code=1 if faults else 0,
+    )

@@ -1,0 +1,155 @@
+"""`bough skills check`: what is wrong with skills, and what is suspicious in them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills.look import diagnostic_lines
+from bough.cli.render import renderer_for
+from bough.cli.render.json import JsonRenderer
+from bough.cli.text import line
+from bough.errors import InvalidInput
+from bough.skills import Diagnostic
+
+if TYPE_CHECKING:
+    from bough.skills import CheckedSkill
+
+FORMATS = ("text", "json", "sarif")
+
+
+def check(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill, or one of skills.")] = Path(),
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Every skill below DIR.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict/--lenient", help="Strict: reject non-conforming skills. Lenient: load what is readable."
+        ),
+    ] = False,
+    scan: Annotated[bool, typer.Option("--scan/--no-scan", help="Also scan for malicious patterns.")] = True,
+    format: Annotated[
+        str, typer.Option("--format", metavar="text|json|sarif", help="SARIF is what code scanners write.")
+    ] = "text",
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> int:
+    """Check skills and say how to fix them.
+
+    Exit code 1 when one has an error.
+    """
+    from bough.skills.find.check import iter_check
+
+    if format not in FORMATS:
+        raise InvalidInput(f"invalid format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
+    found = iter_check(directory, recursive, "strict" if strict else "lenient")
+    tally = _Tally()
+    found = _add_server_faults(_add_eval_faults(found))
+    checked = tally.of(_scanned(found) if scan else found)
+    if format == "sarif":
+        _write_sarif(checked)
+    elif json or format == "json":
+        JsonRenderer(sys.stdout).listing("skills check", "skills", (skill.as_dict() for skill in checked))
+    else:
+        _write_text(checked, tally)
+    return 1 if tally.bad else 0
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Counts what passes by, one skill at a time: there may be many thousands."""
+
+    checked: int = 0
+    bad: int = 0
+
+    def of(self, skills: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+        for skill in skills:
+            self.checked += 1
+            self.bad += skill.has_errors or not skill.loaded
+            yield skill
+
+
+def _add_server_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what is wrong with the MCP servers that a skill brings."""
+    from bough.skills.read.parse import read_file
+    from bough.skills.run.mcp import check_servers
+
+    for skill in found:
+        known = read_file(skill.path).skill if skill.loaded else None
+        if known is None or not (known.mcp_tools or (skill.path.parent / ".mcp.json").exists()):
+            yield skill
+        else:
+            yield replace(skill, diagnostics=(*skill.diagnostics, *check_servers(known, os.environ)))
+
+
+def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what is wrong with the evals of each skill that brings some."""
+    for skill in found:
+        folder = skill.path.parent
+        if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
+            yield skill
+            continue
+        from bough.evals.formats.skill import read_skill_set, read_trigger_set
+
+        faults = dict.fromkeys((*read_skill_set(folder).faults, *read_trigger_set(folder).faults))
+        told = [
+            Diagnostic(
+                f"evals-{fault.code}",
+                "info" if fault.severity == "note" else fault.severity,
+                str(fault),
+                None,
+                "",
+                fault.file,
+            )
+            for fault in faults
+            if fault.code != "empty"
+        ]
+        yield replace(skill, diagnostics=(*skill.diagnostics, *told))
+
+
+def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what a look with suspicion finds; a rule file that is not a folder is looked at alone."""
+    from bough.skills.model import is_skill_file
+    from bough.skills.trust.scan import Scanner
+
+    scanner = Scanner()
+    for skill in found:
+        if is_skill_file(os.path.basename(skill.file)):
+            seen = scanner.scan_folder(skill.path.parent)
+            yield replace(skill, diagnostics=(*skill.diagnostics, *seen))
+        else:
+            yield skill
+
+
+def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
+    from bough import __version__
+    from bough.skills.find.report import as_sarif
+
+    found = [_placed(each, skill.file) for skill in checked for each in skill.diagnostics]
+    renderer_for(json=True).record(as_sarif(found, version=__version__))
+
+
+def _placed(found: Diagnostic, file: str) -> Diagnostic:
+    """Return it with a path from here, as tools that show SARIF want it."""
+    path = os.path.relpath(found.path or file)
+    return Diagnostic(found.code, found.severity, found.message, found.line, found.fix, path)
+
+
+def _write_text(checked: Iterator[CheckedSkill], tally: _Tally) -> None:
+    renderer = renderer_for(json=False)
+    for skill in checked:
+        good = skill.loaded and not skill.has_errors
+        mark = ("ok   ", "good") if good else ("bad  ", "bad")
+        renderer.result(line(mark, (skill.name, "strong"), f"  {skill.path}"))
+        for each in skill.diagnostics:
+            for told in diagnostic_lines(each, file=skill.file):
+                renderer.result(told)
+    renderer.result(line((f"{tally.checked} checked, {tally.bad} with errors", "dim")))

@@ -1,0 +1,110 @@
+"""`bough skills run`: a script of a skill in the sandbox, by hand, as the model would run it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills.look import folder_of, registry_of
+from bough.cli.render import Report, renderer_for
+from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
+from bough.config import Settings
+from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, SandboxUnavailable
+
+if TYPE_CHECKING:
+    from bough.skills import Skill
+    from bough.skills.run.scripts import ScriptResult
+    from bough.skills.trust.snapshot import SkillSnapshot
+
+
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="One of its scripts; scripts/ may be left out.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    workspace: options.Workspace = Path(),
+    skills: options.SkillRoots = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wall time. Default: 30.")
+    ] = None,
+    network: options.Network = None,
+    env: options.Env = None,
+    executor: options.Executor = None,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Run a script of a skill in the sandbox. Its exit code is bough's; 124 after a timeout, 6 without a sandbox.
+
+    Options of bough go before NAME; everything after SCRIPT is the script's.
+    """
+    settings = options.settings_of(
+        home, store, executor=executor, skill_roots=skills, script_timeout=timeout, cwd=workspace
+    )
+    registry = registry_of(workspace, settings)
+    skill = registry.get(name)
+    snapshot = registry.snapshot(skill)
+    result = asyncio.run(
+        _run(skill, snapshot, script, args or [], settings, workspace, domains=network or [], env=options.env_of(env))
+    )
+    ran = result.execution
+    if ran is None:
+        raise _refusal(result)
+    if json:
+        data = ran_json(ran) | {"skill": result.skill, "script": result.script, "status": result.status}
+        return Report(command="skills run", data=data, exit_code=exit_code_of(ran))
+    write_streams(ran)
+    renderer = renderer_for(json=False)
+    for note in ran_notes(ran):
+        renderer.note(note)
+    return exit_code_of(ran)
+
+
+async def _run(
+    skill: Skill,
+    snapshot: SkillSnapshot | None,
+    script: str,
+    args: list[str],
+    settings: Settings,
+    workspace: Path,
+    *,
+    domains: list[str],
+    env: dict[str, str],
+) -> ScriptResult:
+    from bough.execution.base import Network
+    from bough.execution.named import executor_named
+    from bough.skills.run.scripts import run_script
+
+    executor = executor_named(settings.executor)
+    try:
+        if settings.executor == "sandbox" and not await executor.healthy():
+            raise SandboxUnavailable("no sandbox works here", hint="run `bough doctor`")
+        return await run_script(
+            skill,
+            executor,
+            script,
+            args,
+            workspace=folder_of(workspace),
+            timeout_seconds=settings.timeout_seconds,
+            network=Network(domains=tuple(domains)),
+            env=env,
+            snapshot=snapshot,
+        )
+    finally:
+        await executor.aclose()
+
+
+def _refusal(result: ScriptResult) -> BoughError:
+    """Return the error of a script that was not run."""
+    message, details = result.details or str(result.error), {"error_code": result.error_code}
+    hint = f"`bough skills show {result.skill}` lists its files"
+    match result.error_code:
+        case "SCRIPT_NOT_FOUND":
+            return NotFound(message, hint=hint, details=details)
+        case "EXECUTION_ERROR":
+            return ExecutorError(message, details=details)
+        case _:
+            return InvalidInput(message, hint=hint, details=details)

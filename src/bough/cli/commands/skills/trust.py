@@ -1,0 +1,144 @@
+"""`bough skills trust`: a person agrees to the code of a project, after having been shown all of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.skills.look import diagnostic_lines, folder_of
+from bough.cli.render import Report, renderer_for
+from bough.cli.text import Line, line
+from bough.errors import InvalidInput, PermissionDenied
+
+if TYPE_CHECKING:
+    from bough.skills.install.review import SkillReview
+
+
+def trust(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The project. Default: the working folder.")
+    ] = None,
+    workspace: options.Workspace = Path(),
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke trust in this project.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be trusted.")] = False,
+    host_servers: Annotated[
+        list[str] | None,
+        typer.Option("--host-servers", metavar="NAME", help="Let this MCP server run outside of the sandbox."),
+    ] = None,
+    accept_findings: Annotated[
+        bool, typer.Option("--accept-findings", help="Trust skills in which the scan found errors, too.")
+    ] = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report:
+    """Trust a project's skills, hooks and config.yaml as they are now.
+
+    Shows every file that would run, MCP servers, and what a scan finds.
+    """
+    from bough.agents.config.code import project_configs
+    from bough.guard.hook_trust import project_hooks
+    from bough.skills import TrustStore
+    from bough.skills.install.review import check_hosts, keep_reviewed, review_project
+    from bough.skills.trust.snapshot import SnapshotStore
+
+    settings = options.settings_of(home, store)
+    trusted = TrustStore(settings.home)
+    folder = folder_of(workspace if directory is None else directory)
+    if revoke:
+        return _report_revoked(trusted.revoke(folder))
+    hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
+    hooks |= project_configs(folder)
+    reviews = review_project(folder)
+    check_hosts(reviews, hosts := tuple(host_servers or ()))
+    shown = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]
+    good = [each for each in reviews if not each.is_refused]
+    found = sorted([*(each.key for each in good), *hooks])
+    data: dict[str, Any] = {"trusted": [], "found": found, "skills": [_review_json(each, hosts) for each in reviews]}
+    if dry_run or not (reviews or hooks):
+        empty = line(("no code or hooks to trust in this project", "dim"))
+        return Report(command="skills trust", data=data, blocks=shown or [empty])
+    bad = [each for each in good if each.has_error_findings and not accept_findings]
+    if bad:
+        raise PermissionDenied(
+            f"the scan found errors in {', '.join(each.key for each in bad)}; nothing was trusted",
+            hint="`bough skills trust --dry-run` shows them; --accept-findings trusts them all the same",
+            details={"skills": [_review_json(each, hosts) for each in bad]},
+        )
+    if found:
+        _ask(shown, yes=yes, json=json)
+        snapshots = SnapshotStore(settings.home / "snapshots")
+        keep_reviewed(good, snapshots)
+        trusted.trust(folder, also=hooks, skills={each.key: each.grant(hosts) for each in good})
+        snapshots.collect(trusted.digests())
+    refused = [each for each in reviews if each.is_refused]
+    blocks = [line((name, "id"), "  trusted") for name in found]
+    blocks += [shown for each in refused for shown in _list_refusal(each)]
+    exit_code = PermissionDenied("").exit_code if refused else 0
+    return Report(command="skills trust", data=data | {"trusted": found}, blocks=blocks, exit_code=exit_code)
+
+
+def _report_revoked(was_there: bool) -> Report:
+    told = "the trust in this project is forgotten" if was_there else "this project was not trusted"
+    return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(told)])
+
+
+def _ask(shown: Sequence[Line], *, yes: bool, json: bool) -> None:
+    """Ask whether to trust what is shown.
+
+    Raises:
+        InvalidInput: There is no terminal to ask, or the answer is no.
+    """
+    if yes:
+        return
+    if json or not sys.stdin.isatty():
+        raise InvalidInput("no terminal to ask", hint="see `bough skills trust --dry-run`, then pass --yes")
+    renderer = renderer_for(json=False)
+    for each in shown:
+        renderer.note(each)
+    if not typer.confirm("Let these skills run their code in the sandbox?", err=True):
+        raise InvalidInput("no skills trusted", hint="run again to trust them")
+
+
+def _list_reviews(reviews: Sequence[SkillReview], hosts: Sequence[str]) -> Iterator[Line]:
+    for review in reviews:
+        yield line((review.key, "id"))
+        for entry in review.runs:
+            kind = "x" if entry.executable else "-"
+            yield line(("  runs  ", "dim"), entry.path, (f"  {entry.size} bytes  {kind}", "dim"))
+        for name, command in review.servers.items():
+            if name in hosts:
+                yield line((f"  runs on this machine, outside of the sandbox: {command}", "warn"))
+            else:
+                yield line(("  MCP server  ", "dim"), name, (f"  in the sandbox: {command}", "dim"))
+        if review.domains:
+            yield line(("  reaches  ", "dim"), " ".join(review.domains))
+        for each in review.findings:
+            yield from diagnostic_lines(each, file=str(review.file))
+
+
+def _list_refusal(review: SkillReview) -> Iterator[Line]:
+    yield line((review.key, "id"), ("  not trusted: it cannot be checked as it is", "bad"))
+    for each in review.tree.faults:
+        yield from diagnostic_lines(each)
+
+
+def _review_json(review: SkillReview, hosts: Sequence[str]) -> dict[str, Any]:
+    return {
+        "path": review.key,
+        "digest": review.tree.digest,
+        "refused": review.is_refused,
+        "runs": [{"path": each.path, "size": each.size, "executable": each.executable} for each in review.runs],
+        "servers": [
+            {"name": name, "command": command, "place": "host" if name in hosts else "sandbox"}
+            for name, command in review.servers.items()
+        ],
+        "domains": list(review.domains),
+        "diagnostics": [each.as_dict() for each in review.findings],
+    }

@@ -1,0 +1,347 @@
+"""One turn as it is watched: the heading, what happens, the answer, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import ExitStack, aclosing, nullcontext
+from typing import TYPE_CHECKING, cast
+
+from bough.cli import describe
+from bough.cli.keys import escape_pressed
+from bough.cli.render import Renderer
+from bough.cli.render.base import SCHEMA_VERSION
+from bough.cli.rules import LIMITS
+from bough.cli.text import Line, Style, line, one_line
+from bough.cli.turns import confirm
+from bough.cli.turns.always import Always
+from bough.errors import BoughError, LimitExceeded, ModelError, SandboxUnavailable
+from bough.events.record import StoredEvent
+from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from bough.conversation import AsyncConversation, Update
+
+
+class WatchedRun:
+    """Runs a conversation until it has answered, and shows it.
+
+    Args:
+        command: For the JSON that programs read.
+        stream: Write the answer as it comes; otherwise at its end.
+        always: What was approved for the rest of the session.
+        on_escape: Called when Escape is pressed while it runs.
+        check: Exit with 1 unless the run is simply done.
+    """
+
+    def __init__(
+        self,
+        conversation: AsyncConversation,
+        renderer: Renderer,
+        *,
+        command: str,
+        json: bool,
+        stream: bool,
+        always: Always | None = None,
+        on_escape: Callable[[], None] | None = None,
+        check: bool = False,
+    ) -> None:
+        self._conversation = conversation
+        self._renderer = renderer
+        self._command = command
+        self._json = json
+        self._always = always or Always()
+        self._check = check
+        self._on_escape = on_escape
+        self._stream = stream
+        self._streamed = ""
+        self._asked_at = 0
+        self._steps = 0
+        self._last_failure = ""
+        self._can_run = True
+        self._asks = not json and confirm.can_ask()
+        self._stopped: JsonObject = {}
+        self._warnings: list[str] = []
+        self._spinner = ExitStack()
+
+    async def heading(self) -> None:
+        """Show what runs: conversation, agent, model, executor with the isolation it reaches here."""
+        conversation = self._conversation
+        self._can_run = works = await conversation.executor.healthy()
+        reached = conversation.executor.isolation.name.lower() if works else "not working, see bough doctor"
+        self._renderer.note(
+            line(
+                "conv ",
+                (conversation.short_id, "id"),
+                f"  agent {conversation.agent.name}  model {conversation.agent.model_name}",
+                f"  executor {_plain_name(conversation.executor.name)} ",
+                (f"({reached})", "" if works else "bad"),
+                hang=2,
+            )
+        )
+
+    def warn_all(self, texts: Iterable[str]) -> None:
+        """Say what a person should know, and keep it for the result that programs read."""
+        for text in texts:
+            self._warnings.append(text)
+            self._renderer.note(line(("warning: ", "warn"), text, hang=9))
+
+    async def run(self, *, timeout_seconds: float | None = None, show_from: int | None = None) -> int:
+        """Run to the end and return the exit code.
+
+        Args:
+            timeout_seconds: Wall time of the whole run, the time to answer questions left out; it is interrupted
+                then and can be resumed.
+            show_from: Show recorded events from this seq first: the message that was just sent.
+        """
+        seconds = 0.0
+        try:
+            with self._spinner:
+                await self._show_recorded(show_from)
+            while True:
+                started = time.monotonic()
+                with self._spinner:
+                    async with asyncio.timeout(None if timeout_seconds is None else timeout_seconds - seconds):
+                        await self._watch()
+                seconds += time.monotonic() - started
+                if not await self._answered():
+                    return self._finished(seconds)
+        except TimeoutError:
+            return self._failed(_timed_out(timeout_seconds, self._conversation.short_id))
+        except BoughError as error:
+            return self._failed(error)
+        except asyncio.CancelledError:
+            self._interrupted()
+            raise
+
+    async def _answered(self) -> bool:
+        """Ask about calls that wait, and say whether the run continues."""
+        if not self._asks or self._conversation.status != "waiting_for_confirmation":
+            return False
+        self._end_streamed_line()
+        self._streamed = ""
+        return await confirm.ask(self._conversation, self._renderer, self._always)
+
+    async def _show_recorded(self, start: int | None) -> None:
+        if start is None:
+            return
+        async for stored in self._conversation.store.read(self._conversation.id, start):
+            self._event(stored)
+
+    async def _watch(self) -> None:
+        updates = cast("AsyncGenerator[Update]", self._conversation.run_stream())
+        self._spin("thinking")
+        with escape_pressed(self._on_escape) if self._on_escape else nullcontext():
+            async with aclosing(updates):
+                async for update in updates:
+                    self._update(update)
+
+    def _update(self, update: Update) -> None:
+        if isinstance(update, StoredEvent):
+            self._event(update)
+        elif update.kind == "text" and self._stream:
+            self._spinner.close()
+            self._streamed += update.text
+            self._renderer.text(update.text)
+
+    def _event(self, stored: StoredEvent) -> None:
+        event = stored.as_json()
+        self._renderer.record({"type": "event", "event": event})
+        if stored.kind == "UserMessage":
+            self._asked_at = stored.seq
+        if stored.kind in ("LimitReached", "StuckDetected"):
+            self._stopped = event
+        if stored.kind == "ModelResponded":
+            self._steps += 1
+            self._end_response(event)
+        for shown in self._lines(event):
+            self._renderer.note(shown)
+        if (what := _goes_on(event)) is not None:
+            self._spin(what)
+
+    def _lines(self, event: JsonObject) -> list[Line]:
+        """Return what is worth a line while it happens."""
+        match event["kind"]:
+            case "SkillActivated":
+                return [describe.skill_line(event)]
+            case "SkillSkipped":
+                return [describe.skipped_line(event)]
+            case "ScriptRan":
+                self._last_failure = event.get("error") or "" if event["status"] == "error" else ""
+                return [describe.script_line(event)]
+            case "ToolReturned" if event["tool"] not in _TOLD_OTHERWISE:
+                return [line(("  tool     ", "dim"), event["tool"])]
+            case "ToolFailed" | "ToolRejected" | "ToolInterrupted":
+                why = one_line(event.get("error") or event.get("reason") or "", 100)
+                return [line(("  tool     ", "dim"), f"{event['tool']}  ", (why, "bad"))]
+            case _:
+                return []
+
+    def _spin(self, what: str) -> None:
+        self._spinner.close()
+        self._spinner.enter_context(self._renderer.busy(what))
+
+    def _end_response(self, event: JsonObject) -> None:
+        """Forget what was streamed of a response that was not the answer: it calls tools."""
+        if any(part.get("part_kind") == "tool-call" for part in event["response"].get("parts", [])):
+            self._end_streamed_line()
+            self._streamed = ""
+
+    def _end_streamed_line(self) -> None:
+        if self._streamed and not self._streamed.endswith("\n"):
+            self._renderer.text("\n")
+
+    def _finished(self, seconds: float) -> int:
+        self._end_streamed_line()
+        result = self._conversation.result
+        output = "" if result is None else result.output
+        if output and self._streamed != output:
+            self._renderer.text(output.rstrip("\n") + "\n")
+        error = self._why_ended()
+        self._record(output, error=error)
+        self._renderer.note(self._summary(seconds))
+        if error is None:
+            return int(self._is_bad())
+        if not self._json:
+            self._renderer.error(error)
+        return error.exit_code
+
+    def _is_bad(self) -> bool:
+        """Whether the exit code says that something is wrong, though nothing kept the run from its end."""
+        result, status = self._conversation.result, self._conversation.status
+        reason = "" if result is None else result.reason
+        if status in ("error", "stuck") or reason == "script_failed":
+            return True
+        return self._check and (bool(reason) or status != "finished")
+
+    def _why_ended(self) -> BoughError | None:
+        """Return what kept the run from its end, where something did."""
+        conversation = self._conversation
+        if conversation.status == "waiting_for_confirmation":
+            return confirm.unanswered(conversation)
+        if conversation.state.limit is not None:
+            return _limit_reached(self._stopped, conversation.short_id)
+        if conversation.status == "stuck":
+            return BoughError(
+                f"the agent is repeating itself: {self._stopped.get('pattern', 'in a circle')}",
+                hint=f'`bough fork {self._again} "…"` tries again in other words',
+                code="internal",
+            )
+        result = self._conversation.result
+        if result is not None and result.partial:
+            return ModelError(
+                f"the answer is cut off ({result.reason})",
+                hint=f"`bough resume {self._conversation.short_id}` continues",
+            )
+        return self._no_sandbox()
+
+    def _summary(self, seconds: float) -> Line:
+        usage = self._conversation.usage
+        parts = [
+            f"{seconds:.1f} s",
+            f"{self._steps} step{'s' * (self._steps != 1)}",
+            f"{usage.input_tokens + usage.output_tokens} tokens",
+        ]
+        if usage.cache_read_tokens:
+            parts.append(f"{usage.cached_share:.0%} of the input cached")
+        if usage.cost_usd:
+            parts.append(f"{usage.cost_usd:.4f} USD")
+        fork = f"/fork {self._asked_at}" if self._command == "chat" else f'bough fork {self._again} "…"'
+        status = self._conversation.status
+        style: Style = "good" if status == "finished" else "warn"
+        return line(
+            (f"{_ENDS.get(status, status)} ", style), (" · ".join([*parts, f"{fork} to try again"]), "dim"), hang=2
+        )
+
+    @property
+    def _again(self) -> str:
+        """The point before the message that was answered."""
+        return f"{self._conversation.short_id}@{self._asked_at}"
+
+    def _no_sandbox(self) -> SandboxUnavailable | None:
+        """Return the error when a script was wanted and nothing here may run it."""
+        if self._can_run or not self._last_failure:
+            return None
+        return SandboxUnavailable(self._last_failure, hint="run `bough doctor`")
+
+    def _failed(self, error: BoughError) -> int:
+        self._end_streamed_line()
+        if self._json:
+            self._record("", error=error)
+        else:
+            self._renderer.error(error)
+        return error.exit_code
+
+    def _interrupted(self) -> None:
+        self._spinner.close()
+        self._end_streamed_line()
+        error = BoughError(
+            "interrupted", hint=f"`bough resume {self._conversation.short_id}` continues", code="interrupted"
+        )
+        self._failed(error)
+
+    def _record(self, output: str, *, error: BoughError | None = None) -> None:
+        conversation, state = self._conversation, self._conversation.state
+        ended = conversation.result
+        result: JsonObject = {
+            "type": "result",
+            "schema_version": SCHEMA_VERSION,
+            "command": self._command,
+            "conversation": str(conversation.id),
+            "status": conversation.status,
+            "output": output,
+            "data": None if ended is None else state.data,
+            "finish_reason": None if ended is None else ended.finish_reason,
+            "partial": ended is not None and ended.partial,
+            "reason": "" if ended is None else ended.reason,
+            "steps": self._steps,
+            "usage": conversation.usage.model_dump(),
+            "limit": state.limit,
+            "waiting": state.waiting,
+            "warnings": self._warnings,
+            "next": [f"bough fork {self._again}"],
+        }
+        self._renderer.record(result if error is None else result | {"error": {"hint": "", **error.as_dict()}})
+
+
+_ENDS = {"finished": "done", "waiting_for_confirmation": "waiting for your yes"}
+_TOLD_OTHERWISE = frozenset({"load_skill", "run_skill_script", "list_skills", "search_skills"})
+
+
+def _goes_on(event: JsonObject) -> str | None:
+    """Return what is being done after an event; None where nothing has changed about that."""
+    match event["kind"]:
+        case "ToolCalled":
+            return f"running {event['arguments'].get('script_path') or event['tool']}"
+        case "ToolReturned" | "ToolFailed" | "ToolRejected" | "ToolInterrupted":
+            return "thinking"
+        case _:
+            return None
+
+
+def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
+    limit = event.get("limit", "")
+    value, bound = (f"{event.get(key, 0):g}" for key in ("value", "bound"))
+    again = f"`bough resume {name}`" if limit in ("steps", "wall_seconds") else f"`bough fork {name}`"
+    return LimitExceeded(
+        f"limit reached: {value} of {bound} {LIMITS.get(limit, limit)}",
+        hint=f"{again} continues with counters reset",
+        details={key: event.get(key) for key in ("limit", "value", "bound")},
+    )
+
+
+def _timed_out(seconds: float | None, name: str) -> BoughError:
+    return BoughError(f"timed out after {seconds} s", hint=f"`bough resume {name}` continues", code="timeout")
+
+
+def _plain_name(executor: str) -> str:
+    return {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}.get(executor, executor)
+
+
+def started_note(model_was_named: bool, model: str | None) -> Line | None:
+    """Return what to say when the offline planner was taken for lack of a key."""
+    if model_was_named or model != "offline":
+        return None
+    return line(("no model named and no key set: using the offline planner (see bough doctor)", "dim"))
