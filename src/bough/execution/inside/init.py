@@ -10,6 +10,7 @@ process in its process namespace, daemons included.
 CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input
 then is the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it
 does, where another first process is in charge.
+"""
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
