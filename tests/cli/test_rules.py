@@ -230,7 +230,7 @@ def test_an_agent_file_sets_prompt_and_tools_and_a_skill_may_be_named(cli: Any, 
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["--policy", "maybe"], 2, "no policy is called"),
+        (["--policy", "maybe"], 2, "no policy named"),
         (["--skill", "word-cuont"], 3, "word-count"),
         (["--agent", "gone.yaml"], 2, "cannot be read"),
         (["--agent", "bad.yaml"], 2, "did you mean `system_prompt`"),

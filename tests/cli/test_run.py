@@ -82,7 +82,7 @@ def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> 
     [
         ([], 2, "the prompt is empty"),
         ([" "], 2, "the prompt is empty"),
-        (["x", "-f", "README.md"], 2, "a prompt and a file"),
+        (["x", "-f", "README.md"], 2, "both a prompt and --file"),
         (["-f", "gone.txt"], 2, "cannot be read"),
         (["x", "-C", "nowhere"], 2, "is not a folder"),
         (["x", "--skills", "nowhere"], 2, "is not a folder of skills"),
@@ -90,12 +90,12 @@ def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> 
         (["x", "--model", "openai:gpt-5"], 6, "OPENAI_API_KEY is not set"),
         (["x", "--executor", "docker"], 2, "executor"),
         (["x", "--tag", "novalue"], 2, "KEY=VALUE"),
-        (["x", "--base-url", "localhost"], 2, "no base URL"),
-        (["x", "--store", "mongodb://x"], 2, "names no store"),
+        (["x", "--base-url", "localhost"], 2, "not a base URL"),
+        (["x", "--store", "mongodb://x"], 2, "invalid store URL"),
         (["x", "--store", "sqlite:////proc/none/x.db"], 6, "hint:"),
         (["x", "--timeout", "-1"], 2, "--timeout"),
-        (["x", "--timeout", "nan"], 2, "no number"),
-        (["x", "--policy", ""], 2, "no policy is called"),
+        (["x", "--timeout", "nan"], 2, "not a number"),
+        (["x", "--policy", ""], 2, "no policy named"),
     ],
 )
 def test_a_mistake_is_told_with_its_exit_code_and_leaves_no_conversation(

@@ -138,7 +138,7 @@ async def test_a_hook_that_hangs_is_killed_with_all_it_started(workspace: Path) 
     command = "trap '' TERM HUP INT; exec 9> alive; (trap '' TERM; sleep 1000) & echo started; sleep 1000"
     verdict = await ask(workspace, command, timeout_seconds=0.5)
     assert verdict.decision == "deny"
-    assert "did not end within 0.5 s" in verdict.reason
+    assert "timed out after 0.5 s" in verdict.reason
     assert "started" in verdict.events[0].output
     os.set_blocking(reading, True)
     assert await asyncio.to_thread(os.read, reading, 1) == b""
@@ -263,7 +263,7 @@ async def test_a_function_that_raises_hangs_or_talks_nonsense_lets_no_call_throu
     async def hangs(_: object) -> None:
         await asyncio.Event().wait()
 
-    for function, says_why in ((raises, "broken"), (hangs, "did not end"), (lambda _: 42, "no decision")):
+    for function, says_why in ((raises, "broken"), (hangs, "timed out"), (lambda _: 42, "not a decision")):
         verdict = await HookSet((Hook(kind=PRE, function=function, timeout_seconds=0.1),)).run(told(workspace))
         assert verdict.decision == "deny"
         assert says_why in verdict.reason

@@ -68,7 +68,7 @@ async def test_open_calls_are_closed(start: Any, scripted: Any) -> None:
 async def test_what_is_no_history_is_refused(start: Any, scripted: Any) -> None:
     conversation = await start(scripted("one"))
     for data in (b"{", b"[1]", b'[{"kind": "nonsense"}]'):
-        with pytest.raises(InvalidInput, match="no message history"):
+        with pytest.raises(InvalidInput, match="not a PydanticAI message history"):
             await import_messages(conversation, data)
     await conversation.send_message("hello")
     with pytest.raises(InvalidInput, match="already"):

@@ -175,7 +175,7 @@ def test_remove_and_switch_off(repository: Path, target: Path) -> None:
     assert names() == {"linked", "deep", "mine"}
     switch("linked", "mine", disabled=True)
     assert names() == {"deep"}
-    with pytest.raises(NotFound, match="no skill is called"):
+    with pytest.raises(NotFound, match="no skill named"):
         SkillRegistry.open(home, home=home).get("mine")
     switch("linked", "mine", disabled=False)
     assert names() == {"linked", "deep", "mine"}
