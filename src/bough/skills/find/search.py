@@ -1,16 +1,44 @@
-"""Finding skills by words: SQLite's FTS5 with bm25 over names, descriptions and keywords, in memory."""
+"""Finding skills by words: SQLite's FTS5 with bm25 over names, descriptions and keywords, in memory.
+
+A request often names a thing by another word than the skill's author chose. Authors list such words beside each other
+("Use when the user wants to shorten or condense a text"), so the library itself tells which words go together: a word
+is related to another one when few skills have either of them and many of those have both.
+
+Source: query expansion by association matrices (van Rijsbergen, Information Retrieval, 1979, chapter 6).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain, zip_longest
 
 from bough.skills.model import KeywordTrigger, SkillMetadata, TaskTrigger, Trigger
 
 _WORDS = re.compile(r"\w+")
+_INFLECTION = re.compile(r"(?:ing|ed|es|s|e)$")
 _MAX_WORDS = 64
-_MIN_TELLING = 2
-"""From so many words on that say something, those that say nothing are left out."""
+_MAX_EXPANDED = 16
+"""Words of a query that related words are looked up for: the first ones, which a person wrote."""
+
+_MAX_RELATED = 3
+"""Related words of one word of a query."""
+
+_MAX_SAMPLE = 200
+"""Skills with a word that are read to find what it is related to."""
+
+_MAX_CANDIDATES = 8
+_MIN_TOGETHER = 2
+_MIN_ASSOCIATION = 0.1
+"""Of `together ** 2 / (skills with one * skills with the other)`, which is 1 for words that never come alone."""
+
+_MIN_LIFT = 2.0
+"""How many times as often as by chance two words must come together."""
+
+_MIN_CONTENT_WORDS = 2
+"""A query with at least this many content words is searched without its stop words."""
 
 _STOP_WORDS = """
 a about after all also am an and any are as at be because been before but by can could did do does
@@ -19,7 +47,6 @@ more my need no not now of on one or our out please she should so some such than
 then there these they this those to up us use using want was we were what when where which who why
 will with would you your
 """
-"""Words of a request that say nothing about a skill."""
 
 
 class SkillSearch:
@@ -47,18 +74,90 @@ class SkillSearch:
         )
 
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
-        """Return the skills that fit `query` best, best first; words of the name count most. Any text is a query."""
-        words = list(dict.fromkeys(_WORDS.findall(query.lower())))
-        telling = [word for word in words if word not in self._stop_words]
-        words = (telling if len(telling) >= _MIN_TELLING else words)[:_MAX_WORDS]
+        """Return the skills that match `query` best, best first; words in names count most. Any text is a query.
+
+        Every second one is ranked with related words as well, so that no skill is missed for a word its author did not
+        use, and none that matches as asked is pushed out by one that does not. O(matches), a few statements a word.
+        """
+        words = self._choose_words(query)
         if not words or limit <= 0:
             return []
-        match = " OR ".join(f'"{word}"' for word in words)
+        found = self._rank(words, limit)
+        related = self._find_related(words[:_MAX_EXPANDED])
+        if related:
+            both = chain.from_iterable(zip_longest(found, self._rank([*words, *related], limit)))
+            found = list(dict.fromkeys(rowid for rowid in both if rowid is not None))[:limit]
+        return [self._skills[rowid] for rowid in found]
+
+    def _choose_words(self, query: str) -> list[str]:
+        words = list(dict.fromkeys(_WORDS.findall(query.lower())))
+        content = [word for word in words if word not in self._stop_words]
+        return (content if len(content) >= _MIN_CONTENT_WORDS else words)[:_MAX_WORDS]
+
+    def _rank(self, words: Sequence[str], limit: int) -> list[int]:
+        """Return the places of the skills that have any of the words, the best match first."""
         rows = self._connection.execute(
             "select rowid from skill where skill match ? order by bm25(skill, 8.0, 2.0, 4.0), rowid limit ?",
-            (match, limit),
+            (_match_any(words), limit),
         )
-        return [self._skills[rowid] for (rowid,) in rows]
+        return [rowid for (rowid,) in rows]
+
+    def _find_related(self, words: Sequence[str]) -> list[str]:
+        """Return the words that come together with those of a query in skills, each once, without the query's own."""
+        stems = {_cut_inflection(word) for word in words}
+        found: dict[str, None] = {}
+        for word in words:
+            sample = self._find_skills(word)
+            scored = {
+                other: score
+                for other, count in self._list_candidates(sample, stems)
+                if (score := self._score(len(sample), other, count)) >= _MIN_ASSOCIATION
+            }
+            found |= dict.fromkeys(sorted(scored, key=lambda other: (-scored[other], other))[:_MAX_RELATED])
+        return list(found)
+
+    def _find_skills(self, word: str) -> list[int]:
+        statement = "select rowid from skill where skill match ? limit ?"
+        return [rowid for (rowid,) in self._connection.execute(statement, (_match_any([word]), _MAX_SAMPLE))]
+
+    def _list_candidates(self, sample: Sequence[int], stems: set[str]) -> list[tuple[str, int]]:
+        """Return the words that the skills of a sample have more often than skills in general, with their counts."""
+        together = Counter(chain.from_iterable(self._words_of(rowid, stems) for rowid in sample))
+        found = [(word, count) for word, count in together.items() if count >= _MIN_TOGETHER]
+        found.sort(key=lambda each: (len(sample) * self._usual_shares.get(each[0], 0.0) - each[1], each[0]))
+        return found[:_MAX_CANDIDATES]
+
+    @cached_property
+    def _usual_shares(self) -> dict[str, float]:
+        """Each word's share of the skills, by every n-th of them: at most 200 are read."""
+        sample = range(0, len(self._skills), max(1, len(self._skills) // _MAX_SAMPLE))
+        counts = Counter(chain.from_iterable(self._words_of(rowid, set()) for rowid in sample))
+        return {word: count / len(sample) for word, count in counts.items()}
+
+    def _words_of(self, rowid: int, stems: set[str]) -> set[str]:
+        """Return the content words of a skill, without those that have one of the stems."""
+        skill = self._skills[rowid]
+        words = _WORDS.findall(f"{skill.name.replace('_', ' ')} {skill.description}".lower())
+        return {word for word in words if self._is_content(word) and _cut_inflection(word) not in stems}
+
+    def _is_content(self, word: str) -> bool:
+        return word not in self._stop_words and len(word) > 1 and not word.isdigit()
+
+    def _score(self, count: int, other: str, together: int) -> float:
+        """Return how closely a word of `count` skills is related to one that `together` of them have; 0: not at all."""
+        statement = "select count(*) from skill where skill match ?"
+        ((others,),) = self._connection.execute(statement, (_match_any([other]),))
+        is_chance = together * len(self._skills) < _MIN_LIFT * count * others
+        return 0.0 if is_chance else together**2 / (count * others)
+
+
+def _match_any(words: Iterable[str]) -> str:
+    return " OR ".join(f'"{word}"' for word in words)
+
+
+def _cut_inflection(word: str) -> str:
+    """Return a word without its English ending, so that a word's own forms do not count as related to it."""
+    return _INFLECTION.sub("", word) if len(word) > 4 else word
 
 
 def _keywords(skill: SkillMetadata) -> tuple[str, ...]:
@@ -66,7 +165,7 @@ def _keywords(skill: SkillMetadata) -> tuple[str, ...]:
 
 
 def trigger_words(trigger: Trigger | None) -> tuple[str, ...]:
-    """The keywords of a trigger; none for one of paths."""
+    """Return the keywords of a trigger; none for path patterns."""
     match trigger:
         case KeywordTrigger(words) | TaskTrigger(words):
             return words
