@@ -1,8 +1,7 @@
-"""What discovery learned of each file, kept between runs by the file's (mtime, size, inode).
+"""A cache of what discovery read from each file, keyed by the file's (mtime, size, inode).
 
-Five lines a file: path, stamp, name, description, and as JSON what else there is to say, mostly nothing. So reading the
-whole index costs less than looking at the files. The index is a cache: a missing, broken or foreign one is empty, and
-nothing in it is ever executed.
+Five lines a file: path, stamp, name, description, and the rest as JSON, usually empty. So reading the whole index costs
+less than a look at each file. A missing, broken or foreign index counts as empty, and nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from bough.skills.model import (
 )
 from bough.skills.read.parse import HeadReading, read_head
 
-_FIRST_LINE = "bough skills 3"
+_FIRST_LINE = "bough skills 4"
 _LINES = 5
 _PIECE_BYTES = 256 << 10
 _TRIGGERS: dict[str, Any] = {"keyword": KeywordTrigger, "task": TaskTrigger, "path": PathTrigger}
 _Entry: TypeAlias = tuple[str, str, str, str]
-"""Stamp, name, description, and the rest as JSON; where name and description are not a line each, they are there."""
+"""Stamp, name, description, and the rest as JSON, which also holds a name or description that is not a single line."""
 
 _parse: Any = json.JSONDecoder().raw_decode
 
@@ -40,10 +39,10 @@ _reading: Any = partial(tuple.__new__, HeadReading)  # pyright: ignore[reportUnk
 
 
 class SkillIndex:
-    """Remembers readings by path; load, use while discovering, save.
+    """Caches readings by path: load it, use it during discovery, save it.
 
     Args:
-        file: Where it is kept.
+        file: Where it is stored.
     """
 
     def __init__(self, file: Path) -> None:
@@ -53,9 +52,9 @@ class SkillIndex:
         self._new: dict[str, _Entry] = {}
 
     def get(self, path: str, home: str, source: str, scope: Scope) -> HeadReading | None:
-        """Return what a file says: from memory when it is the very file read before, else by reading it.
+        """Return a file's reading: from the cache if the file is unchanged, else by reading it.
 
-        None when there is no file of that path.
+        None if there is no such file.
         """
         try:
             info = os.stat(path)
@@ -72,17 +71,17 @@ class SkillIndex:
                 return reading
             self._seen.pop()
         reading = read_head(path, home, source=source, scope=scope)
-        if reading is not None and path.isprintable():  # others would not be one line
+        if reading is not None and path.isprintable():  # other paths would not fit on one line
             self._new[path] = (stamp, *_encode(reading))
         return reading
 
     @property
     def hits(self) -> int:
-        """How many files were known."""
+        """How many files were served from the cache."""
         return len(self._seen)
 
     def save(self) -> None:
-        """Write what this run has seen, replacing the file at once; unwritable places are left alone."""
+        """Write the readings of this run, replacing the file atomically; does nothing where it cannot be written."""
         if not self._new and len(self._seen) == len(self._old):
             return
         import tempfile
@@ -112,7 +111,7 @@ def _load(file: Path) -> dict[str, _Entry]:
 
 
 def _lines(handle: RawIOBase) -> list[str]:
-    """Every line of a file, read in pieces: memory that is used again need not be asked for."""
+    """Return every line of a file, read in pieces so that one buffer is reused."""
     lines: list[str] = []
     rest = b""
     while piece := handle.read(_PIECE_BYTES):
@@ -124,7 +123,7 @@ def _lines(handle: RawIOBase) -> list[str]:
 
 
 def _encode(reading: HeadReading) -> tuple[str, str, str]:
-    """Name, description and the rest: diagnostics alone, or all there is."""
+    """Return name, description and the rest: only diagnostics, or all fields."""
     skill, notes = reading
     diagnostics = [[d.code, d.severity, d.message, d.line, d.fix] for d in notes]
     if skill is None:
@@ -155,7 +154,7 @@ def _encode_trigger(trigger: Trigger | None) -> list[Any] | None:
 
 
 def _decode(entry: _Entry, path: str, source: str, scope: Scope) -> HeadReading | None:
-    """What an entry with more than a name and a description says; None for a foreign one."""
+    """Return the reading of an entry with more than a name and a description; None for a foreign entry."""
     _, name, description, rest = entry
     try:
         found = _parse(rest)[0]

@@ -1,4 +1,4 @@
-"""The inputs of a task skill: read from a message, checked, put into the instructions."""
+"""The inputs of a task skill: parsed from a message, validated, substituted into the instructions."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from bough.errors import InvalidInput
-from bough.skills.model import InputMetadata, Skill
+from bough.skills.model import Diagnostic, InputMetadata, Skill
 from bough.skills.read.resources import nearest
 
 ARGUMENTS = "ARGUMENTS"
-"""What `/name` was followed by, as a whole; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""
+"""The whole text after `/name`; in instructions `$ARGUMENTS` or `${ARGUMENTS}`."""
 
 MAX_VALUE = 32 << 10
+_MAX_NAMED = 10
 _PAIR = re.compile(r"(?<![\w-])([A-Za-z_][\w-]*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _PLACE = re.compile(r"([ \t]?)(?:\$\{([A-Za-z_][\w-]*)\}|\$ARGUMENTS\b)")
 _CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 
 
 def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
-    """Return the inputs that the text after `/name` gives: `key=value` pairs, then the rest in order.
+    """Return the inputs in the text after `/name`: `key=value` pairs first, then the remaining words by position.
 
-    A single open input takes all of the rest; several open ones take a word each, in their declared order. More words
-    than there are open inputs are all for the one that must be given; where several must be, they are for none of
-    them, and in `ARGUMENTS` alone.
+    If one input is open, it takes the whole rest; several open inputs take one word each, in declaration order. If
+    there are more words than open inputs, the only required one takes the whole rest; with several required inputs
+    none is filled, and the words are available as `ARGUMENTS` only.
     """
     known = {each.name for each in inputs}
     given = parse_pairs(text, inputs)
@@ -42,41 +43,41 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
 
 
 def parse_pairs(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
-    """Return the `key=value` pairs of a text whose keys are inputs; values may be quoted, the last of a key counts."""
+    """Return the `key=value` pairs whose keys are inputs; values may be quoted, and the last value of a key wins."""
     known = {each.name for each in inputs}
     return {match[1]: _unquote(match[2]) for match in _PAIR.finditer(text) if match[1] in known} if known else {}
 
 
 def missing_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of required inputs that are not given, or given empty, in their order."""
+    """Return the names of required inputs without a value, or with an empty one, in declaration order."""
     return tuple(each.name for each in inputs if is_needed(each) and not given.get(each.name, "").strip())
 
 
 def is_needed(entry: InputMetadata) -> bool:
-    """Whether an input must be given: it is required and nothing stands in for it."""
+    """Whether an input must be given: it is required and has no default."""
     return entry.required and entry.default is None
 
 
 def check_inputs(inputs: Sequence[InputMetadata], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the values to put in: what is given over the defaults.
+    """Return the values to substitute: the given ones, and defaults for the rest.
 
     Raises:
-        InvalidInput: A name is not an input of the skill, or a value is too long or holds control characters.
+        InvalidInput: The skill has no input of a name, or a value is too long or contains control characters.
     """
     known = tuple(each.name for each in inputs)
     for name, value in given.items():
         if name not in known and name != ARGUMENTS:
             raise InvalidInput(f"the skill has no input {name[:60]!r}", hint=nearest(name, known))
         if len(value) > MAX_VALUE or re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", value):
-            raise InvalidInput(f"the value of {name!r} is too long or holds control characters", hint="give plain text")
+            raise InvalidInput(f"input {name!r} is too long or contains control characters", hint="pass plain text")
     return {each.name: each.default for each in inputs if each.default is not None} | dict(given)
 
 
 def substitute(text: str, values: Mapping[str, str], *, without: Collection[str] = ()) -> str:
-    """Return `text` with `${name}` replaced where `values` has the name; all else stays. Values are not looked into.
+    """Return `text` with `${name}` replaced by its value; unknown names stay. Values are not expanded again.
 
     Args:
-        without: Names that nobody gave and that need not be given: they vanish, with one blank before them.
+        without: Optional inputs without a value: their placeholders are removed, with one blank before them.
     """
 
     def put(match: re.Match[str]) -> str:
@@ -87,15 +88,26 @@ def substitute(text: str, values: Mapping[str, str], *, without: Collection[str]
 
 
 def inputs_of(skill: Skill) -> tuple[InputMetadata, ...]:
-    """Return the inputs of a skill: those it declares, else the `${name}` of its text, which are then required.
+    """Return the declared inputs of a skill; without any, the `${name}` placeholders of its text, as required inputs.
 
-    Names in capitals only are variables of a shell, and what stands in code is code: these are not inputs.
+    Names in capitals are shell variables, and placeholders in code are code; neither are inputs.
     """
     return skill.inputs or tuple(InputMetadata(name) for name in list_undeclared(skill.content))
 
 
+def check_inputs_declared(skill: Skill) -> tuple[Diagnostic, ...]:
+    """Return a note where a skill's text uses `${name}` and the skill declares no inputs; reads its text."""
+    names = () if skill.inputs else list_undeclared(skill.content)
+    if not names:
+        return ()
+    listed = ", ".join(f"`{name}`" for name in names[:_MAX_NAMED])
+    message = f"the text uses {listed} without declaring inputs; they are treated as required inputs"
+    fix = "declare them under `inputs`, or put literal text into a code span"
+    return (Diagnostic("input-undeclared", "info", message, None, fix, str(skill.path or "")),)
+
+
 def list_undeclared(text: str) -> tuple[str, ...]:
-    """Return the names of `${name}` in a text outside of code, each once, in their order. O(n)."""
+    """Return the names of `${name}` in a text, outside code, each once, in order of appearance. O(n)."""
     if "${" not in text:
         return ()
     names = (match[2] for match in _PLACE.finditer(_CODE.sub(" ", text)) if match[2])
@@ -105,7 +117,7 @@ def list_undeclared(text: str) -> tuple[str, ...]:
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a lone quote is text
+    except ValueError:  # an unbalanced quote is plain text
         return text.split()
 
 

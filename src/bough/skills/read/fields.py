@@ -1,4 +1,4 @@
-"""The frontmatter's fields, made into what a skill has; each of a wrong shape is coerced, with a diagnostic.
+"""Converting frontmatter fields to the attributes of a skill; a value of the wrong type is coerced, with a diagnostic.
 
 Source: Agent Skills specification; seed 002 (`trigger`, `inputs`, `mcp_tools`); fields other clients write
 (`globs`, `paths`, `applyTo`, `alwaysApply`, `disable-model-invocation`).
@@ -59,7 +59,7 @@ _ALIASES: Mapping[str, str] = {
     "title": "name",
 }
 _NEAR = 0.8
-"""From so alike on, an unknown field is taken for a known one that was misspelt."""
+"""Similarity from which an unknown field is reported as a misspelt known one."""
 
 _NOTHING = frozenset({"", "null", "~", "none"})
 _TRUE = frozenset({"true", "yes", "on", "1", "y"})
@@ -68,7 +68,7 @@ Notes = list[Diagnostic]
 
 
 def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return `values` with the known fields under their own names, whatever case or alias the file uses."""
+    """Return `values` with known fields under their canonical names, whatever case or alias the file uses."""
     if _KNOWN.issuperset(values):
         return values
     out: dict[str, Any] = {}
@@ -78,9 +78,9 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
         if known != key and known in values:
             known = key
         if known != key and known in ("name", "description", "allowed-tools"):
-            notes.append(_note("field-name", f"the field `{key}` is called `{known}`", f"write `{known}:`"))
+            notes.append(_note("field-name", f"`{key}` is read as `{known}`", f"write `{known}:`"))
         if known not in _KNOWN and (near := _find_near(folded)):
-            message = f"the field `{key}` is not known; is it `{near}`? Its value is not used"
+            message = f"unknown field `{key}` is ignored; did you mean `{near}`?"
             notes.append(_note("field-misspelt", message, f"write `{near}:`"))
         out[known] = value
     return out
@@ -88,17 +88,17 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _find_near(field: str) -> str:
-    """Return the known field that an unknown one was meant to be; empty for one that is like none."""
+    """Return the known field most similar to an unknown one; empty if none is similar."""
     return next(iter(get_close_matches(field, sorted(_KNOWN), 1, _NEAR)), "")
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether a field says nothing: absent, empty or null."""
+    """Whether a field is absent, empty or null."""
     return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING) or value in ({}, [])
 
 
 def truth(value: Any) -> bool:
-    """What a text says as yes or no; anything unknown is no."""
+    """Return a text's value as a boolean; False for anything unknown."""
     return isinstance(value, str) and value.strip().lower() in _TRUE
 
 
@@ -106,19 +106,19 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
     """Return the skill's name: the field, else `home`.
 
     Args:
-        home: The folder's name, or a flat file's name without its ending.
-        is_folder: Whether the specification's rule holds that name and folder are equal.
+        home: The folder's name, or a flat file's name without its extension.
+        is_folder: Whether the name must equal the folder's name, as the specification requires.
     """
     value = values.get("name")
     if value is None or value == "":
-        notes.append(_note("name-missing", f"no `name`; the name of the place is used: {home}", f"name: {home}"))
+        notes.append(_note("name-missing", f"no `name`; {home!r} is used", f"name: {home}"))
         return home
     if not isinstance(value, str):
-        notes.append(_note("name-not-text", "`name` is not text; the name of the place is used", f"name: {home}"))
+        notes.append(_note("name-not-text", f"`name` is not text; {home!r} is used", f"name: {home}"))
         return home
     name = value.strip()
     if is_folder and name != home and unicodedata.normalize("NFKC", name) != unicodedata.normalize("NFKC", home):
-        message = f"the name {name[:80]!r} differs from the folder {home[:80]!r}"
+        message = f"name {name[:80]!r} differs from the folder name {home[:80]!r}"
         notes.append(_note("name-folder", message, f"name: {home}"))
     if not is_good_name(name):
         note_name(name, notes)
@@ -126,52 +126,52 @@ def read_name(values: Mapping[str, Any], home: str, notes: Notes, *, is_folder: 
 
 
 def is_good_name(name: str) -> bool:
-    """Whether a name is one of the specification's, in ASCII."""
+    """Whether a name is valid by the specification, in ASCII."""
     return len(name) <= MAX_NAME and _GOOD_NAME.fullmatch(name) is not None
 
 
 def note_name(name: str, notes: Notes) -> None:
-    """Note how `name` departs from the specification, if it does."""
+    """Add a diagnostic for each rule of the specification that `name` violates."""
     normal = unicodedata.normalize("NFKC", name)
     if len(normal) > MAX_NAME:
         notes.append(_note("name-length", f"the name has {len(normal)} characters, more than {MAX_NAME}", "shorten it"))
     if normal != normal.lower():
-        notes.append(_note("name-case", f"the name {name[:80]!r} is not lower case", f"name: {name.lower()[:80]}"))
+        notes.append(_note("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}"))
     if normal.startswith("-") or normal.endswith("-") or "--" in normal:
         notes.append(
-            _note("name-hyphens", "a hyphen at an end of the name, or two in a row", "single hyphens between words")
+            _note("name-hyphens", "the name has a leading, trailing or double hyphen", "single hyphens between words")
         )
     if not all(char.isalnum() or char == "-" for char in normal):
-        notes.append(_note("name-characters", f"the name {name[:80]!r} holds other characters than letters, digits, -",
+        notes.append(_note("name-characters", f"name {name[:80]!r} has characters other than letters, digits and -",
                            "use letters, digits and hyphens"))  # fmt: skip
 
 
 def unsafe_name(name: str) -> str | None:
-    """Return why a name is refused; None when it is safe to show, to list and to join to a path."""
+    """Return why a name is refused; None if it is safe to display and to use in a path."""
     if is_good_name(name):
         return None
     if not name:
         return "it is empty"
     if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in name):
-        return "it holds control characters"
+        return "it contains control characters"
     if name.startswith(("/", "~")) or "\\" in name or any(part in ("..", ".", "") for part in name.split("/")):
-        return "it is a path out of its folder"
+        return "it is a path outside its folder"
     if len(name.encode("utf-8", "replace")) > 255:
-        return "it is longer than a file name may be"
+        return "it is too long for a file name"
     return None
 
 
 def read_text(values: Mapping[str, Any], field: str, notes: Notes) -> str | None:
-    """Return a field that must be text; lists and mappings are written out."""
+    """Return a text field; lists and mappings are converted to text."""
     value = values.get(field)
     if value is None or isinstance(value, str):
         return value.strip() or None if value else None
-    notes.append(_note(f"{field}-not-text", f"`{field}` is not text; it was written out as text", "write it as text"))
+    notes.append(_note(f"{field}-not-text", f"`{field}` is not text and was converted", "write it as text"))
     return as_text(value) or None
 
 
 def as_text(value: Any) -> str:
-    """A value on one line: lists with commas, mappings as `key: value` with semicolons."""
+    """Return a value as one line: lists with commas, mappings as `key: value` with semicolons."""
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
         return "; ".join(f"{key}: {as_text(item)}" for key, item in pairs)
@@ -181,7 +181,7 @@ def as_text(value: Any) -> str:
 
 
 def read_metadata(values: Mapping[str, Any], notes: Notes) -> dict[str, str]:
-    """Return `metadata` as text to text."""
+    """Return `metadata` as a mapping of text to text."""
     value = values.get("metadata")
     if is_nothing(value):
         return {}
@@ -191,13 +191,13 @@ def read_metadata(values: Mapping[str, Any], notes: Notes) -> dict[str, str]:
     pairs = cast("Mapping[str, Any]", value)
     if any(not isinstance(item, str) for item in pairs.values()):
         notes.append(
-            _note("metadata-not-text", "`metadata` holds more than text; it was written out", "use text values")
+            _note("metadata-not-text", "`metadata` has values that are not text; they were converted", "use text")
         )
     return {key: as_text(item) for key, item in pairs.items()}
 
 
 def read_words(value: Any) -> tuple[str, ...]:
-    """Return a list of words: a list's items, or a text's parts between commas; without blanks and repeats."""
+    """Return a list of words: a list's items, or the comma-separated parts of a text; stripped, without duplicates."""
     if isinstance(value, Mapping):
         value = list(cast("Mapping[str, Any]", value))
     items = cast("list[Any]", value) if isinstance(value, list) else str(value or "").split(",")
@@ -205,16 +205,24 @@ def read_words(value: Any) -> tuple[str, ...]:
 
 
 def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], notes: Notes) -> Trigger | None:
-    """Return what activates the skill by itself: `trigger`, `triggers`, or patterns of paths."""
-    value = values.get("trigger", values.get("triggers"))
-    if isinstance(value, Mapping):
-        return _read_trigger_mapping(cast("Mapping[str, Any]", value), inputs, notes)
-    words = () if is_nothing(value) else _only_words(value, notes)
-    globs = read_globs(values.get("globs", values.get("paths")))
+    """Return what activates the skill without a call: `trigger`, `triggers`, or path patterns.
+
+    A skill has one kind of trigger; a second kind is reported and not used.
+    """
+    fields = [values[name] for name in ("trigger", "triggers") if not is_nothing(values.get(name))]
+    mapping = next((cast("Mapping[str, Any]", field) for field in fields if isinstance(field, Mapping)), None)
+    globs = (*read_globs(values.get("globs")), *read_globs(values.get("paths")))
+    if mapping is not None:
+        trigger = _read_trigger_mapping(mapping, inputs, notes)
+        fields = [field for field in fields if field is not mapping]
+        if trigger is not None:
+            if fields or globs:
+                notes.append(_two_triggers("`triggers`" if fields else "`paths`", "`trigger`"))
+            return trigger
     _check_globs(globs, notes)
+    words = tuple(dict.fromkeys(word for field in fields for word in _only_words(field, notes)))
     if globs and (words or inputs):
-        message = "`paths` are not used beside `triggers` or `inputs`: a skill has one kind of trigger"
-        notes.append(_note("trigger-both", message, "make two skills of it, or take one of them out"))
+        notes.append(_two_triggers("`paths`", "`triggers`" if words else "`inputs`"))
     if words:
         return TaskTrigger(words) if inputs or values.get("type") == "task" else KeywordTrigger(words)
     if inputs:
@@ -225,10 +233,12 @@ def read_trigger(values: Mapping[str, Any], inputs: tuple[InputMetadata, ...], n
 def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata, ...], notes: Notes) -> Trigger | None:
     kind = str(value.get("type", value.get("kind", ""))).lower()
     globs = read_globs(value.get("globs", value.get("paths", value.get("path"))))
+    raw = value.get("keywords", value.get("triggers", value.get("keyword", value.get("words"))))
     if globs:
         _check_globs(globs, notes)
+        if inputs or not is_nothing(raw):
+            notes.append(_two_triggers("`inputs`" if is_nothing(raw) else "keywords", "`globs`"))
         return PathTrigger(globs)
-    raw = value.get("keywords", value.get("triggers", value.get("keyword", value.get("words"))))
     words = () if is_nothing(raw) else _only_words(raw, notes)
     if "task" in kind or inputs:
         return TaskTrigger(words)
@@ -240,26 +250,31 @@ def _read_trigger_mapping(value: Mapping[str, Any], inputs: tuple[InputMetadata,
     return None
 
 
+def _two_triggers(unused: str, used: str) -> Diagnostic:
+    message = f"{unused} cannot be used together with {used}: a skill has one kind of trigger; {unused} is ignored"
+    return _note("trigger-both", message, "split it into two skills, or remove one of the two fields")
+
+
 def _only_words(value: Any, notes: Notes) -> tuple[str, ...]:
     if isinstance(value, list) and any(not isinstance(item, str) for item in cast("list[Any]", value)):
-        notes.append(_note("trigger-not-text", "a trigger is not text; it was written out", "use a list of words"))
+        notes.append(_note("trigger-not-text", "a trigger is not text and was converted", "use a list of words"))
     words = tuple(value.split("\n")) if isinstance(value, str) and value.startswith("re:") else read_words(value)
     for word in words:
         if word.strip().startswith("re:") and (reason := refuse_pattern(word.strip()[3:].strip())):
-            message = f"the regular expression {word.strip()[:80]!r} triggers nothing: {reason}"
-            notes.append(_note("trigger-bad-regex", message, "RE2's dialect: no look-around, no back-references"))
+            message = f"invalid regular expression {word.strip()[:80]!r}, ignored: {reason}"
+            notes.append(_note("trigger-bad-regex", message, "use RE2 syntax: no lookaround, no backreferences"))
     return tuple(word.strip() for word in words if word.strip())
 
 
 def _check_globs(globs: tuple[str, ...], notes: Notes) -> None:
     for glob in globs:
         if reason := refuse_glob(glob):
-            message = f"the pattern {glob[:80]!r} matches nothing: {reason}"
-            notes.append(_note("trigger-bad-glob", message, "for example src/**"))
+            message = f"invalid path pattern {glob[:80]!r}, ignored: {reason}"
+            notes.append(_note("trigger-bad-glob", message, "write a pattern such as src/**"))
 
 
 def read_globs(value: Any) -> tuple[str, ...]:
-    """Return patterns of paths: a list's items, or a text's parts between commas outside braces."""
+    """Return path patterns: a list's items, or the parts of a text between commas outside braces."""
     if is_nothing(value):
         return ()
     if isinstance(value, str):
@@ -275,9 +290,7 @@ def read_inputs(values: Mapping[str, Any], notes: Notes) -> tuple[InputMetadata,
     found: dict[str, InputMetadata] = {}
     for name, entry in _input_entries(value):
         if not re.fullmatch(r"[A-Za-z_][\w-]*", name):
-            notes.append(
-                _note("input-name", f"{name[:60]!r} cannot be the name of an input", "letters, digits, _ and -")
-            )
+            notes.append(_note("input-name", f"invalid input name {name[:60]!r}", "use letters, digits, _ and -"))
             continue
         found[name] = _input(name, entry)
     return tuple(found.values())
@@ -302,7 +315,7 @@ def _input(name: str, entry: Any) -> InputMetadata:
         return InputMetadata(name, "" if is_nothing(entry) else as_text(entry))
     given = cast("Mapping[str, Any]", entry)
     value = given.get("default")
-    is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # both are words a script may take
+    is_text = isinstance(value, str) and value.strip().lower() in ("", "none")  # valid values for a script
     default = None if is_nothing(value) and not is_text else as_text(value)
     required = truth(given["required"]) if "required" in given else default is None
     return InputMetadata(name, as_text(given.get("description", "")), required and default is None, default)

@@ -52,7 +52,7 @@ def check(
         raise InvalidInput(f"invalid format {format!r}", hint=f"choose one of: {', '.join(FORMATS)}")
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
-    found = _add_server_faults(_add_eval_faults(found))
+    found = _add_usage_faults(_add_eval_faults(found))
     checked = tally.of(_scanned(found) if scan else found)
     if format == "sarif":
         _write_sarif(checked)
@@ -77,17 +77,19 @@ class _Tally:
             yield skill
 
 
-def _add_server_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what is wrong with the MCP servers that a skill brings."""
+def _add_usage_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+    """Add what is wrong with a skill's MCP servers, and the inputs that its text uses and does not declare."""
+    from bough.skills.match.inputs import check_inputs_declared
     from bough.skills.read.parse import read_file
     from bough.skills.run.mcp import check_servers
 
     for skill in found:
         known = read_file(skill.path).skill if skill.loaded else None
-        if known is None or not (known.mcp_tools or (skill.path.parent / ".mcp.json").exists()):
+        if known is None:
             yield skill
         else:
-            yield replace(skill, diagnostics=(*skill.diagnostics, *check_servers(known, os.environ)))
+            notes = (*check_inputs_declared(known), *check_servers(known, os.environ))
+            yield replace(skill, diagnostics=(*skill.diagnostics, *notes)) if notes else skill
 
 
 def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
