@@ -92,7 +92,7 @@ def test_two_of_one_name_are_told_apart(repository: Path, target: Path) -> None:
     assert list(target.glob("*/*")) == []
     assert names_of(take(f"file://{repository}", target, names=["two/twin"])) == ["twin"]
     assert "two" in next(target.glob("*/twin/SKILL.md")).read_text()
-    with pytest.raises(Conflict, match="installed already"):
+    with pytest.raises(Conflict, match="already installed"):
         take(f"file://{repository}", target, names=["two/twin"], alias="other")
     remove_skills(target, ["twin"])
     assert names_of(take(f"file://{repository}", target, path="one", alias="first-twin")) == ["first-twin"]

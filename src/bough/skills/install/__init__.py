@@ -1,1 +1,1 @@
-"""What comes in from elsewhere, and what a person agrees to: sources, archives, reviews, the changes of the lock."""
+"""Installing and updating skills: sources, archives, reviews, changes of the lock file."""

@@ -1,4 +1,4 @@
-"""What a person writes to say where a skill comes from, made into what can be fetched.
+"""Parsing the source of a skill, as a user writes it, into something that can be fetched.
 
 Source: git's documentation of URLs; the web addresses of GitHub, GitLab, Gitea, Codeberg and Bitbucket.
 """
@@ -30,12 +30,12 @@ _WEB = (
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """A git repository, and what of it.
+    """A git repository, and which part of it.
 
     Attributes:
         ref: A branch, a tag, or 7 to 40 digits of a commit; empty for the default branch.
         path: Only what is below this folder; empty for all.
-        rest: Of a web address: ref and path in one, told apart by the refs that the repository has.
+        rest: Ref and path of a web address in one, to be split by means of the repository's refs.
     """
 
     url: str
@@ -45,7 +45,7 @@ class GitSource:
 
     @property
     def owner(self) -> str:
-        """Who the repository belongs to, by its address; empty where that does not say."""
+        """The owner of the repository, from its address; empty if unknown."""
         parts = [part for part in re.split(r"[/:]", self.url) if part]
         return parts[-2] if len(parts) > 2 and "." not in parts[-2] else ""
 
@@ -71,7 +71,7 @@ class ArchiveSource:
 
 @dataclass(frozen=True, slots=True)
 class SiteSource:
-    """A site with an index of skills, by the address of the index."""
+    """A site with an index of skills; `url` is the address of the index."""
 
     url: str
 
@@ -80,14 +80,14 @@ SkillSource: TypeAlias = GitSource | FolderSource | ArchiveSource | SiteSource
 
 
 def parse_source(text: str, *, ref: str = "") -> SkillSource:
-    """Return what `text` names.
+    """Return the source that `text` names.
 
     Args:
-        ref: A branch, tag or commit that is given apart from the address.
+        ref: A branch, tag or commit given separately from the address.
 
     Raises:
-        InvalidInput: It is not an address that is fetched.
-        NotFound: It is a path, and nothing is there.
+        InvalidInput: The address is not supported.
+        NotFound: It is a path that does not exist.
     """
     path = Path(text).expanduser()
     if text and path.is_dir():
@@ -100,12 +100,12 @@ def parse_source(text: str, *, ref: str = "") -> SkillSource:
     if "://" in bare:
         return _parse_url(bare, ref, is_git=bare != text)
     if "::" in bare or bare.startswith("-"):
-        raise InvalidInput(f"{text[:80]!r} is not an address that is fetched", hint="https://…, ssh://… or file://…")
+        raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
     if match := _SHORT.fullmatch(bare):
         return GitSource(f"https://github.com/{match[1]}", ref or match[2] or "")
     raise NotFound(
-        f"{text[:200] or 'an empty text'} does not exist",
-        hint="give a folder, an archive, a git repository (url, url@ref, owner/name) or a site's address",
+        f"no such source: {text[:200]!r}",
+        hint="pass a folder, an archive, a git repository (url, url@ref, owner/name) or the address of a site",
     )
 
 
@@ -114,7 +114,7 @@ def _parse_url(text: str, ref: str, *, is_git: bool) -> SkillSource:
     url, wanted = (match[1], match[2]) if match else (text, "")
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "ssh", "file"):
-        raise InvalidInput(f"{text[:80]!r} is not an address that is fetched", hint="https://…, ssh://… or file://…")
+        raise InvalidInput(f"unsupported source {text[:80]!r}", hint="use https://…, ssh://… or file://…")
     if parts.scheme == "http":
         return SiteSource(_index_of(text))
     if parts.scheme == "https":

@@ -1,4 +1,4 @@
-"""Skills in a zip or a tar file: regular files with safe names, within bounds; nothing is unpacked to disk here."""
+"""Reading skills from a zip or tar file: regular files with safe names, within bounds, in memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bough.skills.install.listing import SourceEntry, SourceListing
 
 
 def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
-    """Return what an archive holds.
+    """Return the contents of an archive.
 
     Args:
-        name: Its file name, whose ending says what it is.
+        name: Its file name, whose extension determines the format.
 
     Raises:
-        InvalidInput: It is not an archive, or holds a link, a name that leads out, or two names that are one file.
-        LimitExceeded: It holds too much.
+        InvalidInput: It is not an archive, or contains a link, an unsafe name, or names that collide.
+        LimitExceeded: It is too large.
     """
     entries: dict[str, SourceEntry] = {}
     folders: dict[str, str] = {}
@@ -43,27 +43,27 @@ def list_archive(data: bytes, name: str, origin: str) -> SourceListing:
 
 
 def refuse_size(what: str) -> NoReturn:
-    """Raise the error of what is too large.
+    """Raise the error for a source that is too large.
 
     Raises:
         LimitExceeded: Always.
     """
     raise LimitExceeded(
         f"{what} is larger than {listing.MAX_FILES} files or {listing.MAX_BYTES >> 20} MB",
-        hint="a skill holds know-how, not data",
+        hint="leave large data out of skills",
     )
 
 
 def _check_collision(
     path: str, entries: dict[str, SourceEntry], folders: dict[str, str], lower: dict[str, str], where: str
 ) -> None:
-    """Refuse a name that already exists, in other letters, or as a folder: which one counts would be chance."""
+    """Refuse a name that already exists, in any case, or that is also a folder: which one wins would be arbitrary."""
     other = lower.get(path.lower()) or folders.get(path)
     above = [path[:at] for at, char in enumerate(path) if char == "/"]
     other = other or next((each for each in above if each in entries), None)
     if other is not None:
         raise InvalidInput(
-            f"{where} holds {other[:80]!r} and {path[:80]!r}, which cannot both be there", hint="remove one of them"
+            f"{where} contains {other[:80]!r} and {path[:80]!r}, which collide", hint="remove one of them"
         )
     lower[path.lower()] = path
     folders.update(dict.fromkeys(above, path))
@@ -76,9 +76,9 @@ def _members(data: bytes, name: str) -> Iterator[tuple[str, bytes, int]]:
         elif name.endswith((".tar.gz", ".tgz", ".tar")):
             yield from _tar_members(data)
         else:
-            raise InvalidInput(f"{name} is not an archive", hint="give a .zip, .tar.gz or .tgz")
+            raise InvalidInput(f"not an archive: {name}", hint="pass a .zip, .tar.gz or .tgz file")
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, RuntimeError, NotImplementedError) as error:
-        raise InvalidInput(f"{name} cannot be unpacked: {error}", hint="make the archive again") from error
+        raise InvalidInput(f"cannot unpack {name}: {error}", hint="recreate the archive") from error
 
 
 def _zip_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:

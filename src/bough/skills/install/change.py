@@ -1,4 +1,4 @@
-"""Changing what is installed: removing, switching off and on, bringing up to date."""
+"""Changing installed skills: removing, disabling, enabling, updating."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bough.skills.install.install import (
     InstallRequest,
     RefusedSkill,
     list_source,
-    remove_unlocked,
     settle,
     stage_skills,
 )
@@ -32,12 +31,12 @@ from bough.skills.trust.tree import list_differences
 
 @dataclass(frozen=True, slots=True)
 class SkillUpdate:
-    """What an update found for one skill.
+    """The result of updating one skill.
 
     Attributes:
-        changes: Files that are new, gone or changed; empty where it is as it was.
-        findings: What the scan finds now and did not find before.
-        refused: Why it was not updated; None where it was, or had not to be.
+        changes: Files that are new, gone or changed; empty if it is up to date.
+        findings: New findings of the scan.
+        refused: Why it was not updated; None if it was updated or is up to date.
     """
 
     name: str
@@ -47,10 +46,10 @@ class SkillUpdate:
 
 
 def list_installed(target: Path) -> list[LockedSkill]:
-    """Return what is installed below `target`, sorted by name; nothing where there is no lock file.
+    """Return the skills installed below `target`, sorted by name; empty if there is no lock file.
 
     Raises:
-        InvalidInput: The lock file cannot be read.
+        InvalidInput: The lock file is invalid.
     """
     found = read_lock(target / NAME) if (target / NAME).exists() else []
     return sorted(found, key=lambda each: each.used_name)
@@ -60,7 +59,7 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
     """Return the entry of a skill by its name, its alias or `owner/name`.
 
     Raises:
-        NotFound: There is none; the hint names the nearest.
+        NotFound: No installed skill has that name; the hint names the nearest.
     """
     known = list(entries)
     for entry in known:
@@ -72,25 +71,23 @@ def find_installed(entries: Iterable[LockedSkill], name: str) -> LockedSkill:
 
 
 def remove_skills(target: Path, names: Sequence[str]) -> list[LockedSkill]:
-    """Remove installed skills, and return what they were. From the moment the lock file is replaced, all are gone.
+    """Remove installed skills and return their entries. They take effect together, when the lock file is replaced.
 
     Raises:
-        NotFound: One is not installed; nothing was changed.
+        NotFound: One of them is not installed; nothing was changed.
     """
     with change_lock(target) as entries:
         gone = [find_installed(entries.values(), name) for name in names]
         for entry in gone:
             entries.pop(entry.folder, None)
-        kept = set(entries)
-    remove_unlocked(target, kept)
     return gone
 
 
 def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, disabled: bool) -> list[str]:
-    """Switch skills off or on, installed ones and those of the user and the project; return their names.
+    """Disable or enable skills, installed ones or those of the user and the project; return their names.
 
     Raises:
-        NotFound: There is no such skill; nothing was changed.
+        NotFound: One of them does not exist; nothing was changed.
     """
     target = home / "installed"
     installed: list[LockedSkill] = []
@@ -105,7 +102,7 @@ def switch_skills(home: Path, registry: SkillRegistry, names: Sequence[str], *, 
             installed.append(find_installed(list_installed(target), name))
         except NotFound as error:
             hint = nearest(name, tuple(sorted(known)))
-            raise NotFound(f"no skill named {name[:100]!r} can be switched off or on", hint=hint) from error
+            raise NotFound(f"no skill named {name[:100]!r} to disable or enable", hint=hint) from error
     if installed:
         with change_lock(target) as entries:
             for entry in installed:
@@ -129,7 +126,7 @@ def _change_disabled(home: Path, change: Callable[[set[str]], set[str]]) -> None
             os.replace(name, file)
         except OSError as error:
             os.unlink(name)
-            raise StoreError(f"{file} cannot be written: {error.strerror}", hint="free or unlock it") from error
+            raise StoreError(f"cannot write {file}: {error.strerror}", hint="move it away, then retry") from error
 
 
 def update_skills(
@@ -140,12 +137,12 @@ def update_skills(
     accept_findings: bool = False,
     staging: Path | None = None,
 ) -> list[SkillUpdate]:
-    """Bring installed skills up to date with where they came from, by name; all where none is named. Blocks.
+    """Update installed skills from their sources; all of them if no name is given. Blocks.
 
-    A skill that was taken at a commit stays. One that is refused, or whose source cannot be reached, stays as it is.
+    A skill pinned to a commit stays. A skill that is refused, or whose source cannot be reached, is not changed.
 
     Raises:
-        NotFound: One is not installed.
+        NotFound: One of them is not installed.
     """
     entries = list_installed(target)
     wanted = [find_installed(entries, name) for name in names] if names else entries
@@ -183,11 +180,11 @@ def _update_one(entry: LockedSkill, target: Path, stage: Path, *, dry_run: bool,
     findings = tuple(note for note in new.diagnostics if (note.code, note.message) not in old)
     if not dry_run:
         settle([new], target, listing, replace(request, hosts=_hosts_that_stay(entry, target, new.folder)))
-    return SkillUpdate(entry.used_name, changes or ("changed: run bits",), findings)
+    return SkillUpdate(entry.used_name, changes or ("changed: executable bits",), findings)
 
 
 def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[str, ...]:
-    """Return the servers that may keep running on this machine: those whose command is what was agreed to."""
+    """Return the servers that may still run on this machine: those whose command has not changed."""
     scanner = Scanner()
     before = review_skill(skill_file(target / entry.folder), scanner).servers
     after = review_skill(skill_file(folder), scanner).servers
@@ -197,4 +194,4 @@ def _hosts_that_stay(entry: LockedSkill, target: Path, folder: Path) -> tuple[st
 def _first(refused: Sequence[RefusedSkill], entry: LockedSkill) -> BoughError:
     if refused:
         return refused[0].error
-    return InvalidInput(f"{entry.source} no longer has the skill {entry.name!r}", hint="remove it, or add it anew")
+    return InvalidInput(f"{entry.source} no longer has a skill {entry.name!r}", hint="remove it, or add it again")

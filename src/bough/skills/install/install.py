@@ -1,8 +1,8 @@
-"""Installing skills from elsewhere: a folder, an archive, a git repository, a site's index.
+"""Installing skills from a folder, an archive, a git repository or a site's index.
 
-What is asked for is put together in a staging folder that nothing looks into, read, scanned, and only then moved to its
-place, which counts from the moment the lock file names it. A kill at any point leaves the old state or the new one.
-Nothing of a skill is run.
+Skills are assembled, read and scanned in a staging folder that discovery ignores, and then moved to their place, which
+is used from the moment the lock file names it. A kill at any point leaves the old state or the new one. No code of a
+skill is run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.skills.install.address import ArchiveSource, FolderSource, GitSource, SiteSource, parse_source
@@ -26,13 +25,9 @@ from bough.skills.model import Diagnostic
 from bough.skills.read.fields import is_good_name
 from bough.skills.read.parse import read_file, skill_file
 from bough.skills.read.resources import nearest
-from bough.skills.trust.lock import LockedSkill, change_lock
+from bough.skills.trust.lock import DIGEST_DIGITS, LockedSkill, change_lock
 from bough.skills.trust.scan import Scanner
-from bough.skills.trust.snapshot import remove_tree
 from bough.skills.trust.tree import read_tree
-
-_DIGITS: Final = 12
-"""Of a skill's digest, in the name of the folder it is put into."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +37,13 @@ class InstallRequest:
     Attributes:
         source: See `parse_source`.
         names: Only these skills, by name or `owner/name`; empty for all.
-        path: Only what is at or below this folder of the source.
-        alias: The name it is used under here; for one skill.
-        ref: A branch, tag or commit, where the source does not say.
-        replace: Whether one of the name that already exists is replaced.
-        accept_findings: Whether skills in which the scan finds errors are installed all the same.
-        take_both: Whether two of one name are both taken, as `<folder above>/name`.
-        hosts: Their MCP servers that may run outside of the sandbox.
+        path: Only skills at or below this folder of the source.
+        alias: The local name; for a single skill.
+        ref: A branch, tag or commit, if the source does not include one.
+        replace: Whether to replace an installed skill of the same name.
+        accept_findings: Whether to install skills in which the scan finds errors.
+        take_both: Whether to install two skills of the same name, as `<parent folder>/name`.
+        hosts: MCP servers that may run outside the sandbox.
     """
 
     source: str
@@ -67,8 +62,8 @@ class InstalledSkill:
     """A skill that was installed.
 
     Attributes:
-        folder: Where it lies now.
-        diagnostics: What was noticed when it was read and scanned.
+        folder: Its folder.
+        diagnostics: Of reading and scanning it.
     """
 
     name: str
@@ -83,7 +78,7 @@ class RefusedSkill:
 
     Attributes:
         path: Its folder in the source.
-        has_findings: Whether the scan's findings are the reason.
+        has_findings: Whether findings of the scan are the reason.
     """
 
     name: str
@@ -95,7 +90,7 @@ class RefusedSkill:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The result of one installation, each part sorted by name."""
+    """The result of an installation, each part sorted by name."""
 
     taken: tuple[InstalledSkill, ...]
     refused: tuple[RefusedSkill, ...] = ()
@@ -115,21 +110,21 @@ class StagedSkill:
 
     @property
     def used_name(self) -> str:
-        """The name it is used under here."""
+        """Its local name."""
         return self.alias or self.name
 
 
 def install(request: InstallRequest, target: Path, *, staging: Path | None = None) -> Installation:
-    """Install skills below `target`, name them in `target/skills.lock`, and return which and which not. Blocks.
+    """Install skills below `target`, add them to `target/skills.lock`, and return installed and refused ones. Blocks.
 
     Args:
         target: For example `<home>/installed`.
-        staging: A folder on the same file system that takes what is not finished; None: a hidden one in `target`.
+        staging: A folder for unfinished installations, on the same file system; None: a hidden folder in `target`.
 
     Raises:
-        InvalidInput: The source is none, or nothing in it can be read as a skill.
+        InvalidInput: The source is not supported, or nothing in it can be read as a skill.
         NotFound: It does not exist, or has no skill (of those names).
-        Conflict: A skill of that name already exists, or two have one name; nothing was changed.
+        Conflict: A skill of that name is already installed, or two have the same name; nothing was changed.
         PermissionDenied: The scan found errors in all of them.
         LimitExceeded: It is too large.
         ConnectError: It could not be fetched.
@@ -147,7 +142,7 @@ def install(request: InstallRequest, target: Path, *, staging: Path | None = Non
 
 
 def list_source(request: InstallRequest, stage: Path) -> SourceListing:
-    """Return what the source of a request holds; what must be fetched is fetched."""
+    """Return the contents of a request's source, fetching it if necessary."""
     match parse_source(request.source, ref=request.ref):
         case FolderSource(path):
             listing = list_folder(path)
@@ -166,15 +161,15 @@ def list_source(request: InstallRequest, stage: Path) -> SourceListing:
 def stage_skills(
     listing: SourceListing, request: InstallRequest, stage: Path
 ) -> tuple[list[StagedSkill], list[RefusedSkill]]:
-    """Read the skills of a source that are asked for into `stage`: those that may be installed, and the others.
+    """Copy the requested skills of a source into `stage`; return those that may be installed, and the refused ones.
 
     Raises:
         NotFound: There is none (of those names).
-        Conflict: Two have one name, and nothing says which is meant.
+        Conflict: Two have the same name, and the request does not choose between them.
     """
     paths = listing.list_skills()
     if request.path and not paths:
-        raise NotFound(f"there is no skill at or below {request.path!r}", hint="leave --path out to take all")
+        raise NotFound(f"no skill at or below {request.path!r}", hint="omit --path to install all")
     staged: list[StagedSkill] = []
     refused: list[RefusedSkill] = []
     scanner = Scanner()
@@ -192,7 +187,7 @@ def stage_skills(
     allowed = [each for each in staged if request.accept_findings or not _errors(each)]
     refused += [_refuse_findings(each) for each in staged if each not in allowed]
     if not wanted and not refused:
-        raise NotFound("there is no skill in it", hint="a skill is a folder with a SKILL.md in it")
+        raise NotFound("the source contains no skill", hint="a skill is a folder with a SKILL.md")
     return allowed, sorted(refused, key=lambda each: each.name)
 
 
@@ -206,28 +201,28 @@ def _stage_one(listing: SourceListing, path: str, paths: list[str], folder: Path
     try:
         notes = listing.write_skill(path, paths, folder)
     except (BoughError, OSError) as error:
-        known = error if isinstance(error, BoughError) else InvalidInput(f"{path} cannot be read: {error.strerror}")
+        known = error if isinstance(error, BoughError) else InvalidInput(f"cannot read {path}: {error.strerror}")
         raise _NotInstallable(RefusedSkill(home, path, known)) from error
     reading = read_file(skill_file(folder))
     notes += [_at(each, folder, path) for each in reading.diagnostics]
     if reading.skill is None:
         reason = next((each for each in reading.diagnostics if each.severity == "error"), reading.diagnostics[-1])
-        error = InvalidInput(f"{path or home} is not a skill: {reason.message}", hint=reason.fix)
+        error = InvalidInput(f"not a skill: {path or home}: {reason.message}", hint=reason.fix)
         raise _NotInstallable(RefusedSkill(home, path, error, tuple(notes)))
     name = reading.skill.name
     if not is_good_name(name):
-        error = InvalidInput(f"{name[:80]!r} cannot be the name of a skill", hint="lower case letters, digits, hyphens")
+        error = InvalidInput(f"invalid skill name {name[:80]!r}", hint="use lowercase letters, digits and hyphens")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     tree = read_tree(folder)
     notes += [_at(each, folder, path) for each in (*tree.faults, *scanner.scan_folder(folder))]
     if tree.faults:
-        error = PermissionDenied(f"{name} cannot be installed as it is: {tree.faults[0].message}")
+        error = PermissionDenied(f"{name} cannot be installed: {tree.faults[0].message}")
         raise _NotInstallable(RefusedSkill(name, path, error, tuple(notes)))
     return StagedSkill(name, None, path, folder, tree.digest, tree.files, tuple(notes))
 
 
 def _at(note: Diagnostic, folder: Path, path: str) -> Diagnostic:
-    """Return a diagnostic that names the file as it is in the source, not in the staging folder."""
+    """Return a diagnostic with the file's path in the source instead of in the staging folder."""
     inside = os.path.relpath(note.path, folder) if note.path.startswith(str(folder)) else note.path
     return note._replace(path=posixpath.join(path, inside))
 
@@ -239,13 +234,13 @@ def _errors(staged: StagedSkill) -> list[Diagnostic]:
 def _refuse_findings(staged: StagedSkill) -> RefusedSkill:
     error = PermissionDenied(
         f"{staged.used_name} was not installed: {_errors(staged)[0].message}",
-        hint="review the findings; --accept-findings installs it all the same",
+        hint="review the findings; pass --accept-findings to install it anyway",
     )
     return RefusedSkill(staged.used_name, staged.path, error, staged.diagnostics, has_findings=True)
 
 
 def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
-    """Return the error of an installation that took nothing."""
+    """Return the error of an installation in which every skill was refused."""
     first = next((each for each in refused if each.has_findings), refused[0])
     more = f" (and {len(refused) - 1} more skills were refused)" if len(refused) > 1 else ""
     notes = [note.as_dict() for each in refused for note in each.diagnostics][:100]
@@ -253,28 +248,30 @@ def _explain_refusal(refused: Sequence[RefusedSkill]) -> BoughError:
 
 
 def _choose(staged: list[StagedSkill], listing: SourceListing, request: InstallRequest) -> list[StagedSkill]:
-    """Return the skills that are asked for, each under the name it is used by here."""
+    """Return the requested skills, each with its local name."""
     found = [each for each in staged if not request.names or _is_named(each, listing, request.names)]
     for name in request.names:
         if not any(_is_named(each, listing, [name]) for each in staged):
             known = tuple(sorted(each.name for each in staged))
             if known:
-                raise NotFound(f"there is no skill {name[:80]!r} in it", hint=nearest(name, known))
+                raise NotFound(f"the source has no skill {name[:80]!r}", hint=nearest(name, known))
     doubled = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
     if doubled:
         names = ", ".join(f"{_full_name(each, listing)} ({each.path})" for each in found if each.name in doubled)
         if not request.take_both:
             raise Conflict(
-                f"skills of one name: {names}",
-                hint="--only OWNER/NAME or --path DIR takes one, --as NAME renames it, --yes takes both",
+                f"several skills have the same name: {names}",
+                hint="select one with --only OWNER/NAME or --path DIR, rename it with --as NAME, or pass --yes for all",
             )
         found = [replace(each, alias=_full_name(each, listing)) if each.name in doubled else each for each in found]
     if request.alias is None:
         return found
     if len(found) != 1:
-        raise InvalidInput(f"--as names one skill, and {len(found)} were chosen", hint="choose one by --only or --path")
+        raise InvalidInput(f"--as applies to one skill, not {len(found)}", hint="select one with --only or --path")
     if not is_good_name(request.alias):
-        raise InvalidInput(f"{request.alias[:80]!r} cannot be the name of a skill", hint="lower case letters, hyphens")
+        raise InvalidInput(
+            f"invalid skill name {request.alias[:80]!r}", hint="use lowercase letters, digits and hyphens"
+        )
     return [replace(found[0], alias=request.alias)]
 
 
@@ -286,7 +283,7 @@ def _is_named(staged: StagedSkill, listing: SourceListing, names: Iterable[str])
 
 
 def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
-    """Return `<folder above>/name`, by which two of one name are told apart."""
+    """Return `<parent folder>/name`, which distinguishes skills of the same name."""
     above = posixpath.basename(posixpath.dirname(staged.path)) or listing.owner or listing.name
     return f"{above}/{staged.name}"
 
@@ -294,18 +291,18 @@ def _full_name(staged: StagedSkill, listing: SourceListing) -> str:
 def settle(
     staged: Sequence[StagedSkill], target: Path, listing: SourceListing, request: InstallRequest
 ) -> list[InstalledSkill]:
-    """Move staged skills to their places and name them in the lock file, at once.
+    """Move staged skills to their places and add them to the lock file, all at once.
 
     Raises:
-        Conflict: One of the name already exists; nothing was changed.
+        Conflict: A skill of the same name is already installed; nothing was changed.
     """
     done: list[InstalledSkill] = []
     with change_lock(target) as entries:
         there = {entry.used_name: entry for entry in entries.values()}
-        places = {each.used_name: f"{each.digest[:_DIGITS]}/{each.folder.name}" for each in staged}
+        places = {each.used_name: f"{each.digest[:DIGEST_DIGITS]}/{each.folder.name}" for each in staged}
         taken = sorted(name for name, folder in places.items() if name in there or folder in entries)
         if taken and not request.replace:
-            raise Conflict(f"installed already: {', '.join(taken)}", hint="--replace replaces them")
+            raise Conflict(f"already installed: {', '.join(taken)}", hint="pass --replace to replace them")
         for each in staged:
             folder = places[each.used_name]
             place = target / folder
@@ -317,8 +314,6 @@ def settle(
                 entries.pop(old.folder, None)
             entries[folder] = _lock(each, folder, listing, request, old, place)
             done.append(InstalledSkill(each.used_name, place, entries[folder], each.diagnostics))
-        kept = set(entries)
-    remove_unlocked(target, kept)
     return sorted(done, key=lambda each: each.name)
 
 
@@ -345,16 +340,3 @@ def _lock(
         hosts=review.grant(request.hosts).hosts,
         domains=review.domains,
     )
-
-
-def remove_unlocked(target: Path, kept: Collection[str]) -> None:
-    """Remove what an earlier installation left, or a later one replaced: folders of skills that no lock names."""
-    digits = frozenset("0123456789abcdef")
-    for place in sorted(target.iterdir()):
-        if len(place.name) != _DIGITS or not digits.issuperset(place.name) or not place.is_dir():
-            continue
-        for folder in sorted(place.iterdir()):
-            if f"{place.name}/{folder.name}" not in kept:
-                remove_tree(folder)
-        if not any(place.iterdir()):
-            place.rmdir()

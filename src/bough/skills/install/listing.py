@@ -1,4 +1,4 @@
-"""What a source holds before anything of it is taken: names, kinds and how to read them."""
+"""The contents of a source before anything is installed: names, kinds and how to read them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SourceEntry:
     """A name in a source.
 
     Attributes:
-        kind: `file`, `link`, or `other` for what is never taken, such as a submodule.
+        kind: `file`, `link`, or `other` for entries that are never installed, such as submodules.
         read: Returns a file's bytes.
-        target: Of a link, as it is written.
+        target: The link's target, verbatim.
     """
 
     kind: Literal["file", "link", "other"]
@@ -42,15 +42,15 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class SourceListing:
-    """Everything in a source.
+    """The contents of a source.
 
     Attributes:
         entries: By path, with forward slashes.
-        name: What its topmost folder is called.
-        origin: What is written down as the source.
-        owner: Who it belongs to; empty where nobody says.
-        commit: Of a git repository; `ref`: what was asked for.
-        below: Only skills at or below this folder were asked for; empty for all.
+        name: The name of its top folder.
+        origin: Recorded as the source in the lock file.
+        owner: Its owner; empty if unknown.
+        commit: The commit of a git repository; `ref`: the requested ref.
+        below: Only skills at or below this folder are requested; empty for all.
     """
 
     entries: Mapping[str, SourceEntry]
@@ -63,23 +63,23 @@ class SourceListing:
     notes: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
     def list_skills(self) -> list[str]:
-        """Return the folders that have a `SKILL.md`, at any depth, sorted; empty text for the topmost folder."""
+        """Return the folders that have a `SKILL.md`, at any depth, sorted; the top folder is the empty text."""
         found = {posixpath.dirname(path) for path in self.entries if is_skill_file(posixpath.basename(path))}
         return sorted(folder for folder in found if _is_below(folder, self.below))
 
     def list_files(self, skill: str, skills: list[str]) -> list[str]:
-        """Return the paths of a skill's own files: not those of skills inside it."""
+        """Return the paths of a skill's own files, without those of skills inside it."""
         inner = tuple(f"{each}/" for each in skills if each != skill and _is_below(each, skill))
         start = f"{skill}/" if skill else ""
         return sorted(path for path in self.entries if path.startswith(start) and not path.startswith(inner or ("\0",)))
 
     def write_skill(self, skill: str, skills: list[str], target: Path) -> list[Diagnostic]:
-        """Write a skill's own files into `target`, and return what of it was left out and why.
+        """Write a skill's own files into `target`, and return a diagnostic for each entry that was skipped.
 
-        A link to a file of the same skill stays one; to a file of the same source, it becomes that file.
+        A link to a file of the same skill stays a link; a link to another file of the source becomes that file.
 
         Raises:
-            InvalidInput: Its instructions are among what is left out.
+            InvalidInput: Its `SKILL.md` would be skipped.
             LimitExceeded: It is too large.
         """
         notes: list[Diagnostic] = []
@@ -104,19 +104,19 @@ class SourceListing:
             size += taken.size
             if size > MAX_BYTES or len(paths) > MAX_FILES:
                 raise LimitExceeded(
-                    f"the skill {skill or self.name} has more than {MAX_FILES} files or {MAX_BYTES >> 20} MB",
-                    hint="a skill holds know-how, not data",
+                    f"skill {skill or self.name} has more than {MAX_FILES} files or {MAX_BYTES >> 20} MB",
+                    hint="leave large data out of skills",
                 )
             data = taken.read()
             goal.write_bytes(data)
             goal.chmod(0o755 if taken.executable else 0o644)
             if data.startswith(_LFS):
-                message = "is a pointer of Git LFS; the file itself was not fetched"
-                notes.append(Diagnostic("lfs-pointer", "warning", message, None, "ship the file itself", path))
+                message = "a Git LFS pointer; the file itself was not fetched"
+                notes.append(Diagnostic("lfs-pointer", "warning", message, None, "commit the file itself", path))
         return notes
 
     def find_target(self, path: str) -> str | None:
-        """Return the file that a link leads to in the end; None where it leads out, to a folder, or to nothing."""
+        """Return the file that a link finally points to; None if it leaves the source, dangles or is a folder."""
         for _ in range(_MAX_LINKS):
             entry = self.entries.get(path)
             if entry is None or entry.kind == "other":
@@ -132,10 +132,10 @@ class SourceListing:
 
 
 def list_folder(folder: Path) -> SourceListing:
-    """Return what a folder of this machine holds; links are listed and not followed. O(names), bounded.
+    """Return the contents of a local folder; links are listed, not followed. O(names), bounded.
 
     Raises:
-        LimitExceeded: It holds more than a million names, or listing them takes too long.
+        LimitExceeded: It has more than a million names, or listing them takes too long.
     """
     entries: dict[str, SourceEntry] = {}
     deadline = time.monotonic() + MAX_SECONDS
@@ -149,8 +149,8 @@ def list_folder(folder: Path) -> SourceListing:
                 entries[name] = entry
         if len(entries) > MAX_NAMES or time.monotonic() > deadline:
             raise LimitExceeded(
-                f"{folder} has more than {MAX_NAMES} names, or listing them takes more than {MAX_SECONDS:.0f} s",
-                hint="name a folder further down",
+                f"{folder} has more than {MAX_NAMES} names, or takes more than {MAX_SECONDS:.0f} s to list",
+                hint="pass a folder further down",
             )
     return SourceListing(entries, folder.resolve().name or "skill", str(folder.absolute()))
 
@@ -192,7 +192,7 @@ def _is_below(folder: str, above: str) -> bool:
 
 def _describe_left_out(entry: SourceEntry, inside: str, path: str) -> Diagnostic:
     if entry.kind == "link":
-        message = f"is a link to {entry.target[:120]!r}, which is not a file of the same source; it was left out"
-        return Diagnostic("link-out", "warning", f"{inside}: {message}", None, "put the file itself there", path)
-    message = "is neither a file nor a folder (a submodule?); it was left out"
-    return Diagnostic("not-a-file", "warning", f"{inside}: {message}", None, "put the files themselves there", path)
+        message = f"skipped: a link to {entry.target[:120]!r}, which is not a file of the same source"
+        return Diagnostic("link-out", "warning", f"{inside}: {message}", None, "replace the link by the file", path)
+    message = "skipped: neither a file nor a folder (a submodule?)"
+    return Diagnostic("not-a-file", "warning", f"{inside}: {message}", None, "commit the files themselves", path)

@@ -1,6 +1,6 @@
-"""Skills of a git repository: listed and read as objects; nothing is checked out, so git makes no file and no link.
+"""Reading skills from the objects of a git repository, without a checkout: git creates no files and no links.
 
-Without a checkout there are no filters, no attributes and no hooks that could run or change what is read.
+So no filters, attributes or hooks can run, or change what is read.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LINK, _SUBMODULE = "120000", "160000"
 
 
 def list_repository(source: GitSource, place: Path) -> SourceListing:
-    """Return what a commit of a repository holds: of its files, those that belong to skills are read. Blocks.
+    """Return the contents of a commit; only files that belong to skills are read. Blocks.
 
     Args:
-        place: A folder to fetch into, removed by its owner.
+        place: A folder to fetch into, which the caller removes.
 
     Raises:
         NotFound: It has no such branch, tag or commit.
@@ -46,7 +46,7 @@ def list_repository(source: GitSource, place: Path) -> SourceListing:
 
 
 def _list_refs(repository: git.Repository) -> dict[str, str]:
-    """Return every branch, tag and `HEAD` of the remote with its commit; an annotated tag by what it names."""
+    """Return the commit of every branch, tag and `HEAD` of the remote; an annotated tag is resolved to its commit."""
     found: dict[str, str] = {}
     for line in _git(repository, "ls-remote", "origin").splitlines():
         digest, _, name = line.partition("\t")
@@ -60,7 +60,7 @@ def _list_refs(repository: git.Repository) -> dict[str, str]:
 
 
 def _split_rest(source: GitSource, refs: dict[str, str]) -> GitSource:
-    """Tell ref and path of a web address apart: the longest ref that the repository has."""
+    """Split a web address into ref and path, at the longest ref that the repository has."""
     if not source.rest:
         return source
     parts = source.rest.split("/")
@@ -87,13 +87,13 @@ def _fetch(repository: git.Repository, source: GitSource, refs: dict[str, str]) 
     found = _try_git(repository, "rev-parse", "--verify", "--quiet", f"{wanted or ref or 'HEAD'}^{{commit}}")
     if found.code:
         raise ConnectError(
-            f"{source.url} has no commit {ref[:40]}, or more than one that begins so", hint="give more of its digits"
+            f"{source.url} has no commit {ref[:40]}, or several that start with it", hint="pass more of its digits"
         )
     return found.stdout.strip()
 
 
 def _list_tree(repository: git.Repository, commit: str) -> dict[str, SourceEntry]:
-    """Return the names of a commit; how a file is read is not known yet, so `target` holds its object."""
+    """Return the entries of a commit; the files are not read yet, and `target` is the name of their object."""
     found: dict[str, SourceEntry] = {}
     for line in _git(repository, "ls-tree", "-r", "-z", commit).split("\0"):
         if match := _TREE_LINE.fullmatch(line):
@@ -104,7 +104,7 @@ def _list_tree(repository: git.Repository, commit: str) -> dict[str, SourceEntry
 
 
 def _read_blobs(repository: git.Repository, listing: SourceListing) -> dict[str, SourceEntry]:
-    """Return the entries with their contents: of links, and of every file that a skill has or links to."""
+    """Return the entries with contents: of links, and of every file that a skill contains or links to."""
     links = {path: entry.target for path, entry in listing.entries.items() if entry.kind == "link"}
     targets = _read_objects(repository, sorted(set(links.values())))
     entries = dict(listing.entries)
@@ -124,7 +124,7 @@ def _read_blobs(repository: git.Repository, listing: SourceListing) -> dict[str,
 
 
 def _read_objects(repository: git.Repository, names: list[str], *, is_bounded: bool = False) -> dict[str, bytes]:
-    """Return the contents of blobs by name, fetching at once those that a filter left at the remote."""
+    """Return the contents of blobs by name; blobs that the filtered fetch omitted are fetched in one request."""
     if not names:
         return {}
     here = _list_objects(repository)
@@ -135,14 +135,12 @@ def _read_objects(repository: git.Repository, names: list[str], *, is_bounded: b
     asked = "".join(f"{name}\n" for name in names)
     sizes = [here.get(name, 0) for name in names]
     if is_bounded and (sum(sizes) > 4 * MAX_BYTES or len(sizes) > 20 * MAX_FILES):
-        raise InvalidInput(
-            "the skills of the repository are too large to be read at once", hint="--path DIR takes some"
-        )
+        raise InvalidInput("the skills of the repository are too large", hint="select some of them with --path DIR")
     return dict(_parse_batch(_git(repository, "cat-file", "--batch", stdin=asked).encode("utf-8", "surrogateescape")))
 
 
 def _list_objects(repository: git.Repository) -> dict[str, int]:
-    """Return every object that is here with its size; asking for one that is not would have git fetch it alone."""
+    """Return every local object with its size; asking for a missing one would make git fetch it by itself."""
     listed = _git(repository, "cat-file", "--batch-check=%(objectname) %(objectsize)", "--batch-all-objects")
     return {name: int(size) for name, _, size in (line.partition(" ") for line in listed.splitlines())}
 
@@ -153,7 +151,7 @@ def _parse_batch(data: bytes) -> Iterator[tuple[str, bytes]]:
         end = data.index(b"\n", at)
         words = data[at:end].split()
         if len(words) != 3:
-            raise ConnectError(f"the object {words[0].decode()} could not be fetched", hint="try again")
+            raise ConnectError(f"could not fetch object {words[0].decode()}", hint="try again")
         size = int(words[2])
         yield words[0].decode(), data[end + 1 : end + 1 + size]
         at = end + 1 + size + 1
@@ -171,4 +169,4 @@ def _try_git(repository: git.Repository, *arguments: str, stdin: str = "") -> gi
     try:
         return git.run(repository.work_tree, *arguments, repository=repository, protocols=_PROTOCOLS, stdin=stdin)
     except Unavailable as error:
-        raise ConnectError(error.message, hint=f"{error.hint}, or give an archive") from error
+        raise ConnectError(error.message, hint=f"{error.hint}, or install from an archive") from error

@@ -1,4 +1,4 @@
-"""What a person is shown before trusting the skills of a project: every file that would run, and what is suspicious."""
+"""The review of a project's skills before they are trusted: every file that would run, and the scan's findings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from bough.skills.trust.trust import SkillGrant, code_files, is_code, name_in_pr
 
 @dataclass(frozen=True)
 class SkillReview:
-    """One skill that carries code, as it was when it was looked at.
+    """A skill with code, as it was when it was reviewed.
 
     Attributes:
-        file: What defines it.
-        key: Its path below the top of the project.
-        runs: The files that would run, or say what does.
+        file: The file that defines it.
+        key: Its path below the project root.
+        runs: The files that would run, or configure what runs.
         servers: Its MCP servers: name to command or address.
-        domains: What its servers ask to reach (`metadata: {domains: "…"}`).
-        findings: What a scan finds in it, and what of it cannot be trusted.
+        domains: Domains that its servers request (`metadata: {domains: "…"}`).
+        findings: Of the scan, and the faults of its tree.
     """
 
     file: Path
@@ -40,7 +40,7 @@ class SkillReview:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it cannot be trusted at all: it holds what cannot be hashed or shown."""
+        """Whether it cannot be trusted at all, because its tree has faults."""
         return bool(self.tree.faults)
 
     @property
@@ -49,12 +49,12 @@ class SkillReview:
         return any(each.severity == "error" for each in self.findings)
 
     def grant(self, hosts: Collection[str] = ()) -> SkillGrant:
-        """Return what is agreed to who trusts it as it was shown; `hosts`: servers that may run on this machine."""
+        """Return the grant that trusts the skill as reviewed; `hosts`: servers that may run on this machine."""
         return SkillGrant(self.tree.digest, tuple(name for name in self.servers if name in hosts), self.domains)
 
 
 def review_project(project: Path) -> list[SkillReview]:
-    """Return a review of each skill of the project that carries code. O(bytes); runs nothing, writes nothing."""
+    """Return a review of each skill of the project that contains code. O(bytes); runs nothing, writes nothing."""
     scanner = Scanner()
     return [review_skill(file, scanner, name_in_project(file, project)) for file in code_files(project)]
 
@@ -77,16 +77,16 @@ def review_skill(file: Path, scanner: Scanner, key: str = "") -> SkillReview:
 
 
 def read_domains(metadata: dict[str, str] | object) -> tuple[str, ...]:
-    """Return what the servers of a skill ask to reach: `metadata: {domains: "api.example.org *.example.net:8443"}`."""
+    """Return the domains that a skill's servers request, as in `metadata: {domains: "a.example.org *.example.net"}`."""
     text = metadata.get("domains", "") if isinstance(metadata, dict) else ""  # pyright: ignore
     return tuple(str(text).replace(",", " ").split())  # pyright: ignore[reportUnknownArgumentType]
 
 
 def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> None:
-    """Check that each name is one of a server.
+    """Check that each name in `hosts` is an MCP server of a reviewed skill.
 
     Raises:
-        InvalidInput: One is none.
+        InvalidInput: A name is unknown.
     """
     names = tuple(sorted({name for review in reviews for name in review.servers}))
     for name in hosts:
@@ -95,16 +95,16 @@ def check_hosts(reviews: Collection[SkillReview], hosts: Collection[str]) -> Non
 
 
 def keep_reviewed(reviews: Collection[SkillReview], snapshots: SnapshotStore) -> None:
-    """Copy what was shown, so that this and nothing else is what runs.
+    """Take snapshots of the reviewed skills, so that exactly what was shown is what runs.
 
     Raises:
-        Conflict: A skill was changed after it was shown.
+        Conflict: A skill changed after it was shown.
     """
     for review in reviews:
         if not is_skill_file(review.file.name):
             continue
         if snapshots.take(review.file.parent.resolve()).digest != review.tree.digest:
-            raise Conflict(f"{review.file.parent} changed while it was shown", hint="run the command again")
+            raise Conflict(f"{review.file.parent} changed during the review", hint="run the command again")
 
 
 def _text_of(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Skills of a site: its index, and each skill held against the digest that the index names.
+"""Reading skills from a site's index, verifying each against the digest in the index.
 
 Source: Agent Skills Discovery RFC 0.2 (`.well-known/agent-skills/index.json` with digests).
 """
@@ -25,17 +25,17 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def list_site(index: str) -> SourceListing:
-    """Return every skill of a site's index, each below a folder of its name. Downloads all of them.
+    """Download every skill of a site's index, each into a folder of its name.
 
     Raises:
-        InvalidInput: The index is none, or a skill does not have its digest.
+        InvalidInput: The index is invalid, or a skill does not match its digest.
         ConnectError: It could not be fetched.
     """
     entries: dict[str, SourceEntry] = {}
     for name, kind, url, digest in _read_index(index):
         content = _download(urljoin(index, url))
         if hashlib.sha256(content).hexdigest() != digest:
-            raise InvalidInput(f"{url} does not have the digest of the index", hint="tell the site's owner")
+            raise InvalidInput(f"{url} does not match its digest in the index", hint="report it to the site's owner")
         if kind == "skill-md":
             entries[f"{name}/SKILL.md"] = SourceEntry("file", False, len(content), partial(bytes, content))
             continue
@@ -51,7 +51,7 @@ def _read_index(index: str) -> list[tuple[str, str, str, str]]:
         return [_entry(each) for each in cast("list[Any]", data["skills"])]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(
-            f"{index} is not an index of skills: {error!r}", hint="see the Agent Skills Discovery RFC"
+            f"not an index of skills: {index}: {error!r}", hint="see the Agent Skills Discovery RFC"
         ) from error
 
 
@@ -66,15 +66,15 @@ def _entry(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
 def _download(url: str) -> bytes:
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-        raise InvalidInput(f"{url[:120]} is not fetched", hint="only https addresses are")
+        raise InvalidInput(f"unsupported address {url[:120]}", hint="use an https address")
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - the scheme is checked above
             landed = str(answer.url)
             if urlsplit(landed).scheme != parts.scheme:
-                raise InvalidInput(f"{url} leads to {landed[:120]}", hint="only https addresses are fetched")
+                raise InvalidInput(f"{url} redirects to {landed[:120]}", hint="use an address that stays on https")
             data = answer.read(MAX_DOWNLOAD + 1)
     except (urllib.error.URLError, OSError) as error:
-        raise ConnectError(f"{url} could not be fetched: {error}", hint="check the address") from error
+        raise ConnectError(f"could not fetch {url}: {error}", hint="check the address") from error
     if len(data) > MAX_DOWNLOAD:
         refuse_size(url)
     return data

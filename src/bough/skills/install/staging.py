@@ -1,24 +1,23 @@
-"""Folders for what is not finished: locked while they are used, and swept by the next process when they are not."""
+"""Folders for unfinished installations: locked while in use; leftovers of killed processes are removed."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
 from bough.errors import StoreError
-from bough.skills.trust.snapshot import remove_tree
+from bough.skills.trust.snapshot import make_locked_folder, remove_tree
 
 _PREFIX = "new-"
 
 
 class StagingFolder:
-    """A folder of its own below `place`, as a context manager; gone afterwards, whatever happened.
+    """A new folder below `place`, as a context manager that removes it on exit.
 
     Args:
-        place: Made when it is not there; removed with the last folder in it.
+        place: Created if missing; removed with its last folder.
     """
 
     def __init__(self, place: Path) -> None:
@@ -27,18 +26,15 @@ class StagingFolder:
         self._guard = -1
 
     def __enter__(self) -> Path:
-        """Make the folder and lock it.
+        """Create the folder and lock it.
 
         Raises:
-            StoreError: It cannot be made.
+            StoreError: It cannot be created.
         """
         try:
-            self._place.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(dir=self._place, prefix=_PREFIX))
-            self._guard = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._folder, self._guard = make_locked_folder(self._place, _PREFIX)
         except OSError as error:
-            raise StoreError(f"{self._place} cannot be written: {error.strerror}", hint="free or unlock it") from error
-        fcntl.flock(self._guard, fcntl.LOCK_EX)
+            raise StoreError(f"cannot write to {self._place}: {error.strerror}", hint="make it writable") from error
         return self._folder
 
     def __exit__(
@@ -51,7 +47,7 @@ class StagingFolder:
 
 
 def sweep(place: Path) -> None:
-    """Remove what killed processes left below `place`; folders in use stay."""
+    """Remove the folders that killed processes left below `place`; folders in use stay."""
     try:
         left = sorted(place.iterdir())
     except OSError:
@@ -76,5 +72,5 @@ def sweep(place: Path) -> None:
 def _remove_empty(place: Path) -> None:
     try:
         place.rmdir()
-    except OSError:  # not empty, or gone: another process uses it
+    except OSError:  # not empty or already removed, because another process uses it
         return

@@ -1,4 +1,4 @@
-"""`skills.lock`: which skills were installed, where from, and the digest of every byte of them."""
+"""`skills.lock`: the installed skills, their sources, and digests of all their files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,9 +15,13 @@ from typing import Any, Final, cast
 from bough.errors import InvalidInput, NotFound, StoreError
 from bough.skills.find.discover import Root, skill_files
 from bough.skills.model import Diagnostic, is_skill_file
+from bough.skills.trust.snapshot import remove_tree
 from bough.skills.trust.tree import list_differences, read_tree
 
 NAME = "skills.lock"
+DIGEST_DIGITS: Final = 12
+"""Length of the digest prefix that names the folder of an installed skill."""
+
 VERSION: Final = 2
 
 
@@ -27,17 +31,17 @@ class LockedSkill:
 
     Attributes:
         folder: Relative to the folder of the lock file.
-        source: Where it came from: a folder, an archive, an address, a git repository.
+        source: Where it came from: a folder, an archive, a URL, a git repository.
         files: Relative path to sha256, hexadecimal, or to `-> target` for a link.
-        digest: Of all of it; see `SkillTree.digest`.
-        name: Its own name; empty where nobody has read it.
-        ref: What was asked for in a git repository: a branch, a tag, a commit; empty for its default branch.
-        commit: The commit it was taken from.
+        digest: Of the whole skill; see `SkillTree.digest`.
+        name: Its own name; empty if unknown.
+        ref: The requested branch, tag or commit of a git repository; empty for the default branch.
+        commit: The commit it was installed from.
         path: Its folder in the source.
-        disabled: Whether it is installed and not used.
-        alias: The name it is used under here; None: its own.
-        hosts: Names of its MCP servers that may run on this machine, outside of the sandbox.
-        domains: What its MCP servers may reach.
+        disabled: Whether it is installed but not used.
+        alias: The local name; None: its own name.
+        hosts: Names of its MCP servers that may run on this machine, outside the sandbox.
+        domains: Domains that its MCP servers may reach.
     """
 
     folder: str
@@ -55,12 +59,12 @@ class LockedSkill:
 
     @property
     def used_name(self) -> str:
-        """The name that lists and `/name` use."""
+        """The name used in lists and by `/name`."""
         return self.alias or self.name or self.folder.rpartition("/")[2]
 
 
 def lock_skill(root: Path, folder: str, source: str = "") -> tuple[LockedSkill, tuple[Diagnostic, ...]]:
-    """Return the lock of the skill in `root / folder`, and what in it cannot be locked. O(bytes)."""
+    """Return the lock entry of the skill in `root / folder`, and the faults that prevent locking. O(bytes)."""
     tree = read_tree(root / folder)
     return LockedSkill(folder, source, tree.files, tree.digest), tree.faults
 
@@ -68,11 +72,11 @@ def lock_skill(root: Path, folder: str, source: str = "") -> tuple[LockedSkill, 
 def lock_all(
     root: Path, sources: Mapping[str, str] | None = None, *, faults: list[Diagnostic] | None = None
 ) -> list[LockedSkill]:
-    """Return the locks of every skill under `root`, sorted by folder; what cannot be locked is left out.
+    """Return the lock entries of all skills below `root`, sorted by folder; skills with faults are omitted.
 
     Args:
-        sources: Folder to where it came from; what an earlier lock file of this version says is kept.
-        faults: Takes what is wrong with skills that are left out.
+        sources: Folder to source; other entries keep the source of an existing lock file of this version.
+        faults: Receives the faults of the omitted skills.
     """
     known = {each.folder: each for each in _read_earlier(root / NAME)}
     notes: list[Diagnostic] = []
@@ -91,15 +95,15 @@ def lock_all(
 def _read_earlier(file: Path) -> list[LockedSkill]:
     try:
         return read_lock(file)
-    except (NotFound, InvalidInput):  # then it is written anew
+    except (NotFound, InvalidInput):  # it is replaced
         return []
 
 
 def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
-    """Write a lock file, replacing what was there at once; the same skills give the same bytes.
+    """Write a lock file atomically; the same skills give the same bytes.
 
     Raises:
-        StoreError: It cannot be written; what was there is there still.
+        StoreError: It cannot be written; the old file is unchanged.
     """
     entries = [asdict(each) for each in sorted(skills, key=lambda each: each.folder)]
     text = json.dumps({"version": VERSION, "skills": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -116,15 +120,15 @@ def write_lock(file: Path, skills: Iterable[LockedSkill]) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}", hint="free space, or move it away") from error
+        raise StoreError(f"cannot write {file}: {error.strerror}", hint="free disk space, or move it away") from error
 
 
 @contextmanager
 def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
-    """Give the entries of a lock file by folder, to be changed, and replace the file with them at the end.
+    """Yield the entries of a lock file by folder, to be modified in place; replace the file with them at the end.
 
-    Replacing it is the one moment at which anything changes for those who read it; two processes that change it do so
-    one after the other.
+    For readers, the replacement is the only moment of change. Concurrent changes are serialized by a file lock. Folders
+    of skills that are not in the new file, because they were replaced or their installation was killed, are removed.
     """
     root.mkdir(parents=True, exist_ok=True)
     with open(root / f".{NAME}.guard", "wb") as guard:
@@ -132,29 +136,41 @@ def change_lock(root: Path) -> Generator[dict[str, LockedSkill]]:
         entries = {each.folder: each for each in read_lock(root / NAME)} if (root / NAME).exists() else {}
         yield entries
         write_lock(root / NAME, entries.values())
+        # Still under the lock: another installation may move a folder in as soon as it is released.
+        _remove_unlocked(root, set(entries))
+
+
+def _remove_unlocked(root: Path, kept: Collection[str]) -> None:
+    digits = frozenset("0123456789abcdef")
+    for place in sorted(root.iterdir()):
+        if len(place.name) != DIGEST_DIGITS or not digits.issuperset(place.name) or not place.is_dir():
+            continue
+        for folder in sorted(place.iterdir()):
+            if f"{place.name}/{folder.name}" not in kept:
+                remove_tree(folder)
+        if not any(place.iterdir()):
+            place.rmdir()
 
 
 def read_lock(file: Path) -> list[LockedSkill]:
-    """Return what a lock file says.
+    """Return the entries of a lock file.
 
     Raises:
-        NotFound: There is none.
-        InvalidInput: It is not a lock file, or one of another version.
+        NotFound: The file does not exist.
+        InvalidInput: It is not a lock file, or has another version.
     """
     try:
         data: Any = json.loads(file.read_text("utf-8", errors="surrogateescape"))
         if data["version"] != VERSION:
             raise InvalidInput(
-                f"{file} has version {data['version']!r}, and this bough reads version {VERSION}",
-                hint="review the skills, then write it again with `bough skills lock`",
+                f"{file} has version {data['version']!r}, but this bough reads version {VERSION}",
+                hint="review the skills, then rewrite it with `bough skills lock`",
             )
         return [_entry(each) for each in data["skills"]]
     except FileNotFoundError as error:
-        raise NotFound(f"there is no {file}", hint="write one with `bough skills lock`") from error
+        raise NotFound(f"{file} does not exist", hint="create it with `bough skills lock`") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInput(
-            f"{file} is not a lock file: {error!r}", hint="write it again with `bough skills lock`"
-        ) from error
+        raise InvalidInput(f"not a lock file: {file}: {error!r}", hint="rewrite it with `bough skills lock`") from error
 
 
 def _entry(each: Any) -> LockedSkill:
@@ -178,22 +194,22 @@ def _entry(each: Any) -> LockedSkill:
 
 
 def verify_lock(root: Path) -> list[Diagnostic]:
-    """Return an error for every byte under `root` that differs from its lock file; nothing when all is as it was.
+    """Return an error for every file below `root` that differs from the lock file; empty if nothing has changed.
 
     Raises:
         NotFound: There is no lock file.
-        InvalidInput: It is none.
+        InvalidInput: The lock file is invalid.
     """
     locked = {each.folder: each for each in read_lock(root / NAME)}
     faults: list[Diagnostic] = []
     for folder, then in locked.items():
         if not (root / folder).is_dir():
-            faults.append(_fault(root / folder, "lock-missing", "the skill is gone"))
+            faults.append(_fault(root / folder, "lock-missing", "the skill is missing"))
             continue
         now, wrong = lock_skill(root, folder)
         faults += wrong
         changes = [_difference(root / folder, each) for each in list_differences(dict(then.files), dict(now.files))]
-        if not changes and not wrong and now.digest != then.digest:  # run bits are in the digest, not among the files
+        if not changes and not wrong and now.digest != then.digest:  # the digest covers executable bits, `files` not
             changes = [_fault(root / folder, "lock-changed", "the skill has changed")]
         faults += changes
     notes: list[Diagnostic] = []
@@ -208,12 +224,12 @@ def _difference(home: Path, difference: str) -> Diagnostic:
     kind, _, name = difference.partition(": ")
     code, message = {
         "new": ("lock-added", "the file is new"),
-        "gone": ("lock-removed", "the file is gone"),
+        "gone": ("lock-removed", "the file is missing"),
         "changed": ("lock-changed", "the file has changed"),
     }[kind]
     return _fault(home / name, code, message)
 
 
 def _fault(path: Path, code: str, message: str) -> Diagnostic:
-    fix = "look at it; when it is as you want it, `bough skills lock`"
+    fix = "review it; to accept it, run `bough skills lock`"
     return Diagnostic(code, "error", message, None, fix, str(path))

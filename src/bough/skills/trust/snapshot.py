@@ -1,12 +1,12 @@
-"""Copies of skills by the digest of what they hold: what was checked is what is shown and run.
+"""Content-addressed copies of skills: what was checked is what is mounted and run.
 
-A folder of a project can be changed between a check and a run. So the check makes a copy, by the same walk and from the
-same descriptors, and everything later reads that copy. It is content-addressed: equal skills share one, and a changed
-skill gets another.
+A project folder can change between a check and a run. So the check makes a copy, in the same walk and from the same
+file descriptors, and everything later uses that copy. Equal skills share a copy; a changed skill gets a new one.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -26,17 +26,18 @@ from bough.skills.trust.tree import LEFT_OUT, SkillTree, read_manifest, read_tre
 KEPT_SECONDS: Final = 30 * 24 * 3600.0
 KEPT_BYTES: Final = 2 << 30
 _MAX_LOOKED_AT = 20_000
+_MAX_ATTEMPTS = 100
 _STAGED, _REMOVED = ".new-", ".old-"
 
 
 @dataclass(frozen=True)
 class SkillSnapshot:
-    """A skill as it was when it was checked.
+    """A copy of a skill as it was when it was checked.
 
     Attributes:
-        digest: Of everything in it, byte code that was left out of the copy included.
-        folder: The copy, which nobody writes to.
-        faults: What the live folder had that cannot be shown.
+        digest: Of the whole skill, including bytecode, which is not copied.
+        folder: The copy, which is read-only.
+        faults: Entries of the live folder that could not be copied.
     """
 
     digest: str
@@ -45,7 +46,7 @@ class SkillSnapshot:
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Keep the copy from being collected while it is used, in whichever process."""
+        """Protect the copy from garbage collection, in any process, while it is in use."""
         try:
             handle = os.open(self.folder.parent / "manifest", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -63,7 +64,7 @@ class SnapshotStore:
     """The snapshots below one folder. Safe for any number of processes.
 
     Args:
-        folder: For example `<home>/snapshots`; made when the first snapshot is taken.
+        folder: For example `<home>/snapshots`; created with the first snapshot.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,14 +72,14 @@ class SnapshotStore:
         self._known: dict[str, tuple[_Look, str]] = {}
 
     def take(self, skill: Path, *, allow_faults: bool = False) -> SkillSnapshot:
-        """Return a snapshot of a skill's folder as it is now. O(bytes), O(files) when nothing of it was touched since.
+        """Return a snapshot of a skill's folder as it is now. O(bytes); O(files) if nothing was touched since the last.
 
         Args:
-            allow_faults: Whether a copy is made without what cannot be shown, such as links out; for folders that a
-                person named.
+            allow_faults: Whether to copy a skill without its faulty entries, such as links out of it; for folders
+                that the user named.
 
         Raises:
-            PermissionDenied: The skill holds what cannot be trusted or shown; the message names it.
+            PermissionDenied: The skill has faults; the message names them.
             StoreError: The copy cannot be written.
         """
         before = _look_at(skill)
@@ -91,22 +92,22 @@ class SnapshotStore:
         return snapshot
 
     def find(self, digest: str) -> SkillSnapshot | None:
-        """Return the snapshot of this digest; None when it is not there (any more)."""
+        """Return the snapshot with this digest; None if there is none."""
         place = self.folder / digest
         return SkillSnapshot(digest, place / "tree") if digest and (place / "manifest").is_file() else None
 
     def files_of(self, digest: str) -> dict[str, str]:
-        """Return path to digest of every file of a snapshot; nothing when it is not there."""
+        """Return the digest of every file of a snapshot by path; empty if there is no such snapshot."""
         try:
             return read_manifest((self.folder / digest / "manifest").read_text("utf-8", "surrogateescape"))
         except OSError:
             return {}
 
     def collect(self, kept: Collection[str] = ()) -> int:
-        """Remove snapshots unused for 30 days, then the longest unused beyond 2 GiB; return how many went.
+        """Remove snapshots unused for 30 days, then the least recently used beyond 2 GiB; return how many.
 
         Args:
-            kept: Digests that are trusted or locked; these stay.
+            kept: Digests that are trusted or locked, which are never removed.
         """
         removed = sum(_remove_unlocked(each) for each in self._leftovers())
         now, total = time.time(), 0
@@ -120,25 +121,22 @@ class SnapshotStore:
 
     def _copy(self, skill: Path, *, allow_faults: bool) -> tuple[SkillTree, SkillSnapshot]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            staging = Path(tempfile.mkdtemp(dir=self.folder, prefix=_STAGED))
+            staging, guard = make_locked_folder(self.folder, _STAGED)
         except OSError as error:
-            raise StoreError(f"{self.folder} cannot be written: {error.strerror}", hint="free or unlock it") from error
-        guard = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            raise StoreError(f"cannot write to {self.folder}: {error.strerror}", hint="make it writable") from error
         try:
-            fcntl.flock(guard, fcntl.LOCK_EX)  # whoever collects takes leftovers only
             (staging / "tree").mkdir()
             tree = read_tree(skill, copy_to=staging / "tree")
             refuse_faults(tree, skill, allow_faults=allow_faults)
             return tree, self._settle(tree, staging)
         except OSError as error:
-            raise StoreError(f"the copy of {skill} cannot be written: {error.strerror}", hint="free space") from error
+            raise StoreError(f"cannot copy {skill}: {error.strerror}", hint="free disk space, then retry") from error
         finally:
             remove_tree(staging)
             os.close(guard)
 
     def _settle(self, tree: SkillTree, staging: Path) -> SkillSnapshot:
-        """Give a finished copy its name; one that already exists is the same."""
+        """Move a finished copy to its place; an existing copy with the same digest is equal and stays."""
         with open(staging / "manifest", "wb") as out:
             out.write(tree.manifest.encode("utf-8", "surrogateescape"))
             out.flush()
@@ -172,23 +170,43 @@ class SnapshotStore:
 
 
 def refuse_faults(tree: SkillTree, skill: Path, *, allow_faults: bool = False) -> None:
-    """Check that a tree can be trusted and shown.
+    """Check that a tree can be trusted and mounted.
 
     Raises:
-        PermissionDenied: It has a fault, or with `allow_faults` so much in it that the copy is not whole.
+        PermissionDenied: It has a fault; with `allow_faults`, only if it is too large to be copied completely.
     """
     faults = [each for each in tree.faults if not allow_faults or each.code == "too-large-to-trust"]
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise PermissionDenied(
-            f"the skill in {skill} cannot be used as it is: {faults[0].message}{more}",
+            f"the skill in {skill} cannot be used: {faults[0].message}{more}",
             hint=faults[0].fix,
             details={"diagnostics": [each.as_dict() for each in faults[:20]]},
         )
 
 
+def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
+    """Create a folder below `place` that no cleanup removes; return it and the descriptor that holds its lock.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
+            guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # a cleanup removed `place`, or the new folder
+            continue
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        if folder.exists():  # a cleanup may have removed it until the lock was taken
+            return folder, guard
+        os.close(guard)
+    raise FileNotFoundError(errno.ENOENT, "removed again and again", str(place))
+
+
 def remove_tree(folder: Path) -> None:
-    """Remove a folder that may hold read-only ones; nothing when it is not there."""
+    """Remove a folder, including read-only subfolders; does nothing if it does not exist."""
     for place, names, _ in os.walk(folder):
         for name in ("", *names):
             path = os.path.join(place, name)
@@ -198,7 +216,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _remove_unlocked(place: Path) -> bool:
-    """Remove a snapshot or a leftover that nobody uses; return whether it went."""
+    """Remove a snapshot or a leftover unless it is in use; return whether it was removed."""
     lock = place / "manifest" if (place / "manifest").is_file() else place
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -221,11 +239,11 @@ def _size_of(folder: Path) -> int:
 
 
 _Look = tuple[tuple[str, int, int, int, int], ...]
-"""Path, device, inode, mtime and ctime of everything in a folder; ctime cannot be set back."""
+"""Path, device, inode, mtime and ctime of every entry of a folder; ctime cannot be forged."""
 
 
 def _look_at(folder: Path) -> _Look | None:
-    """Return the stamps of a folder's entries without reading them; None when there are too many of them."""
+    """Return the stamps of a folder's entries without reading them; None if there are too many."""
     found: list[tuple[str, int, int, int, int]] = []
     waiting = [""]
     try:
