@@ -361,7 +361,7 @@ def test_long_instructions_and_files_are_read_in_parts(tmp_path: Path) -> None:
     while True:
         part: Any = toolset._resource("long", "references/x.txt", ToolContext(), at)  # pyright: ignore[reportPrivateUsage]
         assert len(part) <= (256 << 10) + 200
-        text, cut, more = part.partition("\n[cut; read on with ")
+        text, cut, more = part.partition("\n[truncated; continue with ")
         read.append(text + ("\n" if cut and not text.endswith("\n") else ""))
         if not cut:
             break

@@ -1,6 +1,6 @@
-"""Folders of know-how: found, read, matched, shown to a model, and their scripts run.
+"""Agent skills: finding and parsing them, matching them to messages, showing them to a model, running their scripts.
 
-Start with `SkillRegistry.open`; everything here is imported when it is first used.
+Start with `SkillRegistry.open`. Submodules are imported on first use.
 """
 
 from __future__ import annotations

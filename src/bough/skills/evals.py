@@ -1,4 +1,4 @@
-"""The evals that a skill brings: `evals/evals.json` and its trigger queries, read and checked. They run elsewhere.
+"""Reading and checking a skill's own evals: `evals/evals.json` and its trigger queries. They run elsewhere.
 
 Source: Agent Skills documentation, evaluating skills (`evals.json`) and optimizing descriptions (`eval_queries.json`).
 """
@@ -31,10 +31,10 @@ _SPLITS: Mapping[str, Literal["train", "validation"]] = {
 
 @dataclass(frozen=True, slots=True)
 class EvalCase:
-    """One task to try a skill with.
+    """One task to evaluate a skill with.
 
     Attributes:
-        id: As the file has it, as text; its place when it has none.
+        id: From the file, as text; its 1-based position if the file has none.
         files: Relative to the skill's folder.
         expectations: Statements about the output that can be checked.
     """
@@ -48,10 +48,10 @@ class EvalCase:
 
 @dataclass(frozen=True, slots=True)
 class TriggerQuery:
-    """A user message and whether the skill should come into use for it.
+    """A user message, and whether it should activate the skill.
 
     Attributes:
-        split: `train` or `validation` where its file says so; empty for a file that is not divided.
+        split: `train` or `validation`, by the name of the file; empty for files without a split.
     """
 
     query: str
@@ -61,7 +61,7 @@ class TriggerQuery:
 
 @dataclass(frozen=True, slots=True)
 class SkillEvals:
-    """All evals of a skill, and what is wrong with their files; what is wrong is left out."""
+    """All valid evals of a skill, and diagnostics for the invalid ones."""
 
     cases: tuple[EvalCase, ...] = ()
     queries: tuple[TriggerQuery, ...] = ()
@@ -69,7 +69,7 @@ class SkillEvals:
 
 
 def read_evals(skill: Skill) -> SkillEvals:
-    """Return the evals of a skill; empty when it brings none. Never raises for what the files hold."""
+    """Return the evals of a skill; empty if it has none. Invalid files give diagnostics, never an exception."""
     if skill.folder is None:
         return SkillEvals()
     notes: list[Diagnostic] = []

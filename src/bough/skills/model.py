@@ -1,4 +1,4 @@
-"""What a skill is: the words every other module here speaks in.
+"""The data types of skills, which every other module of this package uses.
 
 Source: seed 002 (`Skill`, `KeywordTrigger`, `TaskTrigger`, `InputMetadata`), seed 004 (`SkillMetadata`, `body`,
 `script_paths`), the Agent Skills specification (fields of the frontmatter, the folder).
@@ -21,18 +21,18 @@ SkillKind: TypeAlias = Literal["repository", "knowledge", "task", "path", "agent
 
 _LENGTH = len("SKILL.md")
 MAX_FILE_BYTES = 1 << 20
-"""What is ever read of one file."""
+"""How much of one file is read at most."""
 
 
 class Diagnostic(NamedTuple):
-    """Something a reader noticed, and how to fix it.
+    """A problem found in a file, and how to fix it.
 
     Attributes:
         code: Stable, in kebab case, for example `yaml-unquoted-colon`.
         severity: `error`: not loaded, or loaded wrongly; `warning`: loaded after a repair; `info`: worth knowing.
-        line: Counted from 1 in the file; None when it is about the whole.
-        fix: What to write instead; empty when there is nothing to do.
-        path: The file it is about.
+        line: 1-based line of the file; None if it concerns the whole file.
+        fix: What to write instead; empty if there is nothing to do.
+        path: The file it concerns.
     """
 
     code: str
@@ -43,12 +43,12 @@ class Diagnostic(NamedTuple):
     path: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The diagnostic as JSON, with the keys of its fields."""
+        """Return the diagnostic as JSON, with its field names as keys."""
         return self._asdict()
 
 
 def _words(given: Iterable[str]) -> tuple[str, ...]:
-    """One word, or several in whatever they were given."""
+    """Return words as a tuple; a single text is one word."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -57,7 +57,7 @@ class KeywordTrigger:
     """Activates a skill when one of the keywords is in a user message.
 
     Attributes:
-        keywords: Words or phrases; one with the prefix `re:` is a regular expression in RE2's dialect.
+        keywords: Words or phrases; one with the prefix `re:` is an RE2 regular expression.
     """
 
     keywords: tuple[str, ...]
@@ -71,7 +71,7 @@ class TaskTrigger:
     """A keyword trigger of a skill that takes inputs from the user.
 
     Attributes:
-        triggers: Words or phrases, matched as those of a `KeywordTrigger`.
+        triggers: Words or phrases, matched like those of a `KeywordTrigger`.
     """
 
     triggers: tuple[str, ...]
@@ -82,7 +82,7 @@ class TaskTrigger:
 
 @dataclass(frozen=True, slots=True)
 class PathTrigger:
-    """Activates a skill when a tool touches a file that matches.
+    """Activates a skill when a tool touches a matching file.
 
     Attributes:
         globs: Patterns relative to the workspace, with `**`, `?`, `[…]` and `{a,b}`.
@@ -99,7 +99,7 @@ Trigger: TypeAlias = KeywordTrigger | TaskTrigger | PathTrigger
 
 @dataclass(frozen=True, slots=True)
 class InputMetadata:
-    """An input that a task skill takes; it stands in its instructions as `${name}`."""
+    """An input of a task skill, written `${name}` in its instructions."""
 
     name: str
     description: str = ""
@@ -109,10 +109,10 @@ class InputMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Files of a skill, relative to its folder, sorted; never a link that leads out of it.
+    """Files of a skill, relative to its folder, sorted, without links that leave the folder.
 
     Attributes:
-        complete: Whether all files are listed; False when a bound was reached.
+        complete: Whether all files are listed; False if a bound was reached.
     """
 
     scripts: tuple[str, ...] = ()
@@ -142,16 +142,16 @@ class _SkillMetadata(NamedTuple):
 class SkillMetadata(_SkillMetadata):
     """What is known of a skill before it is activated (tier 1).
 
-    A tuple, for there may be many thousands: small, and quick to make.
+    A tuple, because there may be thousands of them: small and cheap to create.
 
     Attributes:
         path: The file that defines it: `<folder>/SKILL.md` or a flat `<name>.md`.
         source: The root it was found under.
-        scope: Where that root comes from; decides which of two skills of one name wins.
-        trigger: What activates it by itself; None for the others.
-        inputs: What a task skill asks for.
-        keywords: Words to search by besides name and description.
-        invocable: Whether a model may load it by itself.
+        scope: Where that root comes from; decides which of two skills with the same name wins.
+        trigger: What activates it without a call; None if nothing does.
+        inputs: The inputs of a task skill.
+        keywords: Additional words to find it by.
+        invocable: Whether a model may load it.
     """
 
     __slots__ = ()
@@ -168,10 +168,10 @@ class SkillMetadata(_SkillMetadata):
         keywords: tuple[str, ...] = (),
         invocable: bool = True,
     ) -> Self:
-        """Make one from the path of its file."""
+        """Create it; `path` is the file that defines it."""
         file = path if type(path) is str else str(path)
         values = (name, description, file, source, scope, trigger, inputs, keywords, invocable)
-        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType] - half the time of the named way
+        return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType] - in half the time of super().__new__
 
     @property
     def path(self) -> Path:
@@ -185,13 +185,13 @@ class SkillMetadata(_SkillMetadata):
 
     @property
     def catalogued(self) -> bool:
-        """Whether a model is shown it: a folder, or a file that nothing activates by itself."""
+        """Whether it is listed for models: a folder, or a flat file that no trigger activates."""
         named = is_skill_file(self.file.rpartition("/")[2])
         return self.invocable and (named or self.trigger == KeywordTrigger(()))
 
     @property
     def folder(self) -> Path:
-        """The folder the file lies in."""
+        """The folder that contains the file."""
         return self.path.parent
 
 
@@ -200,9 +200,9 @@ class Document:
     """The text of a skill's file below its frontmatter.
 
     Attributes:
-        text: Line feeds only, without blank lines around.
+        text: With line feeds only, without leading and trailing blank lines.
         sha256: Of the file's bytes as read, hexadecimal.
-        truncated: Whether the file was longer than what is ever read.
+        truncated: Whether the file is longer than `MAX_FILE_BYTES`.
     """
 
     text: str
@@ -211,29 +211,29 @@ class Document:
 
     @classmethod
     def of(cls, body: str, data: bytes) -> Document:
-        """Return the instructions that a file's text and bytes make."""
+        """Create a document from the body and the bytes of a file."""
         return cls(body.strip(), hashlib.sha256(data).hexdigest(), len(data) >= MAX_FILE_BYTES)
 
 
 @runtime_checkable
 class SkillLoader(Protocol):
-    """Reads what a skill's file and folder hold besides the frontmatter, when it is first asked for."""
+    """Reads a skill's body and the list of its files on first access."""
 
     def read_document(self, path: Path) -> Document:
         """Return the instructions of a file.
 
         Raises:
-            SkillRefused: It has gone, or cannot be read any more.
+            SkillRefused: The file is gone or unreadable.
         """
         ...
 
     def list_resources(self, folder: Path) -> Resources:
-        """Return the files beside the instructions. O(files), bounded."""
+        """Return the files of a skill's folder. O(files), bounded."""
         ...
 
 
 class _LazyContent:
-    """`Skill.content`: the text given in code, else the file's, read when first asked for and then kept."""
+    """`Skill.content`: the text passed in code, else the file's body, read on first access and cached."""
 
     def __get__(self, skill: Skill | None, owner: type | None = None) -> str:
         return "" if skill is None else skill.document.text
@@ -245,23 +245,23 @@ class _LazyContent:
 
 @dataclass(frozen=True, kw_only=True)
 class Skill:
-    """A folder (or file) of know-how.
+    """A skill: a folder with a `SKILL.md`, or a flat Markdown file.
 
-    Everything but `content`, `content_hash` and `resources` is known without reading the file's body or its folder.
+    Everything except `content`, `content_hash` and `resources` is known without reading the file's body or its folder.
 
     Attributes:
         name: Unique in a registry.
         description: What it does and when to use it.
-        content: The instructions; read from `path` at first use unless given.
-        path: The file that defines it; None for a skill made in code.
-        trigger: None for one that is always active (a flat file) or disclosed progressively (a folder).
-        mcp_tools: Server name to configuration, in FastMCP's format, variables not yet expanded.
-        frontmatter: All of it; scalars are text.
-        allowed_tools: Tool names or `Tool(pattern)`; None when the file says nothing.
+        content: The instructions; read from `path` on first access unless given.
+        path: The file that defines it; None for a skill created in code.
+        trigger: None for a skill that is always active (a flat file) or disclosed progressively (a folder).
+        mcp_tools: Server name to configuration, in FastMCP's format, with unexpanded variables.
+        frontmatter: The whole frontmatter; scalars are text.
+        allowed_tools: Tool names or `Tool(pattern)`; None if the file has no such field.
         source: The root it was found under.
-        invocable: Whether a model may load it by itself (`disable-model-invocation`).
+        invocable: Whether a model may load it (`disable-model-invocation`).
         hooks: Whether it declares hooks.
-        loader: Reads its file and folder; what `read_skill` returns has one.
+        loader: Reads its file and folder; set on skills returned by `read_skill`.
     """
 
     name: str
@@ -286,10 +286,10 @@ class Skill:
 
     @property
     def document(self) -> Document:
-        """The instructions with the hash of the bytes they came from; read once.
+        """The instructions and the hash of the bytes they came from; read once.
 
         Raises:
-            SkillRefused: The file has gone or cannot be read any more.
+            SkillRefused: The file is gone or unreadable.
         """
         held: dict[str, Any] = self.__dict__
         if "_document" not in held:
@@ -304,14 +304,14 @@ class Skill:
     def _loader(self) -> SkillLoader:
         if self.loader is None:
             raise InvalidInput(
-                f"the skill {self.name!r} was made in code and cannot read {self.path}",
-                hint="get it with read_skill(path), or give its content and no path",
+                f"skill {self.name!r} was created in code and cannot read {self.path}",
+                hint="load it with read_skill(path), or pass content and no path",
             )
         return self.loader
 
     @property
     def body(self) -> str:
-        """`content` under its other name (seed 004)."""
+        """Alias of `content` (seed 004)."""
         return self.document.text
 
     @property
@@ -321,7 +321,7 @@ class Skill:
 
     @property
     def folder(self) -> Path | None:
-        """The skill's own folder; None for a flat file or a skill made in code."""
+        """The skill's own folder; None for a flat file or a skill created in code."""
         return self.path.parent if self.path is not None and is_skill_file(self.path.name) else None
 
     @property
@@ -331,7 +331,7 @@ class Skill:
 
     @property
     def resources(self) -> Resources:
-        """The files beside the instructions; the folder is walked once, O(files), bounded."""
+        """The files of the skill's folder; listed once, O(files), bounded."""
         held: dict[str, Any] = self.__dict__
         if "_resources" not in held:
             folder = self.folder
@@ -358,7 +358,7 @@ class Skill:
         return [] if folder is None else [folder / name for name in names]
 
     def fresh(self) -> Skill:
-        """The same skill, its content and resources read again when asked for."""
+        """Return a copy that reads content and resources again on next access."""
         again = copy(self)
         if self.path is not None:
             for held in ("_document", "_resources", "_unhashed"):
@@ -366,7 +366,7 @@ class Skill:
         return again
 
     def summary(self) -> SkillMetadata:
-        """What tier 1 shows of it."""
+        """Return its tier 1 metadata."""
         return SkillMetadata(
             self.name,
             self.description,
@@ -381,12 +381,12 @@ class Skill:
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether a file of this name, in letters of any case, makes its folder a skill."""
+    """Whether a file of this name, in any case, makes its folder a skill."""
     return len(name) == _LENGTH and name.lower() == "skill.md"
 
 
 def kind_of(path: Path | None, trigger: Trigger | None) -> SkillKind:
-    """Which of the five types a file with this trigger is."""
+    """Return the type, one of five, of a file with this trigger."""
     match trigger:
         case KeywordTrigger():
             return "knowledge"

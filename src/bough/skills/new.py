@@ -1,4 +1,4 @@
-"""A new skill: a folder that passes the specification from the first moment."""
+"""Creating a skill that conforms to the specification."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _BODY = """
 
 ## When to use this skill
 
-Say what a message looks like that this skill is for, and what it is not for.
+Describe the requests that this skill handles, and those that it does not.
 
 ## Steps
 
-1. Say the first thing to do.
-2. Run `scripts/{script}` where there is something to compute.
-3. Say how to tell that the result is right.
+1. Describe the first step.
+2. Run `scripts/{script}` for anything that has to be computed.
+3. Describe how to check the result.
 """
 
-_SCRIPT = '''"""Say what this script does, what it takes and what it prints."""
+_SCRIPT = '''"""Describe what this script does, its arguments and its output."""
 
 import sys
 
@@ -39,57 +39,58 @@ if __name__ == "__main__":
 
 
 def _write_evals(folder: Path, name: str, *, script: bool) -> None:
-    """Write two cases and four trigger queries to begin with; what they say is to be replaced."""
+    """Write two example cases and four example trigger queries, to be replaced by the author."""
     (folder / "evals").mkdir()
     used = ["tool: run_skill_script"] if script else []
     evals = [
         {
             "id": "usual",
-            "prompt": "Replace this with a message that the skill is for",
-            "expected_output": "Say in a sentence what a good result is.",
+            "prompt": "Replace this with a request that the skill handles",
+            "expected_output": "Describe a good result in one sentence.",
             "assertions": ["contains: a word that a good answer has", *used],
         },
         {
             "id": "edge",
-            "prompt": "Replace this with a message that is hard for the skill",
-            "expected_output": "Say in a sentence what a good result is.",
+            "prompt": "Replace this with a difficult request",
+            "expected_output": "Describe a good result in one sentence.",
             "assertions": ["contains: a word that a good answer has", "not contains: a word that it must not have"],
         },
     ]
     queries = [
-        {"query": "Replace this with a message that the skill is for", "should_trigger": True},
-        {"query": "Replace this with another one, in other words", "should_trigger": True},
-        {"query": "Replace this with a message that is near but not for it", "should_trigger": False},
-        {"query": "Replace this with a message about something else", "should_trigger": False},
+        {"query": "Replace this with a request that the skill handles", "should_trigger": True},
+        {"query": "Replace this with another one, worded differently", "should_trigger": True},
+        {"query": "Replace this with a similar request that it does not handle", "should_trigger": False},
+        {"query": "Replace this with an unrelated request", "should_trigger": False},
     ]
     for file, data in (("evals.json", {"skill_name": name, "evals": evals}), ("eval_queries.json", queries)):
         (folder / "evals" / file).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 def new_skill(root: Path, name: str, *, description: str, script: bool = False) -> Path:
-    """Write a new skill with its first evals into `root / name` and return its file.
+    """Create a skill with example evals in `root / name` and return its `SKILL.md`.
 
     Args:
-        script: Whether it gets a script to begin with.
+        script: Whether to add an example script.
 
     Raises:
-        InvalidInput: The name or the description is not one of the specification.
+        InvalidInput: The name or the description violates the specification.
         Conflict: The folder already exists.
     """
     if not is_good_name(name):
         raise InvalidInput(
-            f"{name[:80]!r} is not a name of a skill", hint="1 to 64 lower case letters, digits and single hyphens"
+            f"invalid skill name {name[:80]!r}", hint="use 1 to 64 lowercase letters, digits and single hyphens"
         )
     text = " ".join(description.split())
     if not text or len(text) > MAX_DESCRIPTION:
         raise InvalidInput(
-            f"a description has 1 to {MAX_DESCRIPTION} characters", hint="say what it does and when to use it"
+            f"invalid description: expected 1 to {MAX_DESCRIPTION} characters",
+            hint="say what the skill does and when to use it",
         )
     folder = root / name
     if folder.exists():
         raise Conflict(f"{folder} already exists", hint="choose another name")
     folder.mkdir(parents=True)
-    quoted = json.dumps(text, ensure_ascii=False)  # a JSON text is a double-quoted YAML one
+    quoted = json.dumps(text, ensure_ascii=False)  # a JSON string is a double-quoted YAML string
     body = _BODY.format(title=name.replace("-", " ").capitalize(), script="main.py")
     if script:
         (folder / "scripts").mkdir()

@@ -1,4 +1,4 @@
-"""The skills one conversation can use: found once, each read in full when it is asked for.
+"""The skills one conversation can use: discovered once, each read in full on demand.
 
 Source: seed 004 (`SkillRegistry.discover`, `get`, `list_all`).
 """
@@ -32,22 +32,22 @@ from bough.skills.trust.trust import SkillGrant, TrustStore, carries_code, tree_
 
 
 class SkillRegistry:
-    """Skills by name. The first one found of a name wins; later ones are diagnosed.
+    """Skills by name. The first skill found of a name wins; later ones give a diagnostic.
 
-    Not safe for concurrent discovery; reading is.
+    Reading is safe for concurrent use, discovery is not.
 
     Attributes:
-        diagnostics: What was noticed while discovering, refused and duplicate files included.
-        withheld: Skills of a project that carry code and are not trusted yet.
-        disabled: Skills that a person switched off; nothing else here knows of them.
+        diagnostics: Of discovery, including refused and duplicate files.
+        withheld: Skills of a project that contain code and are not trusted.
+        disabled: Skills that the user disabled; no other method returns them.
     """
 
     def __init__(self, *, index: Path | None = None, home: Path | None = None) -> None:
         """Start empty.
 
         Args:
-            index: A folder to keep an index of what was read in, so that the next discovery is quick.
-            home: bough's own folder, where trust and copies are; None knows of no trust, and keeps copies itself.
+            index: A folder for an index of what was read, which makes the next discovery faster.
+            home: bough's own folder, with trust and snapshots; None: no trust, and snapshots in a temporary folder.
         """
         self.diagnostics: list[Diagnostic] = []
         self.withheld: list[SkillMetadata] = []
@@ -65,13 +65,13 @@ class SkillRegistry:
     def open(
         cls, workspace: Path, *, home: Path, roots: Sequence[Path] = (), trust: TrustStore | None = None
     ) -> SkillRegistry:
-        """Return a registry of everything that applies in a working folder.
+        """Return a registry of all skills that apply in a working folder.
 
         Args:
             workspace: The working folder; its project's folders are searched up to the git root.
-            home: bough's own folder (`Settings.home`): user skills, installed ones, trust and the index.
-            roots: Explicitly configured folders; their skills win and are trusted.
-            trust: Which projects are trusted; None: the store in `home`.
+            home: bough's own folder (`Settings.home`): user skills, installed skills, trust and the index.
+            roots: Explicitly configured folders; their skills take precedence and are trusted.
+            trust: Which skills are trusted; None: the store in `home`.
         """
         registry = cls(index=home / "cache")
         registry._origin = _Origin(workspace, trust or TrustStore(home))
@@ -89,22 +89,22 @@ class SkillRegistry:
         return registry
 
     def discover(self, roots: Iterable[Path | str]) -> list[SkillMetadata]:
-        """Find the skills under `roots`, add them, and return them in order of their names. O(folders).
+        """Find the skills below `roots`, add them, and return them sorted by name. O(folders).
 
-        A root that does not exist holds nothing; a file that is refused becomes a diagnostic.
+        A root that does not exist has no skills; a refused file gives a diagnostic.
         """
         found = [skill for root in roots for skill in self._discover(Root(Path(root)))]
         return sorted(found, key=lambda skill: skill.name)
 
     def add(self, skill: Skill) -> None:
-        """Add a skill made in code, or one read by itself; the first of a name wins.
+        """Add a skill created in code or read separately; the first of a name wins.
 
         Raises:
-            InvalidInput: Its name is none that can be shown and listed safely.
+            InvalidInput: Its name is not safe to display or to use in a path.
         """
         if reason := unsafe_name(skill.name):
             raise InvalidInput(
-                f"a skill cannot be called {skill.name[:80]!r}: {reason}", hint="letters, digits, hyphens"
+                f"invalid skill name {skill.name[:80]!r}: {reason}", hint="use letters, digits and hyphens"
             )
         if self._enter(skill.summary()):
             self._made[skill.name] = skill
@@ -113,8 +113,8 @@ class SkillRegistry:
         """Return a skill as its file is now.
 
         Raises:
-            NotFound: There is none of that name; the hint names the nearest.
-            PermissionDenied: It carries code and its project is not trusted, or it has changed since it was.
+            NotFound: No skill has that name; the hint names the nearest.
+            PermissionDenied: It contains code that is not trusted, or has changed since it was trusted.
             SkillRefused: Its file can no longer be read as a skill.
         """
         if name in self._made:
@@ -129,7 +129,7 @@ class SkillRegistry:
 
     @property
     def snapshots(self) -> SnapshotStore:
-        """Where the skills that are used are copied to: below bough's own folder, or for as long as the registry is."""
+        """The store of snapshots: below bough's own folder, or in a temporary folder that the registry removes."""
         if self._snapshots is None:
             folder = Path(tempfile.mkdtemp(prefix="bough-snapshots-"))
             folder.chmod(0o755)
@@ -138,15 +138,15 @@ class SkillRegistry:
         return self._snapshots
 
     def get_active(self, name: str, tree: str = "") -> tuple[Skill, SkillSnapshot | None]:
-        """Return a skill as the conversation that activated it holds it, with its copy.
+        """Return a skill as it was when the conversation activated it, with its snapshot.
 
         Args:
-            tree: Digest of the copy; empty takes the skill as it is now.
+            tree: Digest of the snapshot; empty takes the skill as it is now.
 
         Raises:
-            NotFound: There is none of that name.
+            NotFound: No skill has that name.
             PermissionDenied: It is not, or no longer, trusted.
-            Conflict: The copy is gone, or was trusted once and is not any more; it must be loaded again.
+            Conflict: The snapshot is gone or no longer trusted, and the skill must be loaded again.
         """
         known = self._known.get(name)
         kept = self.snapshots.find(tree)
@@ -154,21 +154,21 @@ class SkillRegistry:
             skill = self.get(name)
             return skill, self.snapshot(skill, tree)
         if not self._is_allowed(known, tree):
-            self.get(name)  # says what is wrong, where it is not trusted at all
+            self.get(name)  # raises a precise error if the skill is not trusted at all
             _refuse_changed(name)
         skill = read_skill(kept.folder / known.path.name, source=known.source, scope=known.scope)
         return replace(skill, name=name), kept
 
     def snapshot(self, skill: Skill, tree: str = "") -> SkillSnapshot | None:
-        """Return the copy of a skill's folder that its scripts, resources and servers use; None for a flat file.
+        """Return the snapshot that a skill's scripts, resources and servers use; None for a flat file.
 
         Args:
-            tree: Digest of the copy that a conversation uses already; empty takes the folder as it is now.
+            tree: Digest of the snapshot that the conversation already uses; empty takes the folder as it is now.
 
         Raises:
-            PermissionDenied: The folder is not what was trusted or installed.
-            Conflict: The copy of `tree` is gone, and the folder has changed since.
-            StoreError: The copy cannot be written.
+            PermissionDenied: The folder differs from what was trusted or installed.
+            Conflict: The snapshot `tree` is gone, and the folder has changed since.
+            StoreError: The snapshot cannot be written.
         """
         if skill.folder is None or (not tree and _is_text_only(skill.folder)):
             return None
@@ -182,11 +182,11 @@ class SkillRegistry:
         if known is not None and strict and not self._is_allowed(known, taken.digest):
             self._refuse_untrusted(known)
         if skill.content_hash != _hash_of_text(taken.folder / skill.path.name if skill.path else taken.folder):
-            raise Conflict(f"the skill {skill.name!r} changed while it was read", hint="try again")
+            raise Conflict(f"skill {skill.name!r} changed while it was being read", hint="try again")
         return taken
 
     def grant_of(self, skill: Skill, digest: str) -> SkillGrant | None:
-        """Return what a person agreed to for a skill with this digest; None when nobody did."""
+        """Return what the user agreed to for a skill with this digest; None if there is no grant."""
         if skill.scope == "installed" and skill.path is not None:
             known = self._known.get(skill.name)
             locked = None if known is None else self._locked.get(known.file)
@@ -198,11 +198,11 @@ class SkillRegistry:
         return grant if grant is not None and digest and grant.digest == digest else None
 
     def metadata(self, name: str) -> SkillMetadata:
-        """Return what tier 1 knows of a skill.
+        """Return the tier 1 metadata of a skill.
 
         Raises:
-            NotFound: There is none of that name.
-            PermissionDenied: It carries code and its project is not trusted.
+            NotFound: No skill has that name.
+            PermissionDenied: It contains code that is not trusted.
         """
         found = self._known.get(name)
         if found is None:
@@ -210,19 +210,19 @@ class SkillRegistry:
         return found
 
     def list_all(self) -> list[SkillMetadata]:
-        """Every skill, sorted by name."""
+        """Return every skill, sorted by name."""
         return sorted(self._known.values(), key=lambda skill: skill.name)
 
     def catalogued(self) -> list[SkillMetadata]:
-        """The skills that a model is shown and may load: what is always active needs no asking for. Sorted by name."""
+        """Return the skills that are listed for a model, sorted by name; always-active skills are not among them."""
         return [skill for skill in self.list_all() if skill.catalogued]
 
     def always_active(self) -> list[Skill]:
-        """The repository skills: those that hold at every step. Sorted by name; their files are read."""
+        """Return the repository skills, which are active at every step, sorted by name. Reads their files."""
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
-        """Return the skills that fit a query best, best first; the index is built at first use."""
+        """Return the skills that match a query best, best first; the index is built on first use."""
         if self._search is None:
             self._search = SkillSearch(self.list_all())
         return self._search.search(query, limit)
@@ -240,14 +240,14 @@ class SkillRegistry:
         raise NotFound(f"no skill named {name[:100]!r}", hint=nearest(name, tuple(sorted(self._known))))
 
     def refusal_of(self, skill: SkillMetadata) -> PermissionDenied:
-        """Return why a skill is not used, and what of it differs from what was agreed to. O(bytes)."""
+        """Return why a skill may not be used, and which of its files differ from what was trusted. O(bytes)."""
         if skill.scope == "installed":
             return PermissionDenied(
-                f"the installed skill {skill.name!r} is not what was installed{self._describe_change(skill)}",
-                hint="review it, then run `bough skills lock`, or add it again with --replace",
+                f"installed skill {skill.name!r} has changed since it was installed{self._describe_change(skill)}",
+                hint="review it, then run `bough skills lock`, or reinstall it with --replace",
             )
         return PermissionDenied(
-            f"the skill {skill.name!r} carries code and its project is not trusted with it as it is now"
+            f"skill {skill.name!r} contains code that is not trusted in its current state"
             f"{self._describe_change(skill)}",
             hint="not trusted: review it, then run `bough skills trust` in the project",
         )
@@ -256,7 +256,7 @@ class SkillRegistry:
         raise self.refusal_of(skill)
 
     def _describe_change(self, skill: SkillMetadata) -> str:
-        """Return what has changed since a skill was agreed to, at most five files; empty where nobody did."""
+        """Return what has changed since a skill was trusted, at most five files; empty if it never was."""
         if (locked := self._locked.get(skill.file)) is not None:
             then = dict(locked.files)
         else:
@@ -279,7 +279,7 @@ class SkillRegistry:
         )
 
     def _is_allowed(self, skill: SkillMetadata, digest: str) -> bool:
-        """Whether a skill with this digest is what was trusted or installed; one without code needs no trust."""
+        """Whether a skill with this digest is what was trusted or installed; a skill without code needs no trust."""
         if skill.scope == "installed":
             locked = self._locked.get(skill.file)
             return locked is None or locked.digest == digest
@@ -289,7 +289,7 @@ class SkillRegistry:
         return (grant is not None and bool(digest) and grant.digest == digest) or not carries_code(skill.path)
 
     def _discover_installed(self, root: Root) -> None:
-        """Add what the lock file names: a folder is live from the moment it is in there."""
+        """Add the skills in the lock file; a folder that is not in it is not used."""
         if not root.path.is_dir():
             return
         try:
@@ -313,7 +313,7 @@ class SkillRegistry:
         for skill in found.skills:
             locked = self._locked.get(skill.file)
             if root.scope == "installed" and locked is None:
-                continue  # a skill in a skill that was installed is not installed itself
+                continue  # a skill inside an installed skill is not itself installed
             if locked is not None and locked.used_name != skill.name:
                 skill = SkillMetadata(locked.used_name, *skill[1:])
             if skill.file in self._disabled_paths or (locked is not None and locked.disabled):
@@ -337,7 +337,7 @@ class SkillRegistry:
             self._search = None
             return True
         if first.file != skill.file:
-            message = f"another skill is called {skill.name!r} and wins: {first.path}"
+            message = f"ignored: another skill named {skill.name!r} takes precedence: {first.path}"
             note = Diagnostic("duplicate-name", "warning", message, None, "rename one of them", skill.file)
             self.diagnostics.append(note)
         return False
@@ -351,7 +351,7 @@ class SkillRegistry:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a registry was opened, and what is trusted there."""
+    """Where a registry was opened, and the trust that applies there."""
 
     workspace: Path
     trust: TrustStore
@@ -360,18 +360,18 @@ class _Origin:
         place = self.workspace if skill.scope == "project" or not skill.source else Path(skill.source)
         try:
             return self.trust.grant_of(place, skill.path)
-        except StoreError:  # a trust file that cannot be read trusts nothing; whoever trusts anew is told of it
+        except StoreError:  # an unreadable trust file trusts nothing; `bough skills trust` reports it
             return None
 
 
 DISABLED = "disabled.json"
-"""In bough's own folder: the files of skills that a person switched off."""
+"""File in bough's own folder that lists the disabled skills."""
 
 _MAX_CHANGES = 5
 
 
 def read_disabled(home: Path) -> list[str]:
-    """Return the files of the skills that a person switched off; nothing where none was, or the list is broken."""
+    """Return the files of the disabled skills; empty if the list is missing or broken."""
     try:
         data: Any = json.loads((home / DISABLED).read_bytes())
         return [str(each) for each in data["skills"]]
@@ -386,14 +386,14 @@ def _digest_now(skill: SkillMetadata) -> str:
 
 def _refuse_changed(name: str) -> NoReturn:
     raise Conflict(
-        f"the skill {name!r} has changed since it was loaded",
+        f"skill {name!r} has changed since it was loaded",
         hint="load it again with load_skill",
         details={"error_code": "SKILL_CHANGED"},
     )
 
 
 def _is_text_only(folder: Path) -> bool:
-    """Whether a skill is its instructions alone: then there is nothing to show in a sandbox."""
+    """Whether a skill has no files besides its instructions, so that no snapshot is needed."""
     try:
         with os.scandir(folder) as entries:
             return all(is_skill_file(entry.name) and entry.is_file() for entry in entries if entry.name not in LEFT_OUT)

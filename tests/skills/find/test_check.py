@@ -74,7 +74,7 @@ def test_no_depth_is_lost_and_a_bound_says_what_was_not_looked_at(
     paths = [path for path, _ in skill_files(Root(tmp_path), notes, bounds=WalkBounds(names=10))]
     assert [Path(path).parent.name for path in paths] == ["near"]
     assert [note.code for note in notes] == ["bound-files"]
-    assert "1 folders were not looked at, the first of them d0/d1" in notes[0].message
+    assert "search stopped after 10 names; folders skipped: 1, starting with d0/d1" in notes[0].message
     notes.clear()
     assert list(skill_files(Root(tmp_path), notes, bounds=WalkBounds(seconds=-1.0))) == []
     assert [note.code for note in notes] == ["bound-seconds"]

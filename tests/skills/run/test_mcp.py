@@ -65,5 +65,5 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "SKILL.md").write_text("---\nname: x\ndescription: x\n---\nx\n")
     for text in ("{", "[" * 100_000):
         (tmp_path / ".mcp.json").write_text(text)
-        with pytest.raises(InvalidInput, match="not JSON"):
+        with pytest.raises(InvalidInput, match="not valid JSON"):
             mcp_servers(read_skill(tmp_path), {})

@@ -273,7 +273,7 @@ async def test_declared_dependencies_come_through_uv_where_something_may_be_reac
 
     assert (with_uv.status, with_uv.stdout, with_uv.output_files) == ("success", "from a dependency ['a']\n", ())
     assert (without.status, without.error_code) == ("error", "EXECUTION_ERROR")
-    assert "declares dependencies" in without.details
+    assert "declared dependencies are not installed" in without.details
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ async def test_dependencies_are_fetched_from_a_named_domain_and_from_nowhere_els
 
     assert (fetched.status, fetched.stdout) == ("success", "from a dependency\n"), fetched.stderr
     assert [each.error_code for each in (refused, elsewhere)] == ["EXECUTION_ERROR"] * 2
-    assert "dependencies that are not there: kit-words; `bough skills run … --network" in refused.details
+    assert "declared dependencies are not installed: kit-words; `bough skills run … --network" in refused.details
 
 
 async def test_a_link_out_of_the_skill_is_no_script(skill: Skill, executor: CodeExecutor, tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ class SkillToolset(AbstractToolset[Any]):
         if part.next_line is None:
             return part.text
         more = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
-        return f"{part.text}\n[cut; read on with {more}]"
+        return f"{part.text}\n[truncated; continue with {more}]"
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
         """Return the skill with its copy: as the conversation holds it, else as it is now."""

@@ -1,1 +1,1 @@
-"""Which skills there are: discovery, index, search, catalog, checks."""
+"""Finding skills: discovery, index, search, catalogue, checks."""

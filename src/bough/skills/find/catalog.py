@@ -1,7 +1,7 @@
-"""The list of skills in a system prompt (tier 1): XML, escaped, sorted, the same bytes for the same skills and request.
+"""The list of skills in a system prompt (tier 1): escaped XML, sorted, the same bytes for the same skills and request.
 
-Where all descriptions do not fit, those that fit the request best keep the most text; where not even a sentence of each
-fits, the list says how many more there are and how they are found. So nothing changes from all to nothing at a bound.
+If the descriptions do not all fit, the skills that rank best for the request keep the most text. If not even a first
+sentence of each fits, the list says how many skills are missing and how to find them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ILLEGAL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 _SENTENCE = re.compile(r"[.!?。！？](?=\s|$)|[。！？]")
 _OPEN, _CLOSE = "<available_skills>\n", "</available_skills>"
 _CLOSING_BYTES = 160
-"""Kept free for the line that says how many more there are."""
+"""Reserved for the line that says how many more skills there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Catalog:
     """A rendered catalog.
 
     Attributes:
-        complete: Whether every skill is in it, with a sentence at least; else skills must be searched for.
-        shown: Names of the skills in it.
+        complete: Whether every skill is listed, with at least a sentence; otherwise the rest must be searched for.
+        shown: Names of the listed skills.
     """
 
     text: str
@@ -40,19 +40,19 @@ class Catalog:
 
 
 def tokens_of(text: str) -> int:
-    """An estimate of a text's length in tokens: one for four bytes, rounded up."""
+    """Return an estimate of a text's length in tokens: one per four bytes, rounded up."""
     return (_bytes_of(text) + 3) // 4
 
 
 def render_catalog(
     skills: Sequence[SkillMetadata], *, budget_tokens: int, schema_bytes: int = 0, request: str = ""
 ) -> Catalog:
-    """Return the catalog of the skills a model may load; empty text when there are none. O(text).
+    """Return the catalogue of the skills a model may load; empty text if there are none. O(text).
 
     Args:
-        budget_tokens: For the catalog and the schemas of the tools together.
-        schema_bytes: What these schemas take of it.
-        request: What the skills are wanted for: the best-ranked come first where there is not room for all.
+        budget_tokens: For the catalogue and the tool schemas together.
+        schema_bytes: Size of the tool schemas.
+        request: What the user asked for. If space is short, the skills that match it best are preferred.
     """
     shown = sorted((skill for skill in skills if skill.invocable), key=lambda skill: skill.name)
     if not shown:
@@ -83,7 +83,7 @@ def render_catalog(
 
 
 def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
-    """Return skills in the order in which they are wanted: by their fit to the request, then by scope and name."""
+    """Return the skills, best match for the request first, then by scope and name."""
     places = {skill.name: place for place, skill in enumerate(SkillSearch(skills).search(request, len(skills)))}
     return sorted(
         skills, key=lambda skill: (places.get(skill.name, len(skills)), _SCOPES.get(skill.scope, 5), skill.name)
@@ -91,7 +91,7 @@ def rank(skills: Sequence[SkillMetadata], request: str) -> list[SkillMetadata]:
 
 
 def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], left: int) -> None:
-    """Give the best-ranked as much of their descriptions as fits."""
+    """Replace first sentences by longer descriptions, best-ranked skills first, as long as they fit."""
     for skill in ranking:
         for level in _LEVELS:
             longer = _line(skill, level)
@@ -103,14 +103,14 @@ def _raise_texts(lines: dict[str, str], ranking: Sequence[SkillMetadata], left: 
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a description, at most 160 characters of it."""
+    """Return the first sentence of a description, cut at 160 characters."""
     line = _clean(text)
     end = _SENTENCE.search(line)
     return cut(line if end is None else line[: end.end()], MAX_SENTENCE)
 
 
 def cut(text: str, length: int) -> str:
-    """Return at most `length` characters of a text, cut between words, the cut marked."""
+    """Return at most `length` characters of a text, cut between words, with `…` where it was cut."""
     if len(text) <= length:
         return text
     head = text[: length - 1]
@@ -119,7 +119,7 @@ def cut(text: str, length: int) -> str:
 
 
 def _line(skill: SkillMetadata, length: int) -> str:
-    """Return a skill's line, with `length` characters of its description; with 0, its first sentence."""
+    """Return a skill's line with `length` characters of its description; 0: with its first sentence."""
     text = cut(_clean(skill.description), length) if length else first_sentence(skill.description)
     return f'<skill name="{escape(_clean(skill.name))}">{escape(text, quote=False)}</skill>\n'
 
@@ -133,7 +133,7 @@ def _bytes_of(text: str) -> int:
 
 
 def _clean(text: str) -> str:
-    """The words of a text with one blank between them; what XML forbids is replaced."""
-    if text.isprintable() and "  " not in text:  # nearly always, and in a third of the time
+    """Return a text with single spaces; characters that XML forbids are replaced."""
+    if text.isprintable() and "  " not in text:  # the common case, in a third of the time
         return text.strip(" ")
     return " ".join(_ILLEGAL.sub("\ufffd", text).split())

@@ -1,4 +1,4 @@
-"""Looking at every skill under a folder: what loads, what does not, and why."""
+"""Checking every skill below a folder: what loads, what does not, and why."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bough.skills.read.parse import Mode, read_file, skill_file
 
 @dataclass(frozen=True, slots=True)
 class CheckedSkill:
-    """One skill's file and what was found in it.
+    """The result of checking one skill file.
 
     Attributes:
-        file: Its path; text, for there may be many thousands.
-        name: Its name; the folder's when it was not loaded.
+        file: Its path, as text: there may be thousands.
+        name: Its name; the folder's name if it was not loaded.
         loaded: Whether it can be used.
     """
 
@@ -36,7 +36,7 @@ class CheckedSkill:
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything in it is an error."""
+        """Whether any diagnostic is an error."""
         return any(each.severity == "error" for each in self.diagnostics)
 
     def as_dict(self) -> dict[str, Any]:
@@ -50,21 +50,21 @@ class CheckedSkill:
 
 
 def check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> list[CheckedSkill]:
-    """Return one entry for every `SKILL.md` found, in order of path; see `iter_check`."""
+    """Return one entry for every `SKILL.md` found, sorted by path; see `iter_check`."""
     return list(iter_check(directory, recursive, mode))
 
 
 def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient") -> Iterator[CheckedSkill]:
-    """Yield one entry for every skill found; holds one file at a time, so that any number can be checked.
+    """Yield one entry for every skill found. Holds one file at a time, so memory does not grow with their number.
 
     Args:
         directory: A skill's folder or file; with `recursive`, a folder of skills.
 
     Raises:
-        NotFound: There is no such folder, or nothing to be said of it: no skill, and none that was passed over.
+        NotFound: There is no such folder, or it contains no skill and nothing was skipped.
     """
     if not directory.exists():
-        raise NotFound(f"{directory} does not exist", hint="give the folder of a skill, or one of skills")
+        raise NotFound(f"{directory} does not exist", hint="pass a skill's folder, or with -r a folder of skills")
     notes: list[Diagnostic] = []
     count = 0
     for path, home in _files(directory, recursive, notes):
@@ -75,7 +75,7 @@ def iter_check(directory: Path, recursive: bool = False, mode: Mode = "lenient")
         notes[:] = [note for note in notes if note.path != path]
         yield CheckedSkill(path, name, reading.skill is not None, (*reading.diagnostics, *own))
     if not count and not notes:
-        raise NotFound(f"there is no SKILL.md in {directory}", hint="use --recursive for a folder of skills")
+        raise NotFound(f"no SKILL.md in {directory}", hint="pass --recursive for a folder of skills")
     for note in notes:
         yield CheckedSkill(note.path, os.path.basename(note.path), loaded=False, diagnostics=(note,))
 

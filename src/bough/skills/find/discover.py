@@ -1,7 +1,7 @@
-"""Finding the files that define skills under a root: folders with a `SKILL.md`, and flat `*.md` files.
+"""Finding the files that define skills below a root: folders with a `SKILL.md`, and flat `*.md` files.
 
-A root may be a skill itself, and a skill may have others in it. Nothing is lost by its depth: what is bounded are the
-names and the seconds, and a bound that is reached is said.
+A root may itself be a skill, and a skill may contain others. There is no depth limit; the number of names and the time
+are bounded, and a bound that is reached is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _NEVER_ENTERED = frozenset({".git", ".hg", ".svn"})
 _RARELY_ENTERED = frozenset({"node_modules", "__pycache__", ".venv", "venv"})
-"""Entered only where they are a skill themselves: they hold thousands of folders that nobody wrote."""
+"""Entered only if they are a skill themselves: they contain thousands of generated or vendored folders."""
 
 _PARTS_OF_A_SKILL = frozenset({"scripts", "references", "assets", "evals"})
 _NO_SKILL = frozenset(
@@ -35,11 +35,11 @@ _NO_SKILL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder to look for skills in.
+    """A folder to search for skills.
 
     Attributes:
-        flat: Whether every `*.md` directly in it is a skill; else only those that begin with frontmatter.
-        within: Links out of this folder are not followed; None follows links to folders anywhere, each once.
+        flat: Whether every `*.md` directly in it is a skill; otherwise only those that start with frontmatter.
+        within: Links that leave this folder are not followed; None follows links anywhere, each folder once.
     """
 
     path: Path
@@ -50,16 +50,16 @@ class Root:
 
 @dataclass(slots=True)
 class Found:
-    """What a root holds, in order of path, and what was noticed; refused files are among the diagnostics."""
+    """The skills of a root, sorted by path, and the diagnostics, which include refused files."""
 
     skills: list[SkillMetadata] = field(default_factory=list[SkillMetadata])
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
 def discover(root: Root, index: SkillIndex | None = None) -> Found:
-    """Return the skills under `root`. O(folders); of each file 4 KB are read, none of it when `index` knows it.
+    """Return the skills below `root`. O(folders); reads 4 KB of each file, or nothing if `index` knows the file.
 
-    A root that does not exist holds nothing. One unreadable or refused file is a diagnostic and harms no other.
+    A root that does not exist has no skills. An unreadable or refused file gives a diagnostic and affects no other.
     """
     found = Found()
     source = os.path.abspath(root.path)
@@ -79,7 +79,7 @@ def discover(root: Root, index: SkillIndex | None = None) -> Found:
 
 @contextmanager
 def _collector_waiting() -> Generator[None]:
-    """Hold the garbage collector back: all that is made here is kept, and looking it over takes a tenth of the time."""
+    """Pause the garbage collector: everything created here is kept, and scanning it takes a tenth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +92,7 @@ def _collector_waiting() -> Generator[None]:
 def skill_files(
     root: Root, notes: list[Diagnostic], *, bounds: WalkBounds | None = None, everything: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (absolute path, name of the place) of every skill's file; see `walk`."""
+    """Yield (absolute path, name of its folder) of every skill file; see `walk`."""
     return walk(root, lambda path, home: (path, home), notes, bounds=bounds, everything=everything)
 
 
@@ -104,15 +104,15 @@ def walk(
     bounds: WalkBounds | None = None,
     everything: bool = False,
 ) -> Iterator[T]:
-    """Yield what `probe` returns for each file that could define a skill, breadth first, in order of path.
+    """Yield what `probe` returns for each file that may define a skill, breadth first, sorted by path.
 
-    No depth is lost: what a bound leaves out is the deepest, and is said with how many folders it was.
+    Breadth first, so that a bound cuts off the deepest folders; how many is reported.
 
     Args:
-        probe: Called with a file's absolute path and its place's name; None where there is no such file.
-        notes: Takes a diagnostic for what was passed over.
-        bounds: How much is looked at; None takes those of discovery.
-        everything: Whether hidden folders, the parts of skills and folders of packages are entered, too.
+        probe: Called with a file's absolute path and the name of its folder; returns None if there is no such file.
+        notes: Receives a diagnostic for everything that is skipped.
+        bounds: How much to look at; None: the bounds of discovery.
+        everything: Whether to enter hidden folders, the parts of skills and package folders as well.
     """
     limit = bounds or WalkBounds()
     top = os.path.abspath(root.path)
@@ -162,40 +162,40 @@ def _is_entered(path: str, name: str, own: str | None) -> bool:
 def _place_notes(path: str, top: str, outer: str) -> Iterator[Diagnostic]:
     """Yield what is worth knowing of the place where a skill lies."""
     if outer:
-        yield Diagnostic("skill-in-skill", "info", f"a skill in the folder of another skill: {outer}", None, "", path)
+        yield Diagnostic("skill-in-skill", "info", f"inside the folder of another skill: {outer}", None, "", path)
     if "/." in path[len(top) :]:
-        yield Diagnostic("hidden", "info", "discovery does not look in hidden folders", None, "", path)
+        yield Diagnostic("hidden", "info", "in a hidden folder, which discovery skips", None, "", path)
 
 
 @dataclass(frozen=True, slots=True)
 class WalkBounds:
-    """How much of a root is looked at: names of files and folders, and seconds."""
+    """How much of a root is searched: a number of file and folder names, and seconds."""
 
     names: int = 200_000
     seconds: float = 30.0
 
 
 THOROUGH = WalkBounds(1_000_000, 120.0)
-"""For those who asked about this very folder: `check -r`, `add`, `lock`."""
+"""For commands about one named folder: `check -r`, `add`, `lock`."""
 
 
 def describe_bound(by_names: bool, limit: WalkBounds, top: str, first: str, count: int) -> Diagnostic:
-    """Return what is said of a walk that a bound ended: how many folders it left out, and the first of them."""
+    """Return the diagnostic of a walk that a bound ended: how many folders were skipped, and the first of them."""
     reached = f"{limit.names} names" if by_names else f"{limit.seconds:.0f} s"
     code = "bound-files" if by_names else "bound-seconds"
-    message = f"more than {reached}: {count} folders were not looked at, the first of them {first}"
-    return Diagnostic(code, "warning", message, None, "name a folder further down", top)
+    message = f"search stopped after {reached}; folders skipped: {count}, starting with {first}"
+    return Diagnostic(code, "warning", message, None, "pass a folder further down", top)
 
 
 def _skill_file_of(entries: dict[str, os.DirEntry[str]], notes: list[Diagnostic]) -> str | None:
-    """Return the name of the file that makes a folder a skill: `SKILL.md`, else one in other letters."""
+    """Return the name of the file that makes a folder a skill: `SKILL.md`, else one spelled in another case."""
     found = [name for name in entries if is_skill_file(name)]
     if not found:
         return None
     own = "SKILL.md" if "SKILL.md" in found else found[0]
     for other in found:
         if other != own:
-            message = f"{own} is the skill's file; {other} is not read"
+            message = f"{other} is ignored: the folder has {own}"
             note = Diagnostic("duplicate-skill-file", "warning", message, None, "remove one", entries[other].path)
             notes.append(note)
     return own
@@ -221,7 +221,7 @@ def _scan(folder: str, notes: list[Diagnostic], *, missing_is_fine: bool) -> dic
             return {name: found[name] for name in sorted(found)}
     except (FileNotFoundError, NotADirectoryError):
         if not missing_is_fine:
-            notes.append(Diagnostic("unreadable", "warning", "the folder has gone while it was read", path=folder))
+            notes.append(Diagnostic("unreadable", "warning", "the folder disappeared during the search", path=folder))
     except OSError as error:
         notes.append(Diagnostic("unreadable", "warning", f"the folder cannot be read: {error.strerror}", path=folder))
     return {}
@@ -244,19 +244,19 @@ def _begins_with_frontmatter(path: str) -> bool:
 
 
 def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]], notes: list[Diagnostic]) -> bool:
-    """Whether a link to a folder is gone into: each folder once, and none out of the project."""
+    """Whether to follow a link to a folder: each folder once, and none outside the project."""
     if not entry.is_symlink():
         return False
     try:
         info = os.stat(entry.path)
     except OSError:
-        notes.append(Diagnostic("link-dangling", "warning", "a link to nothing", None, "remove it", entry.path))
+        notes.append(Diagnostic("link-dangling", "warning", "a dangling link", None, "remove it", entry.path))
         return False
     if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in seen:
         return False
     target = os.path.realpath(entry.path)
     if root.within is not None and not target.startswith(os.path.realpath(root.within) + os.sep):
-        notes.append(Diagnostic("link-out", "warning", "a link out of the project; not followed", path=entry.path))
+        notes.append(Diagnostic("link-out", "warning", "not followed: the link leaves the project", path=entry.path))
         return False
     if _is_above(target, entry.path) or _is_visited(target, root):
         return False
@@ -265,11 +265,11 @@ def _is_followed(entry: os.DirEntry[str], root: Root, seen: set[tuple[int, int]]
 
 
 def _is_above(target: str, path: str) -> bool:
-    """Whether a link leads to a folder that it lies in: that one is being looked at already."""
+    """Whether a link points to a folder that contains it, which is already being searched."""
     return os.path.realpath(os.path.dirname(path)).startswith(target.rstrip(os.sep) + os.sep)
 
 
 def _is_visited(target: str, root: Root) -> bool:
-    """Whether a folder lies in the root where it is found without the link."""
+    """Whether a folder is inside the root, so that it is found without the link."""
     top = os.path.realpath(root.path) + os.sep
     return target.startswith(top) and "/." not in target[len(top) - 1 :]

@@ -1,4 +1,4 @@
-"""Where skills are looked for, in the order in which the first of a name wins."""
+"""Where skills are searched for, in order of precedence: the first skill of a name wins."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PROJECT = (
 
 
 def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[Root]:
-    """Return every folder to look in: configured, project, user, installed, built-in.
+    """Return every folder to search: configured, project, user, installed, built-in.
 
     Args:
-        workspace: The working folder; project folders are looked for in it and in every folder up to the git root.
+        workspace: The working folder; project folders are searched for in it and in every folder up to the git root.
         home: bough's own folder (`Settings.home`).
-        roots: Explicitly configured folders; these win.
+        roots: Explicitly configured folders, which take precedence.
     """
     configured = [Root(path, "configured") for path in roots]
     own = list(_user(home))
-    mine = {root.path.absolute() for root in own}  # in the home folder itself a person's skills are not project's
+    mine = {root.path.absolute() for root in own}  # in the home folder, a user's own skills are not project skills
     project = [root for root in project_places(workspace) if root.path not in mine]
     return [*configured, *project, *own, Root(home / "installed", "installed"), Root(BUILTIN, "builtin")]
 
@@ -50,7 +50,7 @@ def project_folders(workspace: Path) -> Iterator[Path]:
 
 
 def project_places(workspace: Path) -> Iterator[Root]:
-    """Yield every folder of skills that the project of a working folder may have, nearest first."""
+    """Yield every folder in which the project of a working folder may keep skills, nearest first."""
     top = project_root(workspace)
     for folder in project_folders(workspace):
         for place, flat in _PROJECT:

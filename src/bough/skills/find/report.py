@@ -1,4 +1,4 @@
-"""Diagnostics for people and programs: text, JSON and SARIF."""
+"""Formatting diagnostics as text, JSON and SARIF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bough.skills.model import Diagnostic
 
 
 def as_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """Diagnostics one a line: `path:line: severity code: message (fix)`."""
+    """Return one line per diagnostic: `path:line: severity code: message (fix)`."""
     return "\n".join(
         f"{each.path}{f':{each.line}' if each.line else ''}: {each.severity} {each.code}: {each.message}"
         + (f" ({each.fix})" if each.fix else "")
@@ -20,12 +20,12 @@ def as_text(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def as_json(diagnostics: Iterable[Diagnostic]) -> str:
-    """Diagnostics as a JSON list."""
+    """Return the diagnostics as a JSON list."""
     return json.dumps([each.as_dict() for each in diagnostics], ensure_ascii=False)
 
 
 def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[str, Any]:
-    """Diagnostics as a SARIF 2.1.0 log.
+    """Return the diagnostics as a SARIF 2.1.0 log.
 
     Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
     """

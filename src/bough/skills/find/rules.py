@@ -1,6 +1,6 @@
-"""Rule files of other clients, read as skills: always active, or active for the files they name.
+"""Rule files of other clients, read as skills: always active, or active for the files that match their patterns.
 
-A rule's name is its path in the project, so that none hides another or a skill.
+A rule's name is its path in the project, so that it cannot hide another rule or a skill.
 
 Source: seed 002 (third-party support); the documentation of Cursor, Copilot, Windsurf, Cline, Claude Code, Gemini CLI.
 """
@@ -25,21 +25,21 @@ _FILES = (
     ".windsurfrules", ".clinerules", ".github/copilot-instructions.md",
 )  # fmt: skip
 _NESTED = ("AGENTS.md", "agents.md", "AGENT.md", "agent.md", "CLAUDE.md", "GEMINI.md")
-"""Rules that hold for the folder they lie in, as their own clients read them."""
+"""Rules that apply to the folder they are in, as in the clients that define them."""
 
 _FOLDERS = ((".cursor/rules", ".mdc"), (".github/instructions", ".instructions.md"), (".clinerules", ".md"))
 _ALWAYS = frozenset({"*", "**", "**/*"})
 _MEANT = frozenset({"frontmatter-missing", "description-missing"})
-"""What a skill should not be, but a rule may."""
+"""Diagnostics that matter for skills but not for rules."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
-    """Return the project's rule files as skills, and what was noticed. O(names), bounded as discovery is.
+    """Return the project's rule files as skills, and diagnostics. O(names), with the bounds of discovery.
 
-    Those of folders from the project's top down to the workspace always hold; those further down, for the files there.
-    A file that several names link to counts once; a link out of the project is not followed.
+    Rules in folders from the project root down to the workspace are always active; those further down are active for
+    the files there. A file with several links is read once; links that leave the project are not followed.
     """
     top = project_root(workspace)
     skills: list[Skill] = []
@@ -51,7 +51,7 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
             continue
         seen.add(real)
         if not real.startswith(os.path.realpath(top) + os.sep):
-            notes.append(Diagnostic("link-out", "warning", "a link out of the project; not read", path=str(file)))
+            notes.append(Diagnostic("link-out", "warning", "not read: the link leaves the project", path=str(file)))
             continue
         skill = _read(file, Path(real), top, below, notes)
         if skill is not None:
@@ -60,7 +60,7 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
 
 
 def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
-    """(file, folder it is for) of everything that may be a rule file; the folder is empty for the whole project."""
+    """Yield (file, folder it applies to) of every possible rule file; the folder is empty for the whole project."""
     for name in _FILES:
         yield top / name, ""
     for folder, ending in _FOLDERS:
@@ -81,7 +81,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _inner_folders(top: Path, notes: list[Diagnostic]) -> Iterator[tuple[str, set[str]]]:
-    """(path below the top, names of its files) of the project's folders, links and hidden ones left out."""
+    """Yield (path below the root, names of its files) of the project's folders, except links and hidden folders."""
     limit = WalkBounds()
     deadline = time.monotonic() + limit.seconds
     waiting = deque([""])
@@ -108,7 +108,7 @@ def _listing(folder: Path) -> tuple[set[str], list[str]]:
                     files.add(entry.name)
                 elif not entry.name.startswith(".") and entry.name not in _SKIPPED:
                     folders.append(entry.name)
-    except OSError:  # not ours to read: then it has no rules for us
+    except OSError:  # an unreadable folder has no rules
         return set(), []
     return files, folders
 
@@ -127,7 +127,7 @@ def _read(file: Path, real: Path, top: Path, below: str, notes: list[Diagnostic]
 
 
 def _trigger(file: Path, skill: Skill, below: str) -> Trigger | None:
-    """None for a rule that always holds; a keyword trigger without words for one that is only asked for."""
+    """Return None for a rule that is always active; a keyword trigger without words for one loaded on request only."""
     if below:
         return PathTrigger((f"{below}/**",))
     fields = skill.frontmatter

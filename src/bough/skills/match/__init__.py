@@ -1,1 +1,1 @@
-"""Which skills a message or a path activates, and with what inputs."""
+"""Which skills a message or a file path activates, and with what inputs."""

@@ -1,4 +1,4 @@
-"""What a model sees of a skill once it is active (tier 2): the instructions and the list of its files."""
+"""The text of an active skill as a model sees it (tier 2): the instructions and the list of its files."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MAX_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A skill's text on its way into a conversation.
+    """A skill's text, ready to be added to a conversation.
 
     Attributes:
-        content_hash: sha256 of the skill's file, hexadecimal: the same text has the same hash.
+        content_hash: sha256 of the skill's file, hexadecimal; equal for equal texts.
         rendered: What the model sees.
-        missing: Required inputs without a value; `rendered` asks for them by name.
-        tree: Digest of the copy that its scripts and files are taken from; empty for one without files.
+        missing: Required inputs without a value; `rendered` tells the model to ask for them.
+        tree: Digest of the snapshot that its scripts and files come from; empty if it has no files.
     """
 
     name: str
@@ -50,32 +50,32 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """What one message activated, and what was left out and why."""
+    """The skills that one message activated, and those that were skipped, with the reason."""
 
     activations: tuple[tuple[TriggerMatch, Activation], ...]
     left_out: tuple[tuple[TriggerMatch, BoughError], ...] = ()
 
 
 def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str = "") -> Activation:
-    """Return what the model sees of `skill`, with `inputs` put in. Reads its file and lists its folder.
+    """Return the text that the model sees of `skill`, with `inputs` substituted. Reads its file and lists its folder.
 
     Args:
-        tree: Digest of the snapshot that belongs to it.
+        tree: Digest of its snapshot.
 
     Raises:
-        InvalidInput: A name in `inputs` is not an input of the skill, or a value cannot be used.
+        InvalidInput: The skill has no input of a name in `inputs`, or a value is invalid.
         SkillRefused: Its file can no longer be read.
     """
     known = inputs_of(skill)
     given = dict(inputs or {})
-    if not skill.inputs and ARGUMENTS in given:  # what was called did not know yet what the text asks for
+    if not skill.inputs and ARGUMENTS in given:  # undeclared inputs are known only now that the text is read
         given = parse_arguments(given[ARGUMENTS], known) | given
     values = check_inputs(known, given)
     missing = missing_inputs(known, values)
     without = {each.name for each in known if each.name not in values and not is_needed(each)}
     parts = [
         _shorten_instructions(substitute(skill.content, values, without=without), skill),
-        "[The instructions are longer than 1 MB; the rest was left out.]" if skill.document.truncated else "",
+        "[Truncated: only the first 1 MB of the instructions was read.]" if skill.document.truncated else "",
         _asking([each for each in known if each.name in missing]),
         _listing(skill.resources),
     ]
@@ -91,20 +91,20 @@ def activate_matches(
     max_skills: int = MAX_SKILLS,
     max_bytes: int = MAX_BYTES,
 ) -> Activated:
-    """Return what a message activates, within bounds; those named by `/name` come first. Reads each skill's file.
+    """Activate the skills that a message matched, within bounds, `/name` calls first. Reads each skill's file.
 
-    A skill that cannot be read, or may not be used, is left out with the reason and harms no other.
+    A skill that cannot be read or is not allowed is skipped, with the reason, and affects no other.
 
     Args:
         max_skills: How many skills one message may activate.
-        max_bytes: How long their texts may be together.
+        max_bytes: Total size of their texts.
     """
     done: list[tuple[TriggerMatch, Activation]] = []
     left_out: list[tuple[TriggerMatch, BoughError]] = []
     left = max_bytes
     for match in sorted(matches, key=lambda each: each.kind != "slash"):
         if len(done) >= max_skills:
-            left_out.append((match, too_many(f"more than {max_skills} skills in one message")))
+            left_out.append((match, too_many(f"one message can activate at most {max_skills} skills")))
             continue
         try:
             skill = registry.get(match.skill)
@@ -115,7 +115,7 @@ def activate_matches(
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if size > left:
-            left_out.append((match, too_long(f"more than {max_bytes} bytes of skills in one message")))
+            left_out.append((match, too_long(f"the skills of one message exceed {max_bytes} bytes")))
         else:
             left -= size
             done.append((match, activation))
@@ -123,30 +123,31 @@ def activate_matches(
 
 
 def too_many(reason: str) -> LimitExceeded:
-    """Return why a skill is left out for which there is no place."""
+    """Return the error of a skill that exceeds a limit on the number of skills."""
     return LimitExceeded(reason, hint="select fewer skills")
 
 
 def too_long(reason: str) -> LimitExceeded:
-    """Return why a skill is left out whose text has no room."""
+    """Return the error of a skill whose text exceeds a limit on their size."""
     return LimitExceeded(reason, hint="shorten it, or select fewer skills")
 
 
 def _shorten_instructions(text: str, skill: Skill) -> str:
-    """Return instructions of at most 64 KiB, with where the rest is read."""
+    """Return instructions of at most 64 KiB; if they were cut, with the call that reads the rest."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_INSTRUCTIONS:
         return text
     head = data[:MAX_INSTRUCTIONS].decode("utf-8", "ignore").rpartition("\n")[0] or text[: MAX_INSTRUCTIONS // 4]
     if skill.path is None or skill.folder is None:
-        return f"{head}\n[cut: the instructions have {len(data)} bytes]"
+        return f"{head}\n[truncated: the instructions have {len(data)} bytes]"
     whole = skill.path.read_bytes().decode("utf-8", "replace")
     line = whole.count("\n", 0, max(0, whole.find(skill.content[:200]))) + head.count("\n") + 2
-    return f"{head}\n[cut; read on with load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})]"
+    call = f"load_skill_resource({skill.name!r}, {skill.path.name!r}, start_line={line})"
+    return f"{head}\n[truncated; continue with {call}]"
 
 
 def _contained(body: str) -> str:
-    """The body may not end the element it stands in."""
+    """Escape `skill` tags in the body, so that it cannot close the element around it."""
     return re.sub(r"<(/?skill[\s>])", r"&lt;\1", body, flags=re.IGNORECASE)
 
 
@@ -154,7 +155,7 @@ def _asking(missing: list[InputMetadata]) -> str:
     if not missing:
         return ""
     lines = [f"- {each.name}: {each.description}" if each.description else f"- {each.name}" for each in missing]
-    return "Before you begin, ask the user for these inputs of the skill, by name:\n" + "\n".join(lines)
+    return "Before you start, ask the user for these inputs by name:\n" + "\n".join(lines)
 
 
 def _listing(resources: Resources) -> str:

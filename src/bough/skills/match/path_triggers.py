@@ -1,4 +1,4 @@
-"""Path triggers: which skills a touched file activates, and the patterns that say so.
+"""Path triggers: which skills a touched file activates.
 
 Source: seed 002 and the rule files of other clients (`globs`, `applyTo`, `paths`).
 """
@@ -15,13 +15,13 @@ from bough.skills.read.expressions import pattern_of
 
 
 class PathIndex:
-    """Matches paths against the patterns of many skills; all of them are one RE2 set, so time is linear in the path.
+    """Matches paths against the patterns of many skills in one RE2 set, in time linear in the path's length.
 
     Args:
-        skills: Those without a `PathTrigger` are passed over.
+        skills: Skills without a `PathTrigger` are ignored.
 
     Attributes:
-        diagnostics: Patterns that cannot be used.
+        diagnostics: Invalid patterns.
     """
 
     def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
@@ -38,7 +38,7 @@ class PathIndex:
         self._set = _compiled(sources) if sources else None
 
     def match(self, path: str, active: Collection[str] = ()) -> list[str]:
-        """Return the names of the skills whose patterns match, those in `active` left out, in their given order.
+        """Return the names of the skills whose patterns match, except those in `active`, in the order given.
 
         Args:
             path: Relative to the workspace, with forward slashes.
@@ -60,12 +60,10 @@ def _compiled(sources: list[str]) -> Any:
         try:
             several.Add(source)
         except re2.error:
-            several.Add(r"[^\s\S]")  # a class with a bad range matches nothing; its place keeps the count
+            several.Add(r"[^\s\S]")  # matches nothing; keeps the set's indices equal to those of `_names`
     several.Compile()
     return several
 
 
 def _bad_glob(name: str, glob: str) -> Diagnostic:
-    return Diagnostic(
-        "trigger-bad-glob", "warning", f"the skill {name!r} has a pattern that cannot be used: {glob[:80]}"
-    )
+    return Diagnostic("trigger-bad-glob", "warning", f"skill {name!r} has an invalid path pattern: {glob[:80]}")

@@ -1,7 +1,7 @@
 """Which skills a user message activates: keywords, task triggers, regular expressions and `/name`.
 
-All keywords of all skills are in one automaton, all regular expressions in one RE2 set, so the work for a message
-depends on its length and its hits, not on the number of skills.
+All keywords are in one automaton and all regular expressions in one RE2 set, so the work for a message depends on its
+length and its hits, not on the number of skills.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class TriggerMatch(_TriggerMatch):
     """A skill that a message activates, and why.
 
     Attributes:
-        keyword: What matched, as the message has it.
-        inputs: What the message gives for the skill's inputs; after `/name` the rest of the message is `ARGUMENTS`.
-        missing: Required inputs that the message does not give; ask for them by name.
+        keyword: The matching part of the message.
+        inputs: Values of the skill's inputs; after `/name`, `ARGUMENTS` is the rest of the message.
+        missing: Required inputs without a value.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class TriggerMatch(_TriggerMatch):
         inputs: dict[str, str] | None = None,
         missing: tuple[str, ...] = (),
     ) -> Self:
-        """Make one; without inputs it gives none."""
+        """Create it; `inputs` defaults to none."""
         values = (skill, kind, keyword, {} if inputs is None else inputs, missing)
         return tuple.__new__(cls, values)  # pyright: ignore[reportUnknownMemberType]
 
@@ -69,10 +69,10 @@ class TriggerIndex:
     """Matches messages against the triggers of many skills. Safe for concurrent use once built.
 
     Args:
-        skills: Those without keywords can still be called by `/name`.
+        skills: Skills without keywords can still be called by `/name`.
 
     Attributes:
-        diagnostics: Regular expressions that RE2 refuses, and empty ones.
+        diagnostics: Invalid and empty regular expressions.
     """
 
     def __init__(self, skills: Sequence[Skill | SkillMetadata]) -> None:
@@ -97,13 +97,13 @@ class TriggerIndex:
                 words.setdefault(folded, []).append(skill.name)
 
     def match(self, text: str, active: Collection[str] = ()) -> list[TriggerMatch]:
-        """Return the skills that `text` activates, those in `active` left out, in order of their place in the text.
+        """Return the skills that `text` activates, except those in `active`, in order of their position in the text.
 
-        Each skill comes once. O(length of the text + hits); at most the first 1 MB of a text is looked at.
+        Each skill is returned once. O(length of the text + hits); only the first 1 MB of the text is searched.
 
         Args:
             text: A user message.
-            active: Names of skills that are active already.
+            active: Names of skills that are already active.
         """
         text = text[:MAX_MESSAGE]
         if not text.isascii():
@@ -124,7 +124,7 @@ class TriggerIndex:
         return list(found.values())
 
     def _calls(self, text: str) -> list[TriggerMatch]:
-        """Return the skills that `/name` and `@name` call, at a word's start and outside of code. O(length)."""
+        """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
         shown = _CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
         found: list[TriggerMatch] = []
         for call in _CALL.finditer(shown):
@@ -150,7 +150,7 @@ class TriggerIndex:
         return TriggerMatch(name, "task", keyword, inputs, missing_inputs(skill.inputs, inputs))
 
     def _word_hits(self, text: str, active: Collection[str], find: _WordFinder) -> list[_Hit]:
-        """The first hit of every skill that is not active yet."""
+        """Return the first hit of every skill that is not active yet."""
         folded = fold(text)
         is_plain = text.isascii()
         folded, offsets = squeeze_blanks(folded)
@@ -188,13 +188,13 @@ class TriggerIndex:
 
 
 _Hit: TypeAlias = tuple[int, str, str]
-"""Where, which skill, and what matched, as the text has it."""
+"""Position, skill, and the matching part of the text."""
 
 _PatternFinder: TypeAlias = Callable[[str], list[tuple[str, Any]]]
 
 
 class _WordFinder(Protocol):
-    """Finds every place of every word: (which word, start, end)."""
+    """Finds every occurrence of every word: (index of the word, start, end)."""
 
     def __call__(self, text: str, /, *, overlapping: bool) -> list[tuple[int, int, int]]: ...
 
@@ -212,24 +212,25 @@ def _pattern_hits(text: str, active: Collection[str], find: _PatternFinder) -> l
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where characters of a squeezed text stood before.
+    """Maps positions in a squeezed text to positions in the original.
 
     Attributes:
-        places: Of the squeezed text, ascending; from each on, the sum of `removed` up to there has gone before it.
+        places: Positions in the squeezed text, ascending.
+        removed: For each of them, how many characters were removed before it.
     """
 
     places: Sequence[int] = ()
     removed: Sequence[int] = ()
 
     def restore(self, place: int) -> int:
-        """Return where what is at `place` now stood. O(log of the runs)."""
+        """Return the position in the original text of the character at `place`. O(log of the runs)."""
         index = bisect_left(self.places, place)
         return place + (self.removed[index - 1] if index else 0)
 
 
 def squeeze_blanks(text: str) -> tuple[str, Offsets]:
-    """Return the text with every run of blanks and line breaks as one blank: keywords may stand in two lines. O(n)."""
-    if _RUN.search(text) is None:
+    """Return the text with each run of white space as one blank, so that keywords match across line breaks. O(n)."""
+    if (text.isprintable() and "  " not in text) or _RUN.search(text) is None:  # the expression takes 100 times as long
         return text, Offsets()
     parts: list[str] = []
     places: list[int] = []
@@ -246,12 +247,12 @@ def squeeze_blanks(text: str) -> tuple[str, Offsets]:
 
 
 def fold(text: str) -> str:
-    """Return `text` so that equal words of any case are equal: NFC, then Unicode case folding (`ß` is `ss`)."""
+    """Return `text` normalized for caseless comparison: NFC, then Unicode case folding (`ß` becomes `ss`)."""
     return text.lower() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 
 def is_whole_word(text: str, start: int, end: int) -> bool:
-    """Whether `text[start:end]` is not a part of a longer word at either end. O(1)."""
+    """Whether `text[start:end]` is not part of a longer word at either end. O(1)."""
     return not (start and _joined(text[start - 1], text[start])) and not (
         end < len(text) and _joined(text[end - 1], text[end])
     )
@@ -268,7 +269,7 @@ def _is_word(char: str) -> bool:
 
 
 def _place(text: str, start: int, end: int) -> tuple[int, int]:
-    """Where in `text` the characters `start:end` of its folded form come from."""
+    """Return the positions in `text` of the characters `start:end` of its folded form."""
     first = last = at = 0
     for i, char in enumerate(text):
         at += len(char.casefold())
@@ -281,7 +282,5 @@ def _place(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _bad_pattern(name: str, source: str, reason: str) -> Diagnostic:
-    message = f"the skill {name!r} has a regular expression that cannot be used: re:{source[:80]} ({reason[:120]})"
-    return Diagnostic(
-        "trigger-bad-regex", "warning", message, None, "RE2's dialect: no look-around, no back-references"
-    )
+    message = f"skill {name!r} has an invalid regular expression: re:{source[:80]} ({reason[:120]})"
+    return Diagnostic("trigger-bad-regex", "warning", message, None, "use RE2 syntax: no lookaround, no backreferences")

@@ -1,4 +1,4 @@
-"""What a message asks for that is there and not trusted: so that it is told, and not passed over in silence."""
+"""Untrusted skills that a message asks for, so that they are reported instead of silently ignored."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from bough.skills.registry import SkillRegistry
 
 
 def list_hidden(registry: SkillRegistry) -> list[SkillMetadata]:
-    """Return the skills that are not trusted and that no other of the same name stands for."""
+    """Return the untrusted skills whose name no usable skill has."""
     return [skill for skill in registry.withheld if skill.name not in registry]
 
 
 def match_withheld(registry: SkillRegistry, text: str) -> list[TriggerMatch]:
-    """Return which skills a message would activate if they were trusted. O(untrusted skills + length)."""
+    """Return the untrusted skills that a message would activate if they were trusted. O(untrusted skills + length)."""
     hidden = list_hidden(registry)
     return TriggerIndex(hidden).match(text) if hidden else []
 
 
 def find_withheld(registry: SkillRegistry, text: str) -> list[SkillMetadata]:
-    """Return the skills that a message asks for by name, trigger or words, and that are not trusted.
+    """Return the untrusted skills that a message asks for by name, trigger or words.
 
-    By words: the one that fits the message better than every skill that may be used.
+    By words: the one that matches the message better than every usable skill.
     """
     hidden = list_hidden(registry)
     names = {match.skill for match in match_withheld(registry, text)}

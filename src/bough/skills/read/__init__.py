@@ -1,1 +1,1 @@
-"""Skills as data: lenient and strict reading, what is repaired, and the files beside the instructions."""
+"""Parsing skills: lenient and strict reading, repairs, and the files beside the instructions."""

@@ -1,6 +1,6 @@
-"""What `allowed-tools` says, and whether it lets a tool call through.
+"""Parsing `allowed-tools`, and deciding whether it permits a tool call.
 
-Source: Agent Skills specification (`Bash(git:*) Read`: text with blanks between, or a list).
+Source: Agent Skills specification (`Bash(git:*) Read`: space-separated text, or a list).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _TOOL = re.compile(r"[^\s,()]+(?:\([^)]*\)?)?")
 
 
 def parse_allowed_tools(value: Any) -> tuple[str, ...]:
-    """Return the entries of the field, each `Tool` or `Tool(pattern)`; in a text blanks or commas part them."""
+    """Return the entries of the field, each `Tool` or `Tool(pattern)`; text is split at blanks and commas."""
     parts: list[str] = [as_text(item) for item in value] if isinstance(value, list) else [as_text(value)]  # pyright: ignore
     return tuple(dict.fromkeys(match for part in parts for match in _TOOL.findall(part) if match.lower() != "null"))
 
 
 def allows(allowed: Sequence[str] | None, tool: str, argument: str = "") -> bool:
-    """Whether a tool may be used: everything when nothing was said, else what an entry names.
+    """Whether a tool may be used: any tool if the field is absent, otherwise those that an entry names.
 
-    A pattern holds for one simple command or path: an argument that chains commands, substitutes or redirects is
-    matched by no pattern, for what stands behind the first word of it is not what the pattern speaks of.
+    A pattern applies to a single simple command or path. An argument that chains, substitutes or redirects commands
+    matches no pattern, because the pattern covers only the first of them.
 
     Args:
-        argument: What the tool acts on, in one text: the command line of a shell, the path of a file.
+        argument: What the tool acts on, as one text: a shell command line, a file path.
     """
     return allowed is None or any(_entry_allows(entry, tool, argument) for entry in allowed)
 

@@ -1,4 +1,4 @@
-"""Bytes of a file on the way to text, whatever an editor wrote, with a diagnostic for what had to be guessed."""
+"""Decoding the bytes of a file, whatever encoding its editor used, with a diagnostic for everything guessed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bough.skills.model import Diagnostic
 
 _LOOKED_AT = 8 << 10
 _FEW_BYTES = 100
-"""Below so many bytes, a lone NUL would be more than one in a hundred."""
+"""In shorter files, a single NUL would exceed one percent."""
 
 _SIGNATURES = (
     *(b"\x7fELF", b"MZ\x90", b"PK\x03\x04", b"%PDF-", b"\x89PNG\r\n", b"\x1f\x8b\x08", b"\xca\xfe\xba\xbe"),
@@ -24,7 +24,7 @@ _MARKS = (
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are not text in any encoding: by their first bytes, NUL bytes or control characters. O(8 KiB)."""
+    """Whether the bytes are not text in any encoding: by signature, NUL bytes or control characters. O(8 KiB)."""
     head = data[:_LOOKED_AT]
     if head.startswith(_SIGNATURES):
         return True
@@ -35,21 +35,21 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> tuple[str, list[Diagnostic]]:
-    """Return the text of `data` with line feeds only, and what had to be repaired. O(n); never raises."""
+    """Return the text of `data` with line feeds only, and diagnostics for repairs. O(n); never raises."""
     text, found = _decode_bytes(data)
     if "\0" in text:
         text = text.replace("\0", "")
-        found.append(_repaired("nul-bytes", "the file holds NUL bytes; they were left out", "remove them"))
+        found.append(_repaired("nul-bytes", "the file contains NUL bytes, which were removed", "remove them"))
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        found.append(Diagnostic("crlf", "info", "the lines end with carriage returns", fix="save with LF line ends"))
+        found.append(Diagnostic("crlf", "info", "the file has CRLF line endings", fix="save with LF line endings"))
     return text, found
 
 
 def _decode_bytes(data: bytes) -> tuple[str, list[Diagnostic]]:
     if data.startswith(codecs.BOM_UTF8):
         text, found = _decode_bytes(data[3:])
-        return text, [_repaired("bom", "the file begins with a byte order mark", "save as UTF-8 without BOM"), *found]
+        return text, [_repaired("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM"), *found]
     encoding = _wide_encoding(data)
     if encoding is not None:
         text = data.decode(encoding, "replace").removeprefix("\ufeff")
@@ -58,7 +58,7 @@ def _decode_bytes(data: bytes) -> tuple[str, list[Diagnostic]]:
         return data.decode("utf-8"), []
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        note = _repaired("not-utf-8", "the file is not UTF-8; it was read as Windows-1252", "save as UTF-8", line)
+        note = _repaired("not-utf-8", "the file is not UTF-8 and was read as Windows-1252", "save as UTF-8", line)
         return data.decode("cp1252", "replace"), [note]
 
 

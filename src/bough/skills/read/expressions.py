@@ -1,4 +1,4 @@
-"""What triggers are written in: regular expressions of RE2's dialect, and patterns of paths."""
+"""The pattern languages of triggers: RE2 regular expressions and path globs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _MAX_BRACES = 200
 
 
 def refuse_pattern(source: str) -> str:
-    """Return why a regular expression is not a trigger; empty where it is one."""
+    """Return why a regular expression is not a valid trigger; empty if it is valid."""
     if not source:
         return "it is empty"
     if len(source) > MAX_PATTERN:
         return f"it is longer than {MAX_PATTERN} characters"
     try:
-        return "it matches the empty text, so every message" if _compile(source).search("") else ""
+        return "it matches the empty string, so every message" if _compile(source).search("") else ""
     except _re2().error as error:
         return str(error)
 
 
 def refuse_glob(glob: str) -> str:
-    """Return why a pattern of paths cannot be used; empty where it can."""
+    """Return why a path glob is invalid; empty if it is valid."""
     source = pattern_of(glob)
     if source is None:
-        return "it is empty, too long, or stands for too many"
+        return "it is empty, too long, or has too many alternatives"
     try:
         _compile(source)
     except _re2().error as error:
@@ -35,7 +35,7 @@ def refuse_glob(glob: str) -> str:
 
 
 def _re2() -> Any:
-    return import_module("re2")  # it carries no types, and most libraries need it for nothing
+    return import_module("re2")  # it has no type hints, and most libraries of skills do not need it
 
 
 def _compile(source: str) -> Any:
@@ -45,10 +45,10 @@ def _compile(source: str) -> Any:
 
 
 def pattern_of(glob: str) -> str | None:
-    """Return the regular expression of a glob; None when it cannot be one.
+    """Return the regular expression of a glob; None for an invalid glob.
 
-    `*` and `?` stay within a folder, `**` does not, `{a,b}` is either, `[…]` a class. A pattern without a slash
-    matches in every folder, one with a trailing slash everything below.
+    `*` and `?` match within a folder, `**` across folders, `{a,b}` either alternative, `[…]` a character class. A
+    pattern without a slash matches in every folder; one with a trailing slash matches everything below it.
     """
     glob = glob.strip().removeprefix("./")
     if not glob or len(glob) > MAX_PATTERN or "\0" in glob:
@@ -62,7 +62,7 @@ def pattern_of(glob: str) -> str | None:
 
 
 def _braces(glob: str) -> list[str] | None:
-    """The patterns without braces that a pattern with braces stands for; None when there are too many."""
+    """Return a pattern's expansions without braces; None if there are too many."""
     done: list[str] = []
     waiting = [glob]
     while waiting:

@@ -1,7 +1,7 @@
-"""Where the frontmatter of a file ends and what it says.
+"""Splitting a file into frontmatter and body, and parsing the frontmatter.
 
 YAML is read without types: every scalar is text, so `name: yes` is the name `yes` and `version: 1.10` keeps its zero.
-What YAML rejects goes to `bough.skills.read.repair`, entry by entry.
+Invalid YAML is repaired by `bough.skills.read.repair`, entry by entry.
 
 Source: Agent Skills specification (frontmatter between `---` lines, then Markdown).
 """
@@ -27,12 +27,12 @@ _HASH_IN_TEXT = re.compile(r"^description[ \t]*:[ \t]+([^\s\"'|>#&*!\[{].*)$", r
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A file cut in two.
+    """A file split into frontmatter and body.
 
     Attributes:
-        header: The frontmatter's text; None when there is none.
-        body: What comes after it.
-        header_line: The line of the file that `header` begins with, counted from 1.
+        header: The frontmatter's text; None if there is none.
+        body: The text after it.
+        header_line: The 1-based line of the file at which `header` starts.
     """
 
     header: str | None
@@ -42,7 +42,7 @@ class Split:
 
 
 def split(text: str) -> Split:
-    """Return frontmatter and body of `text`, whose lines end with line feeds. O(n)."""
+    """Split `text`, which has line feeds only, into frontmatter and body. O(n)."""
     start, found = _find_opening(text)
     opening = _OPENING.match(text, start)
     if opening is None:
@@ -53,8 +53,8 @@ def split(text: str) -> Split:
     closing = _FENCE.search(text, opening.end())
     if (fence := _find_fence_with_text(text, opening.end(), closing)) is not None:
         at = text.count("\n", 0, fence.start()) + 1
-        message = "the frontmatter's last line has text behind `---`"
-        found.append(_warn("fence-with-text", message, at, "begin a new line after `---`"))
+        message = "the frontmatter's last line has text after `---`"
+        found.append(_warn("fence-with-text", message, at, "start a new line after `---`"))
         return Split(text[opening.end() : fence.start()], fence[1] + text[fence.end() :], line, tuple(found))
     if closing is None:
         return _unclosed(text, opening.end(), line, found)
@@ -65,9 +65,10 @@ def split(text: str) -> Split:
 
 
 def _find_fence_with_text(text: str, start: int, closing: re.Match[str] | None) -> re.Match[str] | None:
-    """Return the line of dashes and text at which a person would end the frontmatter; None where there is none.
+    """Return the line of dashes with text after them that ends the frontmatter; None if there is no such line.
 
-    That is where what stands before it says something, and no line of dashes alone comes before the first heading.
+    The text before it must be a mapping with a name or a description, and no plain fence may follow before the first
+    heading.
     """
     fence = _FENCE_WITH_TEXT.search(text, start, len(text) if closing is None else closing.start())
     if fence is None or not any(_ENTRY.match(each) for each in text[start : fence.start()].split("\n")):
@@ -84,16 +85,16 @@ def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:
     while start < len(text) and text[start].isspace():
         start += 1
     if start and _OPENING.match(text, start):
-        found.append(_warn("leading-blank-lines", "blank space before the frontmatter", 1, "begin with `---`"))
+        found.append(_warn("leading-blank-lines", "blank lines before the frontmatter", 1, "start with `---`"))
     for pattern, what in ((_CODE_FENCE, "a code fence"), (_COMMENT, "a comment")):
         if wrapped := pattern.match(text, start):
-            found.append(_warn("text-before-frontmatter", f"{what} before the frontmatter", 1, "begin with `---`"))
+            found.append(_warn("text-before-frontmatter", f"{what} before the frontmatter", 1, "start with `---`"))
             return wrapped.end(), found
     return start, found
 
 
 def _unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
-    """A header without an end: the entries up to the first blank line or heading; nothing when there are none."""
+    """Split a file whose frontmatter has no end: it consists of the entries up to the first blank line or heading."""
     lines = text[start:].split("\n")
     count = next((i for i, each in enumerate(lines) if not each.strip() or each.startswith("#")), len(lines))
     if not any(_ENTRY.match(each) for each in lines[:count]):
@@ -103,18 +104,18 @@ def _unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Spli
 
 
 def load(header: str, first_line: int = 2) -> Fields:
-    """Return what a frontmatter says, repaired where need be. O(n); never raises.
+    """Parse a frontmatter, repairing it where necessary. O(n); never raises.
 
     Args:
         header: The text between the fences.
-        first_line: The line of the file it begins with, for diagnostics.
+        first_line: The line of the file at which it starts, for diagnostics.
     """
     plain = plain_fields(header)
     return load_yaml(header, first_line) if plain is None else Fields(plain)
 
 
 def load_yaml(header: str, first_line: int = 2) -> Fields:
-    """As `load`, for a frontmatter that is not plain."""
+    """Parse a frontmatter that is not plain `key: value` lines; otherwise like `load`."""
     loaded = _load_yaml(header, first_line)
     if loaded is None:
         from bough.skills.read.repair import salvage
@@ -131,7 +132,7 @@ def _load_yaml(header: str, first_line: int) -> Fields | None:
     try:
         data = read_yaml(header, first_line, notes)
     except OverflowError:
-        return Fields({}, [_error("yaml-bomb", "the frontmatter grows beyond bounds", first_line, "write it out")])
+        return Fields({}, [_error("yaml-bomb", "YAML aliases expand beyond limits", first_line, "do not use aliases")])
     except NotText:
         return None
     if data is None or data == "":
@@ -140,7 +141,7 @@ def _load_yaml(header: str, first_line: int) -> Fields | None:
 
 
 def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
-    """YAML ends a plain value at ` #`; in a description that is nearly always meant as text."""
+    """Restore a description that YAML ended at ` #`, which is nearly always meant as text."""
     match = _HASH_IN_TEXT.search(header)
     value = loaded.values.get("description")
     whole = match[1].rstrip() if match else ""
@@ -149,7 +150,7 @@ def _keep_hash(header: str, first_line: int, loaded: Fields) -> None:
     loaded.values["description"] = whole
     line = first_line + header.count("\n", 0, match.start())
     loaded.diagnostics.append(
-        _warn("yaml-hash-in-text", "YAML would drop the description from ` #` on", line, "put the value in quotes")
+        _warn("yaml-hash-in-text", "in YAML, ` #` starts a comment in the description", line, "quote the value")
     )
 
 

@@ -1,6 +1,6 @@
-"""Reading a skill's file: leniently, so that whatever can be understood is loaded, or strictly, by the specification.
+"""Reading a skill file: leniently, loading whatever is readable, or strictly, by the specification.
 
-A file that cannot be a skill is a refusal with diagnostics; it never harms its neighbours.
+A file that is not a skill is refused with diagnostics; it does not affect other files.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class SkillRefused(InvalidInput):
     """A file that cannot be loaded as a skill.
 
     Attributes:
-        diagnostics: Why, one or more with severity `error`, and whatever else was noticed.
+        diagnostics: One or more with severity `error`, and all others of the file.
     """
 
     def __init__(self, path: Path, diagnostics: tuple[Diagnostic, ...]) -> None:
         worst = next((each for each in diagnostics if each.severity == "error"), diagnostics[0])
         super().__init__(
             f"{path} is not a skill: {worst.message}",
-            hint=worst.fix or "`bough skills check` lists every fault",
+            hint=worst.fix or "run `bough skills check` to list every problem",
             details={"diagnostics": [each.as_dict() for each in diagnostics]},
         )
         self.diagnostics = diagnostics
@@ -59,14 +59,14 @@ class SkillRefused(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What came of reading a file: a skill or a refusal, and what was noticed either way."""
+    """The result of reading a file: a skill, or None if it was refused, and diagnostics in both cases."""
 
     skill: Skill | None
     diagnostics: tuple[Diagnostic, ...]
 
 
 class HeadReading(NamedTuple):
-    """As `Reading`, for tier 1."""
+    """The result of reading a file for tier 1: metadata, or None if it was refused, and diagnostics."""
 
     metadata: SkillMetadata | None
     diagnostics: tuple[Diagnostic, ...]
@@ -76,7 +76,7 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
     """Return the skill that a file, or a folder with a `SKILL.md`, defines.
 
     Raises:
-        SkillRefused: It cannot be loaded; in strict mode also when it departs from the specification in any way.
+        SkillRefused: It cannot be loaded; in strict mode, also if it violates the specification in any way.
     """
     reading = try_read(path, mode, source=source, scope=scope)
     if reading.skill is None:
@@ -85,12 +85,12 @@ def read_skill(path: str | Path, mode: Mode = "lenient", *, source: str = "", sc
 
 
 def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scope: Scope = "code") -> Reading:
-    """As `read_skill`, with the refusal as a value: a `Reading` without a skill. Never raises."""
+    """Read a skill like `read_skill`, but return a refusal as a `Reading` without a skill. Never raises."""
     return read_file(skill_file(Path(path)), mode, source, scope)
 
 
 def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
-    """As `try_read`, for a path that is the file itself."""
+    """Read a skill like `try_read`, from the path of the file itself."""
     data, notes = read_bounded(file)
     return Reading(None, _placed(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
 
@@ -118,13 +118,13 @@ def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: 
 
 
 def read_head(path: str, home: str, source: str = "", scope: Scope = "configured") -> HeadReading | None:
-    """Return what tier 1 needs of one file, reading 4 KB of it unless its frontmatter is longer or broken.
+    """Read the tier 1 metadata of one file: 4 KB of it, or all if its frontmatter is longer or broken.
 
-    None when there is no file of that path.
+    Returns None if there is no such file.
 
     Args:
         path: Absolute path of the file.
-        home: Its folder's name; for a flat file its own name without the ending.
+        home: The folder's name; for a flat file its own name without the extension.
     """
     try:
         handle = os.open(path, _FLAGS)
@@ -141,7 +141,7 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     notes: list[Diagnostic] = []
     values = None if b"\0" in head else _head_fields(head, notes)
     if values is None:
-        is_all = 0 < len(head) < HEAD_BYTES  # else it is read once more
+        is_all = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
         whole = _read(Path(path), head, [], "lenient", source, scope) if is_all else None
         return _summed(whole or read_file(Path(path), "lenient", source, scope))
     name = home
@@ -172,7 +172,7 @@ def _summed(reading: Reading) -> HeadReading:
 
 
 def _head_fields(head: bytes, notes: list[Diagnostic]) -> dict[str, Any] | None:
-    """The fields of a head that shows all of a frontmatter between exact fences; None for all others."""
+    """Return the fields of a head that contains a whole frontmatter between exact fences; None for any other head."""
     end = head.find(b"\n---\n", 3) if head.startswith(b"---\n") else -1
     if end < 0:
         return None
@@ -197,7 +197,7 @@ def read_document(path: Path) -> Document:
     """Return the instructions of a file.
 
     Raises:
-        SkillRefused: It has gone, or cannot be read any more.
+        SkillRefused: The file is gone or unreadable.
     """
     data, notes = read_bounded(path)
     if data is None:
@@ -220,7 +220,7 @@ class FileSkillLoader:
 
 
 def skill_file(path: Path) -> Path:
-    """Return the file that defines a skill, given it or its folder."""
+    """Return the file that defines a skill, given that file or its folder."""
     if not path.is_dir() or os.path.lexists(path / "SKILL.md"):
         return path / "SKILL.md" if path.is_dir() else path
     try:
@@ -230,11 +230,11 @@ def skill_file(path: Path) -> Path:
 
 
 def read_bounded(path: Path) -> tuple[bytes | None, list[Diagnostic]]:
-    """Return a file's bytes, at most `MAX_FILE_BYTES`, or None and why not. Follows no link out of its folder."""
+    """Return at most `MAX_FILE_BYTES` of a file, or None and the reason. Does not follow links out of its folder."""
     data, notes = _read_bytes(str(path), MAX_FILE_BYTES)
     if data is not None and len(data) >= MAX_FILE_BYTES:
         notes.append(
-            Diagnostic("file-too-long", "warning", "only the first 1 MB of the file is read", None, "shorten it")
+            Diagnostic("file-too-long", "warning", "only the first 1 MB of the file was read", None, "shorten it")
         )
     return data, notes
 
@@ -247,10 +247,10 @@ def _read_bytes(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
             return _read_link(path, size)
         return None, [_refusal("unreadable", f"cannot be read: {error.strerror}")]
     except ValueError:
-        return None, [_refusal("unreadable", "cannot be read: the path holds a NUL byte")]
+        return None, [_refusal("unreadable", "cannot be read: the path contains a NUL byte")]
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return None, [_refusal("not-a-file", "is not a regular file")]
+            return None, [_refusal("not-a-file", "not a regular file")]
         return _read_all(handle, size), []
     except OSError as error:
         return None, [_refusal("unreadable", f"cannot be read: {error.strerror}")]
@@ -271,14 +271,14 @@ def _read_all(handle: int, size: int) -> bytes:
 def _read_link(path: str, size: int) -> tuple[bytes | None, list[Diagnostic]]:
     folder, target = os.path.realpath(os.path.dirname(path)), os.path.realpath(path)
     if not target.startswith(folder + os.sep):
-        return None, [_refusal("link-out", "is a link out of its folder", "put the file itself there")]
+        return None, [_refusal("link-out", "the link leaves its folder", "replace the link by the file")]
     if os.path.islink(target):
-        return None, [_refusal("link-circle", "is a link in a circle", "put the file itself there")]
+        return None, [_refusal("link-circle", "the link is circular", "replace the link by the file")]
     return _read_bytes(target, size)
 
 
 def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[Skill | None, list[Diagnostic]]:
-    """The skill that a file's two parts make, or None and why not."""
+    """Build the skill from a file's frontmatter and body; None and the diagnostics if that is not possible."""
     is_folder = is_skill_file(file.name)
     home = file.absolute().parent.name if is_folder else file.name.removesuffix(".md")
     notes = list(cut.diagnostics)
@@ -290,7 +290,7 @@ def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[S
         return None, [*notes, _refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens")]
     description = _description(values, cut.body, notes)
     if description is None:
-        return None, [*notes, _refusal("description-missing", "there is no description at all", "description: …")]
+        return None, [*notes, _refusal("description-missing", "no description and no text", "description: …")]
     inputs = read.read_inputs(values, notes)
     skill = Skill(
         name=name,
@@ -317,13 +317,13 @@ def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[S
 def _header_values(cut: Split, notes: list[Diagnostic]) -> dict[str, Any]:
     if cut.header is None:
         if cut.body.strip():
-            notes.append(Diagnostic("frontmatter-missing", "warning", "there is no frontmatter", 1, "begin with `---`, "
+            notes.append(Diagnostic("frontmatter-missing", "warning", "no frontmatter", 1, "start with `---`, "
                                     "`name: …`, `description: …`, `---`"))  # fmt: skip
         return {}
     header = cut.header
     if len(header) > MAX_HEADER_CHARACTERS:
         header = header[: header.rfind("\n", 0, MAX_HEADER_CHARACTERS) + 1]
-        notes.append(Diagnostic("frontmatter-too-long", "warning", "only the first 64 KB of frontmatter are read",
+        notes.append(Diagnostic("frontmatter-too-long", "warning", "only the first 64 KB of frontmatter were read",
                                 None, "move text into the body"))  # fmt: skip
     loaded = load(header, cut.header_line)
     notes += loaded.diagnostics
@@ -375,7 +375,7 @@ def _mapping(values: dict[str, Any], field: str, notes: list[Diagnostic]) -> dic
     if isinstance(value, dict):
         return value  # pyright: ignore[reportUnknownVariableType]
     if not read.is_nothing(value):
-        notes.append(Diagnostic(f"{field}-not-mapping", "warning", f"`{field}` is not a mapping; it is left out"))
+        notes.append(Diagnostic(f"{field}-not-mapping", "warning", f"`{field}` is not a mapping; it is ignored"))
     return {}
 
 
@@ -402,5 +402,5 @@ def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]
     where = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
         notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]
-        notes.append(Diagnostic("more", "info", "there is more to fix than is listed here"))
+        notes.append(Diagnostic("more", "info", "further diagnostics are not listed"))
     return tuple([Diagnostic(*note[:5], where) for note in notes])

@@ -1,4 +1,4 @@
-"""Frontmatter made of plain `key: value` lines, which most files have: read without YAML, at a fraction of its cost."""
+"""Parsing frontmatter of plain `key: value` lines, the common case, without YAML and at a fraction of its cost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ _PRINTABLE = bytes([10, *range(32, 127)])
 
 @dataclass(slots=True)
 class Fields:
-    """The frontmatter as a mapping of text, lists and mappings, and what was wrong with it."""
+    """The frontmatter as a mapping of text, lists and mappings, and its diagnostics."""
 
     values: dict[str, Any]
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
 def plain_fields(header: str) -> dict[str, Any] | None:
-    """Return the fields of a frontmatter made of plain `key: value` lines; None when only YAML can tell.
-
-    What it returns is what YAML would: it is there because most files need no more.
-    """
+    """Return the fields of a frontmatter of plain `key: value` lines, equal to YAML's; None if YAML is needed."""
     if ("#" in header and " #" in header) or not _is_printable(header):
         return None
     values: dict[str, Any] = {}
@@ -55,8 +52,8 @@ def plain_fields(header: str) -> dict[str, Any] | None:
 
 
 def _is_printable(text: str) -> bool:
-    """Whether all but its line feeds can be printed."""
-    if text.isascii():  # a third of the time of the other way
+    """Whether every character except line feeds is printable."""
+    if text.isascii():  # a third of the time of the general case
         return not text.encode().translate(None, _PRINTABLE)
     return text.replace("\n", "").isprintable()
 
@@ -66,7 +63,7 @@ def _is_key(key: str) -> bool:
 
 
 def _plain(raw: str) -> str | None:
-    """What stands after a colon, where it is plain or in quotes with nothing special in it; else None."""
+    """Return the value after a colon if it is plain, or quoted without special characters; else None."""
     value = raw.strip(" ")
     if not value:
         return ""
@@ -82,7 +79,7 @@ def _plain(raw: str) -> str | None:
 
 
 def _block(lines: list[str], at: int, style: str) -> tuple[str | None, int]:
-    """The text of a block whose lines are all indented alike, and the place after it; None for any other block."""
+    """Return the text of a block scalar with uniform indentation, and the line after it; None for other blocks."""
     end = at
     while end < len(lines) and lines[end][:1] == " ":
         end += 1
@@ -100,5 +97,5 @@ def _block(lines: list[str], at: int, style: str) -> tuple[str | None, int]:
 
 
 def plain_value(raw: str) -> str | None:
-    """As for a whole frontmatter, the text after a colon that needs no YAML; None for all other."""
+    """Return the value after a colon if it needs no YAML; None otherwise."""
     return _plain(raw) if " #" not in raw and raw.isprintable() else None

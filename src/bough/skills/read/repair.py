@@ -1,7 +1,7 @@
-"""What can be understood of a frontmatter that YAML rejects.
+"""Recovering what is readable of a frontmatter that is not valid YAML.
 
-Every entry is read by itself, so that one bad value spoils its own key only; a value that YAML rejects is taken for
-the text it looks like, and the diagnostic says what to write instead.
+Every entry is parsed separately, so that a bad value affects only its own key. A value that is not valid YAML is read
+as plain text, and the diagnostic says what to write instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Entry:
 
 
 def salvage(header: str, first_line: int) -> Fields:
-    """Return the entries of a broken frontmatter, each with a diagnostic where it was repaired. O(n); never raises."""
+    """Return the entries of a broken frontmatter, with a diagnostic for each repair. O(n); never raises."""
     fields = Fields({})
     _read_block(header.split("\n"), first_line, 0, fields)
     if not fields.values and header.strip():
@@ -58,13 +58,13 @@ def _entries(lines: list[str], first_line: int, found: list[Diagnostic]) -> list
             entries[-1].rest.append(line)
         elif line.strip() and not line.lstrip().startswith("#"):
             found.append(
-                _note("yaml-stray-line", f"this line belongs to no key: {line.strip()[:60]}", number, "remove it")
+                _note("yaml-stray-line", f"a line that belongs to no key: {line.strip()[:60]}", number, "remove it")
             )
     return entries
 
 
 def _is_complete(entry: _Entry) -> bool:
-    """A name ends with its line; what comes after it is not part of it."""
+    """Whether further lines cannot belong to the entry: a name is a single line."""
     return entry.key.lower() == "name" and bool(entry.first)
 
 
@@ -86,7 +86,7 @@ def _read_entry(entry: _Entry, depth: int, found: list[Diagnostic]) -> Any:
 
 
 def _as_yaml(text: str) -> tuple[Any, bool]:
-    """The value as YAML has it, and whether YAML has it at all."""
+    """Return the value as parsed by YAML, and whether it is valid YAML."""
     from bough.skills.read.yaml_text import NotText, read_yaml
 
     try:
@@ -139,13 +139,13 @@ def _as_text(entry: _Entry, found: list[Diagnostic]) -> str:
 def _reason(entry: _Entry) -> tuple[str, str]:
     first, whole = entry.first, "\n".join([entry.first, *entry.rest])
     if first.startswith("*") or first.startswith("&"):
-        return "yaml-unquoted-alias", f"a value may not begin with `{first[0]}`"
+        return "yaml-unquoted-alias", f"an unquoted value cannot start with `{first[0]}`"
     if _BLOCK.match(first):
-        return "yaml-block", "the block is not indented as YAML wants it"
+        return "yaml-block", "the block is not indented correctly"
     if first[:1] in ('"', "'"):
         return _quote_reason(first, whole)
     if first[:1] in tuple("@`%!?,]}[{"):
-        return "yaml-special-character", f"a value may not begin with `{first[0]}`"
+        return "yaml-special-character", f"an unquoted value cannot start with `{first[0]}`"
     if re.search(r":(\s|$)", whole):
         return "yaml-unquoted-colon", "an unquoted `: ` in the value"
     return "yaml-invalid", "the value is not valid YAML"
@@ -153,8 +153,8 @@ def _reason(entry: _Entry) -> tuple[str, str]:
 
 def _quote_reason(first: str, whole: str) -> tuple[str, str]:
     if first[0] == '"' and re.search(r"\\[^\"\\/0abtnvfre\sNLPxuU_]", whole):
-        return "yaml-bad-escape", "a backslash that YAML does not know"
-    return "yaml-stray-quote", "a quote that is not closed, or closed too early"
+        return "yaml-bad-escape", "an invalid escape sequence"
+    return "yaml-stray-quote", "an unbalanced quote"
 
 
 def _unquote(text: str) -> str:
@@ -169,7 +169,7 @@ def _unquote(text: str) -> str:
 
 def _duplicate(entry: _Entry) -> Diagnostic:
     return _note(
-        "yaml-duplicate-key", f"the key `{entry.key[:64]}` comes twice; the last one counts", entry.line, "keep one"
+        "yaml-duplicate-key", f"duplicate key `{entry.key[:64]}`; the last one is used", entry.line, "keep one"
     )
 
 

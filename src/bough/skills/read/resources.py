@@ -1,4 +1,4 @@
-"""The files beside a skill's instructions: which there are, and one of them by its relative path."""
+"""The files beside a skill's instructions: listing them, and reading one by its relative path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SKIPPED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".ve
 
 
 def list_resources(folder: Path) -> Resources:
-    """Return the files of a skill's folder, its `SKILL.md` left out. O(files), at most 2,000, 8 folders deep."""
+    """Return the files of a skill's folder except its `SKILL.md`. O(files), at most 2,000, 8 folders deep."""
     groups: dict[str, list[str]] = {"scripts": [], "references": [], "assets": [], "other": []}
     complete = True
     for count, name in enumerate(walk_files(folder)):
@@ -31,9 +31,9 @@ def list_resources(folder: Path) -> Resources:
 
 
 def walk_files(folder: Path) -> Iterator[str | None]:
-    """Yield the relative path of every file in a folder, sorted by folder; None where it is too deep to continue.
+    """Yield the relative path of every file in a folder, sorted by folder; None for a folder that is too deep.
 
-    Links are followed to files inside the folder only, and to folders never.
+    Links to files inside the folder are followed; links to folders are not.
     """
     root = os.path.realpath(folder)
     stack = [("", 0)]
@@ -54,7 +54,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted((each for each in entries if each.name not in _SKIPPED), key=lambda each: each.name)
-    except OSError:  # gone, or not ours to read: then it has nothing to offer
+    except OSError:  # the folder is gone or unreadable
         return []
 
 
@@ -69,18 +69,18 @@ def resolve(folder: Path, name: str) -> Path:
     """Return the absolute path of a file of the skill.
 
     Raises:
-        InvalidInput: The path is absolute, climbs out, or leads out over a link.
+        InvalidInput: The path is absolute, or leaves the folder by `..` or a link.
         NotFound: There is no such file; the hint names the nearest.
     """
     parts = name.split("/")
     if not name or name.startswith("/") or "\\" in name or "\0" in name or ".." in parts:
-        raise InvalidInput(f"{name[:100]!r} is not a path inside the skill", hint="relative, with forward slashes")
+        raise InvalidInput(
+            f"not a path inside the skill: {name[:100]!r}", hint="pass a relative path, with / and no .."
+        )
     root = os.path.realpath(folder)
     target = os.path.realpath(os.path.join(root, *parts))
     if not target.startswith(root + os.sep):
-        raise InvalidInput(
-            f"{name[:100]!r} leads out of the skill", hint="only files of the skill's folder can be used"
-        )
+        raise InvalidInput(f"{name[:100]!r} leaves the skill's folder", hint="pass a file of the skill's own folder")
     if os.path.isfile(target):
         return Path(target)
     raise NotFound(f"the skill has no file {name[:100]!r}", hint=nearest(name, list_resources(folder).all))
@@ -91,17 +91,17 @@ def nearest(name: str, names: tuple[str, ...]) -> str:
     close = get_close_matches(name, names, 1, 0.4) or [each for each in names if each.endswith("/" + name)][:1]
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"there are: {', '.join(names[:8])}" if names else "there are none"
+    return f"available: {', '.join(names[:8])}" if names else "none are available"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePart:
-    """A piece of a file.
+    """A part of a file.
 
     Attributes:
         size: Of the whole file, in bytes.
-        next_line: Where to read on; None at the end of the file.
-        is_binary: Whether it is not text; then `text` is empty.
+        next_line: The line at which to continue; None at the end of the file.
+        is_binary: Whether the file is not text; then `text` is empty.
     """
 
     text: str
@@ -149,5 +149,5 @@ def read_resource(folder: Path, name: str, *, max_bytes: int = 256 << 10) -> byt
     with path.open("rb") as handle:
         data = handle.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise LimitExceeded(f"{name!r} is longer than {max_bytes} bytes", hint="let a script of the skill read it")
+        raise LimitExceeded(f"{name!r} is longer than {max_bytes} bytes", hint="read it with a script of the skill")
     return data

@@ -1,7 +1,7 @@
-"""Every way in which a skill departs from the Agent Skills specification, all at once.
+"""Validating a skill against the Agent Skills specification, reporting all violations at once.
 
-The verdict is the reference validator's on its documented rules, down to how it finds the frontmatter's end; where
-that one stops at the first fault, this continues with what can be understood.
+The verdict equals the reference validator's on its documented rules, including how it finds the end of the
+frontmatter. The reference stops at the first violation; this continues with whatever is readable.
 
 Source: Agent Skills specification; its reference validator `skills-ref`.
 """
@@ -23,10 +23,10 @@ FIELDS = ("allowed-tools", "compatibility", "description", "license", "metadata"
 
 
 def faults(file: Path, data: bytes) -> list[Diagnostic]:
-    """Return an `error` for every rule of the specification that a file breaks; none when it keeps them all.
+    """Return an `error` for every rule of the specification that a file violates.
 
     Args:
-        file: Where it lies; its folder's name must be the skill's.
+        file: Its path; the folder's name must equal the skill's name.
         data: Its bytes.
     """
     values, found = _read(data)
@@ -41,9 +41,9 @@ def _read(data: bytes) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
     except UnicodeDecodeError:
         return _guess(data), [_fault("encoding", "the file is not UTF-8", "save as UTF-8")]
     if not text.startswith("---"):
-        message = "the file does not begin with `---`" + (" but with a byte order mark" if text[:1] == "\ufeff" else "")
-        return _guess(data), [_fault("frontmatter-missing", message, "begin with a line `---`")]
-    parts = text.split("---", 2)  # the reference ends the frontmatter at the next `---`, wherever it stands
+        message = "the file does not start with `---`" + (" but with a byte order mark" if text[:1] == "\ufeff" else "")
+        return _guess(data), [_fault("frontmatter-missing", message, "start with a line `---`")]
+    parts = text.split("---", 2)  # the reference ends the frontmatter at the next `---`, even inside a line
     if len(parts) < 3:
         return _guess(data), [
             _fault("frontmatter-unclosed", "the frontmatter has no closing `---`", "add a line `---`")
@@ -69,13 +69,13 @@ def _load_strict(header: str) -> tuple[dict[str, Any] | None, Diagnostic | None]
 def _yaml_fault(error: Exception) -> Diagnostic:
     mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = " ".join(str(getattr(error, "problem", None) or error or type(error).__name__).split())[:200]
-    return Diagnostic("yaml-invalid", "error", f"not the YAML of the specification: {problem}",
+    return Diagnostic("yaml-invalid", "error", f"invalid YAML by the specification: {problem}",
                       None if mark is None else int(mark.line) + 1,
                       "block style, no tags, anchors or repeated keys; quote values with `: `")  # fmt: skip
 
 
 def _guess(data: bytes) -> dict[str, Any] | None:
-    """What a lenient reader understands, so that the other faults are named too."""
+    """Return the fields as read leniently, so that the other rules can still be checked."""
     header = split(decode(data)[0]).header
     return None if header is None else load(header[: 64 << 10]).values
 
@@ -84,7 +84,7 @@ def _cut_short(text: str, header: str) -> list[Diagnostic]:
     whole = split(text).header
     if whole is None or whole.strip() == header.strip():
         return []
-    return [Diagnostic("fence-in-value", "warning", "`---` inside the frontmatter ends it for many readers", None,
+    return [Diagnostic("fence-in-value", "warning", "many parsers end the frontmatter at `---` inside a value", None,
                        "write a dash (—) instead of `---`")]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _check(values: dict[str, Any], folder: str) -> Iterator[Diagnostic]:
         yield _fault(
             "field-unknown",
             f"unknown fields: {', '.join(unknown)}",
-            f"only {', '.join(FIELDS)}; others go under `metadata`",
+            f"use only {', '.join(FIELDS)}; put others under `metadata`",
         )
     yield from _check_name(values, folder)
     yield from _check_description(values)
@@ -103,37 +103,36 @@ def _check(values: dict[str, Any], folder: str) -> Iterator[Diagnostic]:
 
 def _check_name(values: dict[str, Any], folder: str) -> Iterator[Diagnostic]:
     if "name" not in values:
-        yield _fault("name-missing", "there is no `name`", f"name: {folder}")
+        yield _fault("name-missing", "no `name`", f"name: {folder}")
         return
     value = values["name"]
     if not isinstance(value, str) or not value.strip():
-        yield _fault("name-empty", "`name` is not a text with something in it", f"name: {folder}")
+        yield _fault("name-empty", "`name` is empty or not text", f"name: {folder}")
         return
     name = unicodedata.normalize("NFKC", value.strip())
     if len(name) > MAX_NAME:
         yield _fault("name-length", f"the name has {len(name)} characters, more than {MAX_NAME}", "shorten it")
     if name != name.lower():
-        yield _fault("name-case", f"the name {name[:80]!r} is not lower case", f"name: {name.lower()[:80]}")
+        yield _fault("name-case", f"name {name[:80]!r} is not lowercase", f"name: {name.lower()[:80]}")
     if name.startswith("-") or name.endswith("-"):
-        yield _fault("name-hyphen-end", "the name begins or ends with a hyphen", f"name: {name.strip('-')[:80]}")
+        yield _fault("name-hyphen-end", "the name starts or ends with a hyphen", f"name: {name.strip('-')[:80]}")
     if "--" in name:
-        yield _fault("name-hyphen-double", "the name has two hyphens in a row", "single hyphens between words")
+        yield _fault("name-hyphen-double", "the name has a double hyphen", "single hyphens between words")
     if not all(char.isalnum() or char == "-" for char in name):
-        yield _fault("name-characters", f"the name {name[:80]!r} has other characters than letters, digits, hyphens",
+        yield _fault("name-characters", f"name {name[:80]!r} has characters other than letters, digits and hyphens",
                      "use letters, digits and hyphens")  # fmt: skip
     if unicodedata.normalize("NFKC", folder) != name:
-        yield _fault("name-folder", f"the folder {folder[:80]!r} is not called {name[:80]!r}", f"name: {folder}")
+        yield _fault("name-folder", f"name {name[:80]!r} differs from the folder name {folder[:80]!r}",
+                     f"name: {folder}")  # fmt: skip
 
 
 def _check_description(values: dict[str, Any]) -> Iterator[Diagnostic]:
     if "description" not in values:
-        yield _fault("description-missing", "there is no `description`", "description: what it does and when to use it")
+        yield _fault("description-missing", "no `description`", "description: what it does and when to use it")
         return
     value = values["description"]
     if not isinstance(value, str) or not value.strip():
-        yield _fault(
-            "description-empty", "`description` is not a text with something in it", "say what it does and when"
-        )
+        yield _fault("description-empty", "`description` is empty or not text", "say what it does and when to use it")
     elif len(value) > MAX_DESCRIPTION:
         yield _fault("description-length", f"the description has {len(value)} characters, more than {MAX_DESCRIPTION}",
                      "shorten it")  # fmt: skip
@@ -142,7 +141,7 @@ def _check_description(values: dict[str, Any]) -> Iterator[Diagnostic]:
 def _check_compatibility(values: dict[str, Any]) -> Iterator[Diagnostic]:
     value = values.get("compatibility", "")
     if not isinstance(value, str):
-        yield _fault("compatibility-not-text", "`compatibility` is not text", "write it as one text")
+        yield _fault("compatibility-not-text", "`compatibility` is not text", "write it as text")
     elif len(value) > MAX_COMPATIBILITY:
         yield _fault("compatibility-length", f"`compatibility` has more than {MAX_COMPATIBILITY} characters",
                      "shorten it")  # fmt: skip

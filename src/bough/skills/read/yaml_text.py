@@ -1,6 +1,7 @@
-"""YAML as text, lists and mappings: no types, no tags, bounded, and it says which keys came twice.
+"""Reading YAML as text, lists and mappings: no types, no tags, bounded, with a diagnostic for duplicate keys.
 
-Built from the parser's events, for PyYAML's own composer goes as deep as a file tells it to and ends the process.
+Built from the parser's events, because PyYAML's own composer recurses as deep as a file nests, which can end the
+process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import yaml
 from bough.skills.model import Diagnostic
 
 MAX_NODES = 10_000
-"""How many values a frontmatter may hold once aliases are written out."""
+"""How many values a frontmatter may have once its aliases are expanded."""
 
 MAX_DEPTH = 32
 
@@ -20,19 +21,19 @@ _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 class NotText(ValueError):
-    """What is not valid YAML, or cannot be read as text, lists and mappings."""
+    """The document is not valid YAML, or cannot be read as text, lists and mappings."""
 
 
 def read_yaml(text: str, first_line: int, notes: list[Diagnostic]) -> Any:
-    """Return what a YAML document says; None for an empty one. The last of several equal keys counts.
+    """Return the value of a YAML document; None for an empty one. Of duplicate keys, the last one is used.
 
     Args:
-        first_line: The line its first line has in the file, for `notes`.
-        notes: Takes a diagnostic for every repeated key.
+        first_line: The line of the file at which the text starts, for `notes`.
+        notes: Receives a diagnostic for every duplicate key.
 
     Raises:
-        NotText: It is not valid YAML, holds several documents, or a key of it is not text.
-        OverflowError: It grows beyond bounds when its aliases are written out.
+        NotText: It is not valid YAML, contains several documents, or has a key that is not text.
+        OverflowError: It exceeds the limits when its aliases are expanded.
     """
     try:
         loader = _LOADER(text)
@@ -45,7 +46,7 @@ def read_yaml(text: str, first_line: int, notes: list[Diagnostic]) -> Any:
 
 
 class _Builder:
-    """Makes values of a parser's events, counting them."""
+    """Builds values from a parser's events, counting them."""
 
     def __init__(self, loader: Any, first_line: int, notes: list[Diagnostic]) -> None:
         self._next: Any = loader.get_event
@@ -55,8 +56,8 @@ class _Builder:
         self._anchors: dict[str, tuple[Any, int]] = {}
 
     def document(self) -> Any:
-        """The one document of the stream."""
-        self._next()  # the stream begins
+        """Return the value of the stream's only document."""
+        self._next()  # the stream starts
         if isinstance(self._next(), yaml.StreamEndEvent):
             return None
         value = self._value(self._next(), 0)
@@ -90,7 +91,7 @@ class _Builder:
 
     def _alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            raise NotText("an alias of nothing")
+            raise NotText("an undefined alias")
         value, size = self._anchors[event.anchor]
         self._spend(size)
         return value
@@ -114,5 +115,5 @@ class _Builder:
 
 
 def _duplicate(key: str, line: int) -> Diagnostic:
-    message = f"the key `{key[:64]}` comes twice; the last one counts"
+    message = f"duplicate key `{key[:64]}`; the last one is used"
     return Diagnostic("yaml-duplicate-key", "warning", message, line, "keep one")

@@ -1,1 +1,1 @@
-"""What a skill brings at run time: scripts, MCP servers, tools."""
+"""What a skill provides at run time: scripts, MCP servers, tools."""

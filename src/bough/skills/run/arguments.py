@@ -1,4 +1,4 @@
-"""The arguments of a script as a model gives them: a list, an object or a text; never a shell."""
+"""The arguments of a script as a model passes them: a list, an object or a text; no shell is involved."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class BadArguments(InvalidInput):
     error_code: Literal["INVALID_ARGS_TYPE", "INVALID_INPUT_ARGS"]
 
     def __init__(self, message: str, error_code: Literal["INVALID_ARGS_TYPE", "INVALID_INPUT_ARGS"]) -> None:
-        super().__init__(message, hint='a list ["--name", "x"], an object {"name": "x"} or a text \'--name x\'')
+        super().__init__(message, hint='pass a list ["--name", "x"], an object {"name": "x"} or a text \'--name x\'')
         self.error_code = error_code
 
 
 def argv_of(args: Any = None) -> tuple[str, ...]:
-    """Return the argument vector: a list as it stands, an object as options, a text split as a POSIX shell would.
+    """Return the argument vector: a list verbatim, an object as options, a text split like in a POSIX shell.
 
     `{"name": "x", "verbose": true, "tag": ["a", "b"], "_": ["in.txt"]}` becomes
-    `--name x --verbose --tag a --tag b in.txt`; `false` and `null` are left out.
+    `--name x --verbose --tag a --tag b in.txt`; `false` and `null` are omitted.
 
     Raises:
-        BadArguments: Another type, an unclosed quote, a nested value, or too much.
+        BadArguments: Wrong type, an unclosed quote, a nested value, or too many arguments.
     """
     match args:
         case None:
@@ -46,7 +46,8 @@ def argv_of(args: Any = None) -> tuple[str, ...]:
             words = [_word(item) for item in cast("list[Any]", args)]
         case _:
             raise BadArguments(
-                f"`args` is of type {type(args).__name__}; give a list, an object or a text", "INVALID_ARGS_TYPE"
+                f"invalid `args` of type {type(args).__name__}: expected a list, an object or a text",
+                "INVALID_ARGS_TYPE",
             )
     return _checked(words)
 
@@ -64,7 +65,7 @@ def _options(args: Mapping[Any, Any]) -> list[str]:
         if key == "_":
             continue
         if not isinstance(key, str) or not key or any(char.isspace() or char in "=\0" for char in key):
-            raise BadArguments(f"{key!r} cannot be the name of an option", "INVALID_INPUT_ARGS")
+            raise BadArguments(f"invalid option name {key!r}", "INVALID_INPUT_ARGS")
         flag = key if key.startswith("-") else f"--{key}"
         for item in _items(value):
             words += [flag] if item is True else [flag, _word(item)]
@@ -86,13 +87,13 @@ def _word(value: Any) -> str:
             return str(value)
         case _:
             raise BadArguments(
-                f"an argument is of type {type(value).__name__}, not text or number", "INVALID_INPUT_ARGS"
+                f"invalid argument of type {type(value).__name__}: expected text or a number", "INVALID_INPUT_ARGS"
             )
 
 
 def _checked(words: list[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
-        raise BadArguments("an argument holds a NUL byte", "INVALID_INPUT_ARGS")
+        raise BadArguments("an argument contains a NUL byte", "INVALID_INPUT_ARGS")
     try:
         size = sum(len(word.encode()) for word in words)
     except UnicodeEncodeError as error:

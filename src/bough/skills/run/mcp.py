@@ -1,6 +1,6 @@
-"""The MCP servers that a skill brings: `mcp_tools` in its frontmatter and `.mcp.json` in its folder.
+"""The MCP servers of a skill: `mcp_tools` in its frontmatter and `.mcp.json` in its folder.
 
-Source: seed 002 (`mcp_tools`, FastMCP's format); `${VAR}`, `${VAR:-default}` and `${SKILL_ROOT}` are written out.
+Source: seed 002 (`mcp_tools`, FastMCP's format); `${VAR}`, `${VAR:-default}` and `${SKILL_ROOT}` are expanded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class McpServer:
 
     Attributes:
         command: The program, for `stdio`.
-        cwd: Where it is started; None: anywhere.
-        url: The address, for the others.
+        cwd: Its working folder; None: any.
+        url: The address, for `http` and `sse`.
     """
 
     name: str
@@ -41,15 +41,15 @@ class McpServer:
 
 
 def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None) -> tuple[McpServer, ...]:
-    """Return the servers of a skill, sorted by name, their variables written out from `env`.
+    """Return the servers of a skill, sorted by name, with variables expanded from `env`.
 
-    Those of the frontmatter win over those of `.mcp.json`.
+    Servers of the frontmatter take precedence over those of `.mcp.json`.
 
     Args:
-        root: What `${SKILL_ROOT}` is, and where they are started; None: the skill's own folder.
+        root: Value of `${SKILL_ROOT}`, and the servers' working folder; None: the skill's own folder.
 
     Raises:
-        InvalidInput: A server has neither command nor url, a wrong shape, or a variable that is not set.
+        InvalidInput: A server has neither command nor url, is malformed, or uses a variable that is not set.
     """
     folder = str(skill.folder.absolute()) if skill.folder else ""
     known = {**env, "SKILL_ROOT": folder if root is None else root}
@@ -58,9 +58,9 @@ def mcp_servers(skill: Skill, env: Mapping[str, str], *, root: str | None = None
 
 
 def list_server_commands(skill: Skill) -> dict[str, str]:
-    """Return the name of each server of a skill with its command or address as it is written, for people to read.
+    """Return each server of a skill with its command or address as configured, for display.
 
-    What is wrong with the configuration is the value under the name `.mcp.json`.
+    If the configuration is invalid, returns the error message under the name `.mcp.json`.
     """
     try:
         configured = _from_file(skill) | _servers(skill.mcp_tools, skill.name)
@@ -70,7 +70,7 @@ def list_server_commands(skill: Skill) -> dict[str, str]:
 
 
 def check_servers(skill: Skill, env: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the servers of a skill; nothing where it brings none. The skill works without them."""
+    """Return what is wrong with the servers of a skill; empty if it has none. The skill works without them."""
     try:
         mcp_servers(skill, env)
     except InvalidInput as error:
@@ -96,37 +96,42 @@ def _from_file(skill: Skill) -> dict[str, Any]:
     try:
         data: Any = json.loads(read_resource(skill.folder, ".mcp.json"))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the .mcp.json of {skill.name!r} is not JSON: {error}", hint="fix the line") from error
+        raise InvalidInput(f".mcp.json of {skill.name!r} is not valid JSON: {error}", hint="fix that line") from error
     except BoughError as error:
-        raise InvalidInput(f"the .mcp.json of {skill.name!r} cannot be used: {error.message}") from error
+        raise InvalidInput(f".mcp.json of {skill.name!r} cannot be read: {error.message}") from error
     return _servers(data, skill.name)
 
 
 def _servers(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"the MCP servers of {where!r} are not a mapping", hint='{"mcpServers": {"name": {…}}}')
+        raise _not_a_mapping(where)
     mapping = cast("Mapping[str, Any]", value)
     inner: Any = mapping.get("mcpServers", mapping)
     if not isinstance(inner, Mapping):
-        raise InvalidInput(f"the MCP servers of {where!r} are not a mapping", hint='{"mcpServers": {"name": {…}}}')
+        raise _not_a_mapping(where)
     return dict(cast("Mapping[str, Any]", inner))
+
+
+def _not_a_mapping(where: str) -> InvalidInput:
+    message = f"the MCP servers of {where!r} are not a mapping"
+    return InvalidInput(message, hint='write {"mcpServers": {"name": {…}}}')
 
 
 def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
     if not _NAME.fullmatch(name):
-        raise InvalidInput(f"{name[:80]!r} cannot be the name of an MCP server", hint="letters, digits, _ . -")
+        raise InvalidInput(f"invalid MCP server name {name[:80]!r}", hint="use letters, digits, _ . -")
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"the MCP server {name!r} is not a mapping", hint="give it `command` and `args`, or `url`")
+        raise InvalidInput(f"MCP server {name!r} is not a mapping", hint="set `command` and `args`, or `url`")
     given = cast("Mapping[str, Any]", expand(value, env, name))
     if url := as_text(given.get("url", "")):
         headers = _texts(given.get("headers"), name)
         return McpServer(name=name, transport=_transport(given, url), url=url, headers=headers)
     command = as_text(given.get("command", ""))
     if not command:
-        raise InvalidInput(f"the MCP server {name!r} has neither `command` nor `url`", hint="give it one of them")
+        raise InvalidInput(f"MCP server {name!r} has neither `command` nor `url`", hint="set one of them")
     args = given.get("args", [])
     if not isinstance(args, list):
-        raise InvalidInput(f"`args` of the MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
+        raise InvalidInput(f"`args` of MCP server {name!r} is not a list", hint='for example ["-m", "server"]')
     words = tuple(as_text(each) for each in cast("list[Any]", args))
     cwd = as_text(given.get("cwd", "")) or env["SKILL_ROOT"] or None
     return McpServer(
@@ -136,7 +141,7 @@ def _server(name: str, value: Any, env: Mapping[str, str]) -> McpServer:
 
 def _transport(given: Mapping[str, Any], url: str) -> Literal["http", "sse"]:
     if not url.startswith(("http://", "https://")):
-        raise InvalidInput(f"{url[:80]!r} is not an address of an MCP server", hint="begin with http:// or https://")
+        raise InvalidInput(f"invalid MCP server address {url[:80]!r}", hint="use an http:// or https:// URL")
     kind = as_text(given.get("transport", given.get("type", ""))).lower()
     return "sse" if kind == "sse" else "http"
 
@@ -145,14 +150,12 @@ def _texts(value: Any, name: str) -> dict[str, str]:
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(
-            f"`env` or `headers` of the MCP server {name!r} is not a mapping", hint="write `NAME: value`"
-        )
+        raise InvalidInput(f"`env` or `headers` of MCP server {name!r} is not a mapping", hint="write `NAME: value`")
     return {key: as_text(item) for key, item in cast("Mapping[str, Any]", value).items()}
 
 
 def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
-    """Return a JSON value with every `${VAR}` and `${VAR:-default}` in its texts written out, once.
+    """Return a JSON value with every `${VAR}` and `${VAR:-default}` in its texts expanded, not recursively.
 
     Raises:
         InvalidInput: A variable is not set and has no default.
@@ -163,7 +166,7 @@ def expand(value: Any, env: Mapping[str, str], where: str = "") -> Any:
             return env[match[1]]
         if match[2] is None:
             raise InvalidInput(
-                f"{where}: the variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"
+                f"{where}: variable {match[1]} is not set", hint=f"set it, or write ${{{match[1]}:-default}}"
             )
         return match[2]
 

@@ -1,4 +1,4 @@
-"""What a Python script says of itself in its first comment block.
+"""The inline metadata of a Python script: dependencies and Python version.
 
 Source: PEP 723, inline script metadata.
 """
@@ -15,14 +15,14 @@ _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)
 
 @dataclass(frozen=True, slots=True)
 class InlineMetadata:
-    """Dependencies of a script, as requirement texts, and the Python it wants."""
+    """A script's dependencies, as requirement specifiers, and the Python version it requires."""
 
     dependencies: tuple[str, ...] = ()
     requires_python: str | None = None
 
 
 def inline_metadata(source: str) -> InlineMetadata | None:
-    """Return a script's inline metadata; None when it has none, or none that can be read. O(n)."""
+    """Return a script's inline metadata; None if it has none or it is invalid. O(n)."""
     blocks = [match for match in _BLOCK.finditer(source.replace("\r\n", "\n")) if match["type"] == "script"]
     if len(blocks) != 1:
         return None

@@ -1,7 +1,7 @@
-"""Running a script of a skill in an executor (tier 3).
+"""Running a skill's script in an executor (tier 3).
 
-The skill's whole folder is shown read-only at `/skill`. The script works in `/work`: the conversation's workspace, or
-a fresh folder whose files come back. Arguments are never seen by a shell.
+The skill's whole folder is mounted read-only at `/skill`. The script runs in `/work`: the conversation's workspace, or
+a fresh folder whose files are returned. Arguments are not interpreted by a shell.
 
 Source: seed 003 (`RunSkillScriptTool`, its error codes and status).
 """
@@ -45,13 +45,13 @@ ErrorCode: TypeAlias = Literal[
 ]
 
 MAX_ERROR = 200
-"""Characters of an error as the model sees it."""
+"""Maximum length of an error message for the model, in characters."""
 
 MAX_SOURCE = 1 << 20
-"""How much of a script is looked at for what it depends on."""
+"""How much of a script is searched for inline metadata."""
 
 GUARDED = (".git", ".bough", ".agents", ".claude", ".openhands", "bough.yaml", ".mcp.json")
-"""What a script may not change in a workspace, for it decides what happens later."""
+"""Read-only for scripts in a workspace, because they control later runs."""
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {
     ".sh": ("bash",),
@@ -69,19 +69,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptResult:
-    """What came of a script.
+    """The result of a script.
 
     Attributes:
-        status: `success` (exit code 0), `warning` (0, with something on stderr), `error` (all else).
-        exit_code: None when nothing was run, or when a signal ended it.
-        output_files: Files it made or changed in its work folder.
-        truncated: Whether stdout or stderr was longer than what is kept.
+        status: `success` (exit code 0), `warning` (0, with output on stderr), `error` (otherwise).
+        exit_code: None if nothing was run or a signal ended it.
+        output_files: Files it created or changed in its working folder.
+        truncated: Whether stdout or stderr was truncated.
         duration: Wall seconds.
-        isolation: What was really reached: `none`, `landlock`, `namespaces` or `container`; empty when nothing was run.
-        error: For the model: at most 200 characters; None unless `status` is `error`.
-        details: The error in full, for the log.
-        argv: The arguments as they were passed.
-        execution: All that the executor said; None when nothing was run.
+        isolation: The isolation in effect: `none`, `landlock`, `namespaces` or `container`; empty if nothing was run.
+        error: For the model, at most 200 characters; None unless `status` is `error`.
+        details: The full error, for the log.
+        argv: The arguments as passed.
+        execution: The executor's result; None if nothing was run.
     """
 
     status: Literal["success", "warning", "error"]
@@ -102,7 +102,7 @@ class ScriptResult:
     execution: CodeExecutionResult | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as a model gets it: JSON, files by path and size, nothing empty but the streams and the status."""
+        """Return the result for a model, as JSON: files by path and size; empty fields are omitted."""
         out: dict[str, Any] = {"status": self.status, "stdout": self.stdout, "stderr": self.stderr}
         if self.exit_code is not None:
             out["exit_code"] = self.exit_code
@@ -118,10 +118,10 @@ class ScriptResult:
 
 
 class ScriptRefused(BoughError):
-    """A script that is not run.
+    """A script that was not run.
 
     Attributes:
-        error_code: Which of the codes above.
+        error_code: The reason.
     """
 
     code = "invalid_input"
@@ -150,20 +150,20 @@ def shorten(message: str) -> str:
 
 
 def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
-    """Return the path of a script relative to the skill's folder; the prefix `scripts/` may be left out.
+    """Return the path of a script relative to the skill's folder; the prefix `scripts/` is optional.
 
     Args:
-        home: The copy to look in; None: the skill's own folder.
+        home: The snapshot to search; None: the skill's own folder.
 
     Raises:
         ScriptRefused: `MISSING_SCRIPT_NAME`, or `SCRIPT_NOT_FOUND` with the nearest match in the message.
     """
     name = path.strip().removeprefix("./") if isinstance(path, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
     if not name:
-        raise ScriptRefused("MISSING_SCRIPT_NAME", "no script is named")
+        raise ScriptRefused("MISSING_SCRIPT_NAME", "no script name was given")
     folder = home if skill.folder is not None and home is not None else skill.folder
     if folder is None:
-        raise ScriptRefused("SCRIPT_NOT_FOUND", f"the skill {skill.name!r} is a single file and has no scripts")
+        raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} is a single file and has no scripts")
     for candidate in (f"scripts/{name.removeprefix('scripts/')}", name):
         try:
             found = resolve(folder, candidate)
@@ -174,13 +174,13 @@ def resolve_script(skill: Skill, path: str, home: Path | None = None) -> str:
         return os.path.relpath(found, os.path.realpath(folder))
     files = list_resources(folder)
     hint = nearest(name, files.scripts or files.all)
-    raise ScriptRefused("SCRIPT_NOT_FOUND", f"the skill {skill.name!r} has no script {name[:60]!r}; {hint}")
+    raise ScriptRefused("SCRIPT_NOT_FOUND", f"skill {skill.name!r} has no script {name[:60]!r}; {hint}")
 
 
 def command_of(file: Path) -> tuple[str, ...] | None:
-    """Return the interpreter that runs a script, by its ending or its first line; the run bit does not matter.
+    """Return the interpreter of a script, by its extension or its first line; the executable bit is irrelevant.
 
-    None for Python, which executors know best how to run.
+    None for Python, for which the executor chooses the interpreter.
 
     Raises:
         ScriptRefused: `UNSUPPORTED_SCRIPT_TYPE`.
@@ -191,7 +191,7 @@ def command_of(file: Path) -> tuple[str, ...] | None:
     ending = file.suffix.lower()
     if ending == ".py":
         return None
-    if ending in (".sh", ".bash"):  # a shell script may name its own shell, nothing else
+    if ending in (".sh", ".bash"):  # a shell script may choose its shell, but no other program
         return first if first and os.path.basename(first[0]) in _SHELLS else _ENDINGS[ending]
     if ending in _ENDINGS:
         return _ENDINGS[ending]
@@ -199,12 +199,12 @@ def command_of(file: Path) -> tuple[str, ...] | None:
         return first
     raise ScriptRefused(
         "UNSUPPORTED_SCRIPT_TYPE",
-        f"{file.name!r} is not a script: only .py .sh .bash .js .mjs and files that begin with `#!` are run",
+        f"not a script: {file.name!r}; expected .py .sh .bash .js .mjs or a file that starts with `#!`",
     )
 
 
 def dependencies_of(file: Path) -> tuple[str, ...]:
-    """Return what a Python script says it needs (PEP 723); nothing for all others."""
+    """Return the declared dependencies of a Python script (PEP 723); empty for other scripts."""
     if file.suffix.lower() != ".py":
         return ()
     with file.open("rb") as handle:
@@ -238,21 +238,21 @@ async def run_script(
     execution_id: str | None = None,
     snapshot: SkillSnapshot | None = None,
 ) -> ScriptResult:
-    """Run a script of `skill` and return what happened; whatever goes wrong is a result with an error code.
+    """Run a script of `skill` and return its result; any failure is a result with an error code.
 
     Args:
-        executor: None gives `NO_CODE_EXECUTOR`.
-        script_path: Relative to the skill's folder; `scripts/` may be left out.
+        executor: None returns `NO_CODE_EXECUTOR`.
+        script_path: Relative to the skill's folder; `scripts/` is optional.
         args: See `argv_of`.
-        workspace: A folder to work in; None: a fresh one whose files come back.
+        workspace: The working folder; None: a fresh one whose files are returned.
         timeout_seconds: None: the executor's default.
-        network: What it may reach. A script that declares dependencies (PEP 723) gets them through `uv run --script`
-            where uv is and something may be reached; else it runs with what the sandbox's Python has.
-        execution_id: Whose run it is; an executor may keep a warm interpreter for the next one.
-        snapshot: The copy of the skill that is shown and run; None makes one for this run.
+        network: What it may reach. A script that declares dependencies (PEP 723) gets them by `uv run --script` if
+            uv is installed and some domain is allowed; otherwise it runs with what the sandbox's Python has.
+        execution_id: Identifies the conversation; an executor may keep a warm interpreter for its next run.
+        snapshot: The snapshot of the skill to mount and run; None takes one for this run.
     """
     if executor is None:
-        message = "no code executor is configured; give one to the toolset or the agent"
+        message = "no code executor is configured; pass one to the toolset or the agent"
         return refused("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
     temporary: Path | None = None
     try:
@@ -273,12 +273,13 @@ async def run_script(
                 )
             )
         home = snapshot.folder if snapshot is not None and workspace is not None else None
-        return _explained(result_of(ran, skill=skill.name, script=script, argv=request.argv), needs, home)
+        result = result_of(ran, skill=skill.name, script=script, argv=request.argv)
+        return _add_hint(result, needs, home)
     except (ScriptRefused, BadArguments) as error:
         return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:
         message = f"{error.message}; {error.hint}" if error.hint else error.message
-        _log.warning("script %s of skill %s could not be run: %s", script_path, skill.name, message)
+        _log.warning("could not run script %s of skill %s: %s", script_path, skill.name, message)
         return refused("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
         return refused("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
@@ -299,7 +300,7 @@ def _prepare(
     workspace: Path | None,
     network: Network,
 ) -> tuple[str, tuple[str, ...], CodeExecutionInput]:
-    """The script's path, what it depends on, and the request that runs it; reads the script's head."""
+    """Return the script's path, its dependencies, and the request that runs it; reads the head of the script."""
     home = Path(os.path.realpath(snapshot.folder if snapshot is not None else skill.folder or ""))
     script = resolve_script(skill, script_path, home)
     file = home / script
@@ -331,9 +332,9 @@ def _prepare(
 
 
 def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
-    """Return what shows a skill's own folders and small files in a fresh working folder.
+    """Return mounts and files that make a skill's own folders and small files visible in a fresh working folder.
 
-    So `open("references/format.md")` works, as seed 003 has it. A person's workspace gets nothing of it: there a script
+    So `open("references/format.md")` works, as in seed 003. In a user's workspace nothing is added; there a script
     uses `$SKILL_DIR`.
     """
     mounts: list[Mount] = []
@@ -351,32 +352,32 @@ def _beside(home: Path) -> tuple[list[Mount], tuple[File, ...]]:
 
 
 def find_uv() -> str | None:
-    """Return the path of `uv`: beside this interpreter, else on the path; None where it is not."""
+    """Return the path of `uv`: beside this interpreter, else in `PATH`; None if it is not installed."""
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
 
-def _explained(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
-    """Say so where a module is missing because nothing could be fetched, or a file because it lies in the skill."""
+def _add_hint(result: ScriptResult, needs: tuple[str, ...], home: Path | None) -> ScriptResult:
+    """Explain a missing module that was not fetched, or a missing file that is in the skill's own folder."""
     if result.error_code == "EXECUTION_ERROR" and home is not None and (name := _missing_file(result.stderr, home)):
-        message = f"{result.details}; {name} is in the skill: open it below $SKILL_DIR (/skill)"
+        message = f"{result.details}; {name} belongs to the skill: open it below $SKILL_DIR (/skill)"
         return replace(result, error=shorten(message), details=message)
     if result.error_code != "EXECUTION_ERROR" or not needs or "ModuleNotFoundError" not in result.stderr:
         return result
-    message = f"{result.details}; the script declares dependencies that are not there: {', '.join(needs)}"
-    message += "; `bough skills run … --network DOMAIN` fetches them where uv is"
+    message = f"{result.details}; declared dependencies are not installed: {', '.join(needs)}"
+    message += "; `bough skills run … --network DOMAIN` fetches them by uv"
     return replace(result, error=shorten(message), details=message)
 
 
 def _missing_file(stderr: str, home: Path) -> str:
-    """Return the name in a Python error about a file that is not there, where the skill has one of that name."""
+    """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
     found = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
     return found[1] if found and ".." not in found[1].split("/") and (home / found[1]).is_file() else ""
 
 
 def guarded_mounts(workspace: Path) -> list[Mount]:
-    """Return read-only mounts over what a script may not change in `workspace`, as far as it is there.
+    """Return read-only mounts over the existing guarded files and folders of `workspace`.
 
-    A link is left out: laid over, it would show what it points at.
+    Links are skipped: a mount over a link would expose its target.
     """
     found: list[Mount] = []
     for name in GUARDED:
@@ -387,7 +388,7 @@ def guarded_mounts(workspace: Path) -> list[Mount]:
 
 
 def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:
-    """Return what an executor said as a script's result. The status comes from exit code and timeout only."""
+    """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
     stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     code, message = _failure(ran, stderr)
     return ScriptResult(
@@ -412,12 +413,12 @@ def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[
 
 def _failure(ran: CodeExecutionResult, stderr: str) -> tuple[ErrorCode | None, str]:
     if ran.timed_out:
-        return "TIMEOUT", f"the script was ended after {ran.wall_seconds:.1f} s; its output up to then was kept"
+        return "TIMEOUT", f"timed out after {ran.wall_seconds:.1f} s; the output so far was kept"
     if ran.ok:
         return None, ""
     lines = stderr.strip().splitlines()
     last = f": {lines[-1].strip()}" if lines else ""
     if ran.exit_code is not None:
         return "EXECUTION_ERROR", f"exit code {ran.exit_code}{last}"
-    how = ran.killed_by or (f"signal {ran.signal}" if ran.signal else "a bound")
-    return "EXECUTION_ERROR", f"ended by {how}{last}"
+    how = ran.killed_by or (f"signal {ran.signal}" if ran.signal else "a limit")
+    return "EXECUTION_ERROR", f"killed by {how}{last}"

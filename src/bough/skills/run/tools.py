@@ -1,4 +1,4 @@
-"""The functions of seed 004 under their own names, over the registry and an executor.
+"""The functions of seed 004 under their original names, on top of the registry and an executor.
 
 Source: seed 004 (`list_available_skills`, `get_skill_instructions`, `get_all_tools`, `create_skill_sandbox_manager`,
 `run_skill_script`).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def list_available_skills(registry: SkillRegistry) -> str:
-    """Return one line `name: description` a skill, sorted by name; empty when there are none."""
+    """Return one line `name: description` per skill, sorted by name; empty if there are none."""
     return "\n".join(f"{skill.name}: {' '.join(skill.description.split())}" for skill in registry.list_all())
 
 
@@ -32,16 +32,16 @@ def get_skill_instructions(registry: SkillRegistry, name: str) -> str:
     """Return the instructions of a skill.
 
     Raises:
-        NotFound: There is none of that name; the hint names the nearest.
+        NotFound: No skill has that name; the hint names the nearest.
     """
     return registry.get(name).body
 
 
 def get_all_tools(registry: SkillRegistry) -> list[Callable[[str], str]]:
-    """Return the one tool an agent needs to use the registry: `activate_skill`."""
+    """Return the only tool an agent needs to use the registry: `activate_skill`."""
 
     def activate_skill(skill_name: str) -> str:
-        """Return the full instructions of a skill of the catalogue, with the list of its files.
+        """Return the full instructions of a skill in the catalogue, with the list of its files.
 
         Args:
             skill_name: A name from the catalogue.
@@ -56,22 +56,22 @@ def get_all_tools(registry: SkillRegistry) -> list[Callable[[str], str]]:
 
 @dataclass(frozen=True)
 class SkillSandbox:
-    """What runs the scripts of a registry's skills: each sees its own skill read-only, a conversation keeps its state.
+    """Runs the scripts of a registry's skills; each script sees its own skill read-only.
 
     Attributes:
-        executor: The sandbox behind it.
+        executor: The sandbox that runs them.
     """
 
     registry: SkillRegistry
     executor: CodeExecutor
 
     async def run(self, skill_name: str, script_name: str, args: Any = None) -> ScriptResult:
-        """Run a script of a skill; whatever goes wrong is a result with an error code."""
+        """Run a script of a skill; any failure is a result with an error code."""
         return await run_named_script(self.registry, self.executor, skill_name, script_name, args)
 
 
 def create_skill_sandbox_manager(registry: SkillRegistry, executor: CodeExecutor | None = None) -> SkillSandbox:
-    """Return what runs the scripts of the registry's skills; without an executor, in the local sandbox."""
+    """Return an object that runs the scripts of the registry's skills, by default in the local sandbox."""
     if executor is None:
         from bough.execution.local import LocalSandboxCodeExecutor
 
@@ -90,8 +90,8 @@ def run_skill_script(
 ) -> tuple[int, str]:
     """Run a script of a skill and return its exit code and its output, stderr after stdout. Blocks.
 
-    A script that was not run gives -1 and the reason. `user_id` and `session_id` say for whom: an executor that keeps
-    interpreters warm keeps one for each, and no two share anything.
+    If the script was not run, returns -1 and the reason. `user_id` and `session_id` identify the caller: an executor
+    that keeps interpreters warm keeps a separate one for each.
     """
     whose = hashlib.sha256(f"{user_id}\0{session_id}".encode()).hexdigest()[:32]
     loop = portal()
@@ -111,13 +111,13 @@ async def run_named_script(
     args: Any = None,
     **options: Any,
 ) -> ScriptResult:
-    """Run a script of a skill given by name; a missing or unknown name is a result with an error code.
+    """Run a script of the named skill; a missing or unknown name is a result with an error code.
 
     Args:
         options: See `run_script`.
     """
     if not isinstance(skill_name, str) or not skill_name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        return refused("MISSING_SKILL_NAME", "no skill is named")
+        return refused("MISSING_SKILL_NAME", "no skill name was given")
     try:
         skill = await asyncio.to_thread(registry.get, skill_name.strip())
         snapshot = await asyncio.to_thread(registry.snapshot, skill)
@@ -127,14 +127,14 @@ async def run_named_script(
 
 
 def refusal_code(error: BoughError) -> ErrorCode:
-    """Return the code of a script that is not run because its skill cannot be used."""
+    """Return the error code of a script whose skill cannot be used."""
     if isinstance(error, PermissionDenied):
         return "SKILL_NOT_TRUSTED"
     return "SKILL_CHANGED" if isinstance(error, Conflict) else "SKILL_NOT_FOUND"
 
 
 def script_event(result: ScriptResult, *, skill: str, script: str, tool_call_id: str | None) -> ScriptRan:
-    """Return the record of a script that ran, or was to run: figures, and no output."""
+    """Return the event that records a script's run, or the refusal to run it: figures without output."""
     from bough.events.model import ScriptRan
     from bough.execution.base import CodeExecutionResult
 

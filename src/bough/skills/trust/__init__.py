@@ -1,1 +1,1 @@
-"""Whether a skill may be used: trust, lock file, scan, installation."""
+"""Whether a skill may be used: digests, trust, lock file, scan, snapshots."""

@@ -1,6 +1,6 @@
-"""Looking at a skill with suspicion: what one that means harm does, found in its text, its scripts and its files.
+"""Scanning a skill for malicious patterns in its text, its scripts and its files.
 
-A finding is a reason to look, not a proof. What could not be read is said too, for a silence is not a finding.
+A finding is a reason to review, not a proof. Files that could not be scanned are reported as well.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 2 << 20
 MAX_FILES = 20_000
 MAX_TOTAL_BYTES = 100 << 20
 MAX_HITS = 20
-"""How many places of one rule are named in one file."""
+"""How many matches of one rule are reported in one file."""
 
 _SCRIPTS = (".py", ".sh", ".bash", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".ps1", ".bat")
 _BINARY = (
@@ -33,7 +33,7 @@ _BINARY = (
 )  # fmt: skip
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"7z\xbc\xaf\x27\x1c", b"Rar!")
 _MAX_MEMBERS = 8
-"""How many names of an archive are told."""
+"""How many names of an archive are reported."""
 
 _ENCODED = r"[A-Za-z0-9+/]{200,}={0,2}|(?:\\x[0-9a-fA-F]{2}){40,}"
 _ORDERS = r"\b(?:ignore|execute|run|send|upload|curl|exfiltrate|password|secret|token)\b"
@@ -50,7 +50,7 @@ def scan(folder: Path) -> list[Diagnostic]:
 
 
 class Scanner:
-    """Scans any number of skills with rules that are made ready once."""
+    """Scans any number of skills with rules that are compiled once."""
 
     def __init__(self) -> None:
         self._rules = [(rule, _ready(rule.pattern)) for rule in RULES]
@@ -63,7 +63,7 @@ class Scanner:
         total = 0
         for count, path in enumerate(_files(folder, found)):
             if count >= MAX_FILES or total > MAX_TOTAL_BYTES:
-                message = "too many files or bytes; the rest is not scanned"
+                message = "too many files or bytes; the rest was not scanned"
                 found.append(_note("scan-incomplete", "warning", folder, message))
                 break
             data = _read(path, found)
@@ -82,32 +82,32 @@ class Scanner:
 
     def _scan_data(self, path: Path, data: bytes) -> list[Diagnostic]:
         if path.suffix.lower() in (".pyc", ".pyo") or "__pycache__" in path.parts[:-1]:
-            message = "byte code, which an interpreter runs instead of its source"
-            return [_note("bytecode", "error", path, message, "remove it, and every __pycache__")]
+            message = "bytecode, which an interpreter runs instead of the source"
+            return [_note("bytecode", "error", path, message, "remove it and every __pycache__")]
         if data.startswith(_ARCHIVES) and path.suffix.lower() not in _BINARY:
             return [_note("archive", "warning", path, f"an archive, not unpacked: {_members(path)}", "ship the files")]
         if _is_program(data):
             return [_note("binary-program", "error", path, "a compiled program", "ship its source")]
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             known = path.suffix.lower() in _BINARY
-            return [] if known else [_note("scan-binary", "info", path, "not scanned: not a text")]
+            return [] if known else [_note("scan-binary", "info", path, "not scanned: not text")]
         is_script = path.suffix.lower() in _SCRIPTS or data.startswith(b"#!")
         return self.scan_text(decode(data)[0], str(path), is_script=is_script)
 
     def _payloads(self, data: bytes, path: str) -> Iterator[Diagnostic]:
-        """Long encoded stretches; worse when they decode to something harmful."""
+        """Yield long encoded texts; an error if they decode to something harmful."""
         for line, match in _hits(self._encoded, data):
             before = data[max(0, match.start() - 60) : match.start()]
             if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", before):
                 continue
             inner = _decoded(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
-            what = "an encoded text that hides something harmful" if bad else "a long encoded text"
+            what = "an encoded text that contains something harmful" if bad else "a long encoded text"
             severity: Severity = "error" if bad else "warning"
-            yield Diagnostic("encoded-payload", severity, what, line, "ship it in the clear", path)
+            yield Diagnostic("encoded-payload", severity, what, line, "ship it unencoded", path)
 
     def _comments(self, data: bytes, path: str) -> Iterator[Diagnostic]:
-        """Orders in comments, which a reader of the rendered text does not see."""
+        """Yield instructions in comments, which are invisible in the rendered text."""
         start, line, named = 0, 1, 0
         while named < MAX_HITS and (at := data.find(b"<!--", start)) >= 0:
             line += data.count(b"\n", start, at)
@@ -115,8 +115,8 @@ class Scanner:
             end = len(data) if end < 0 else end
             if self._orders.search(data[at:end]):
                 named += 1
-                message = "a comment that a reader does not see gives orders"
-                yield Diagnostic("hidden-comment", "warning", message, line, "say it openly or remove it", path)
+                message = "instructions in a hidden comment"
+                yield Diagnostic("hidden-comment", "warning", message, line, "move it into the text or remove it", path)
             line += data.count(b"\n", at, end)
             start = end
 
@@ -130,7 +130,7 @@ def _ready(pattern: str) -> Any:
 
 
 def _hits(pattern: Any, data: bytes) -> Iterator[tuple[int, Any]]:
-    """(line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
+    """Yield (line, match) of the first match in each line, at most `MAX_HITS`. O(n)."""
     line, counted, last, named = 1, 0, 0, 0
     for match in pattern.finditer(data):
         line += data.count(b"\n", counted, match.start())
@@ -150,7 +150,7 @@ def _of_rule(rule: ScanRule, line: int, match: Any, path: str) -> Diagnostic:
 
 
 def _files(folder: Path, found: list[Diagnostic]) -> Iterator[Path]:
-    """Every regular file in the folder; what is none is a finding."""
+    """Yield every regular file in the folder; anything else is a finding."""
     root = os.path.realpath(folder)
     for place, folders, names in os.walk(root):
         folders.sort()
@@ -159,12 +159,12 @@ def _files(folder: Path, found: list[Diagnostic]) -> Iterator[Path]:
             if path.is_symlink():
                 if not os.path.realpath(path).startswith(root + os.sep):
                     found.append(
-                        _note("link-out", "error", path, "a link out of the skill", "put the file itself there")
+                        _note("link-out", "error", path, "a link out of the skill", "replace the link by the file")
                     )
             elif stat.S_ISREG(path.lstat().st_mode):
                 yield path
             else:
-                found.append(_note("special-file", "error", path, "no regular file", "remove it"))
+                found.append(_note("special-file", "error", path, "not a regular file", "remove it"))
 
 
 def _read(path: Path, found: list[Diagnostic]) -> bytes:
@@ -175,22 +175,22 @@ def _read(path: Path, found: list[Diagnostic]) -> bytes:
         found.append(_note("scan-unreadable", "warning", path, f"not scanned: {error.strerror}"))
         return b""
     if len(data) > MAX_FILE_BYTES:
-        found.append(_note("scan-incomplete", "warning", path, "only the first 2 MB are scanned"))
+        found.append(_note("scan-incomplete", "warning", path, "only the first 2 MB were scanned"))
     if mode & (stat.S_ISUID | stat.S_ISGID):
-        found.append(_note("setuid", "error", path, "the file has a set-id bit", "remove it"))
+        found.append(_note("setuid", "error", path, "the file is setuid or setgid", "remove that bit"))
     return data[:MAX_FILE_BYTES]
 
 
 def _members(path: Path) -> str:
-    """Return the first names in an archive, as far as they can be listed without unpacking it."""
+    """Return the first names in an archive, if they can be listed without unpacking it."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 names = archive.namelist()
                 return ", ".join(names[:_MAX_MEMBERS]) + (", …" if len(names) > _MAX_MEMBERS else "")
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-        return "its names cannot be read"
-    return "its names are compressed"
+        return "its file names are unreadable"
+    return "its file names are compressed"
 
 
 def _is_program(data: bytes) -> bool:
@@ -200,7 +200,7 @@ def _is_program(data: bytes) -> bool:
 
 
 def _hidden(text: str, path: str) -> Iterator[Diagnostic]:
-    """Characters that a reader does not see and a model does."""
+    """Yield characters that are invisible to readers but not to models."""
     if text.isascii():
         return
     kinds: dict[str, tuple[int, int]] = {}
@@ -214,11 +214,11 @@ def _hidden(text: str, path: str) -> Iterator[Diagnostic]:
                          "remove it", path)  # fmt: skip
     if "bidi" in kinds:
         yield Diagnostic(
-            "hidden-text", "error", "marks that reverse the order of characters", kinds["bidi"][0], "remove them", path
+            "hidden-text", "error", "bidirectional control characters", kinds["bidi"][0], "remove them", path
         )
     if "invisible" in kinds:
         line, count = kinds["invisible"]
-        yield Diagnostic("hidden-text", "warning", f"invisible characters in {count} lines", line, "remove them", path)
+        yield Diagnostic("hidden-text", "warning", f"invisible characters on {count} lines", line, "remove them", path)
 
 
 def _hidden_kinds(line: str) -> set[str]:
@@ -235,7 +235,7 @@ def _hidden_kinds(line: str) -> set[str]:
 
 
 def _in_flag(line: str, i: int) -> bool:
-    """Whether the tag characters belong to the flag of a region, the one honest use they have."""
+    """Whether the tag characters belong to a flag emoji, their only legitimate use."""
     start = i
     while start > 0 and i - start < 8 and ord(line[start - 1]) in _TAGS:
         start -= 1
@@ -243,7 +243,7 @@ def _in_flag(line: str, i: int) -> bool:
 
 
 def _decoded(data: bytes) -> bytes:
-    """What an encoded stretch says; nothing when it says nothing."""
+    """Return the decoded bytes of an encoded text; empty if it cannot be decoded."""
     try:
         if data.startswith(b"\\x"):
             return bytes.fromhex(data.replace(b"\\x", b"").decode())

@@ -1,8 +1,8 @@
-"""The one walk over a skill's folder: what trust, lock, scan and mount all mean by "the skill".
+"""The walk over a skill's folder that defines "the skill" for trust, lock, scan and mounts.
 
-Every byte that can run is in it, at any depth, `__pycache__` and `node_modules` included: what one of them left out,
-a planted file could hide in. The walk uses descriptors only and follows no link, so what is swapped while it runs
-is either not read or read as what it is then.
+It covers every byte that can run, at any depth, including `__pycache__` and `node_modules`: a planted file could hide
+in anything left out. The walk uses file descriptors and follows no links, so an entry that is swapped during the walk
+is either not read, or hashed and copied as it is at that moment.
 
 Source: git's tree objects (a digest over modes, digests and names).
 """
@@ -26,7 +26,7 @@ MAX_FILES: Final = 20_000
 MAX_BYTES: Final = 512 << 20
 MAX_SECONDS: Final = 30.0
 LEFT_OUT: Final = frozenset({".git", ".hg", ".svn"})
-"""Not part of a skill, where they lie at the top of its folder: neither hashed nor shown."""
+"""Not part of a skill if they are at the top of its folder: neither hashed nor mounted."""
 
 _FIRST_LINE = "bough-tree-1"
 _PIECE_BYTES = 1 << 20
@@ -45,8 +45,8 @@ class SkillEntry:
         kind: `f`: a regular file; `l`: a link to a file or folder of the same skill.
         digest: sha256 of a file's bytes, hexadecimal; empty for a link.
         size: In bytes.
-        executable: Whether anybody may run it.
-        target: Of a link, as it is written; empty for a file.
+        executable: Whether any executable bit is set.
+        target: The link's target, verbatim; empty for a file.
     """
 
     path: str
@@ -58,24 +58,24 @@ class SkillEntry:
 
     @property
     def line(self) -> str:
-        """Its line of the manifest."""
+        """Its line in the manifest."""
         if self.kind == "l":
             return f"l {self.target} {self.path}"
         return f"f {'x' if self.executable else '-'} {self.size} {self.digest} {self.path}"
 
     @property
     def is_bytecode(self) -> bool:
-        """Whether an interpreter runs it in the place of its source."""
+        """Whether an interpreter may run it instead of its source."""
         return self.path.endswith((".pyc", ".pyo")) or "__pycache__" in self.path.split("/")
 
 
 @dataclass(frozen=True)
 class SkillTree:
-    """All of a skill as it was when it was walked.
+    """A skill's files and links as they were during one walk.
 
     Attributes:
-        entries: In order of the bytes of their paths.
-        faults: What cannot be trusted or shown, each an error; a tree with one of them is refused.
+        entries: Sorted by the bytes of their paths.
+        faults: Errors for entries that cannot be trusted or mounted; a tree with faults is refused.
     """
 
     entries: tuple[SkillEntry, ...]
@@ -83,32 +83,32 @@ class SkillTree:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the manifest, hexadecimal: names, contents and run bits of everything."""
+        """sha256 of the manifest, hexadecimal: covers all names, contents and executable bits."""
         return hashlib.sha256(self.manifest.encode("utf-8", "surrogateescape")).hexdigest()
 
     @property
     def manifest(self) -> str:
-        """One line an entry."""
+        """The entries, one per line, after a version line."""
         return "\n".join((_FIRST_LINE, *(entry.line for entry in self.entries)))
 
     @property
     def files(self) -> dict[str, str]:
-        """Path to the digest of a file, or to `-> target` of a link."""
+        """The digest of each file, or `-> target` of each link, by path."""
         return {entry.path: entry.digest or f"-> {entry.target}" for entry in self.entries}
 
 
 def read_tree(folder: Path, *, copy_to: Path | None = None) -> SkillTree:
-    """Return what a skill's folder holds. O(bytes), bounded by files, bytes and seconds; blocks.
+    """Return the tree of a skill's folder. O(bytes), bounded by files, bytes and seconds; blocks.
 
     Args:
-        copy_to: An empty folder that takes each file while it is hashed, from the same descriptor: what lies there is
-            what was hashed. Byte code is hashed and not copied.
+        copy_to: An empty folder to which each file is copied while it is hashed, from the same descriptor, so that
+            the copy is exactly what was hashed. Bytecode is hashed but not copied.
     """
     walk = _Walk(copy_to)
     try:
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return SkillTree((), (_fault("", f"the folder cannot be read: {error.strerror}", folder),))
+        return SkillTree((), (_fault("", f"cannot read the folder: {error.strerror}", folder),))
     try:
         walk.read_folder(top)
     finally:
@@ -126,7 +126,7 @@ def read_file_tree(file: Path) -> SkillTree:
     try:
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        return SkillTree((), (_fault(file.name, f"the folder cannot be read: {error.strerror}", file.parent),))
+        return SkillTree((), (_fault(file.name, f"cannot read the folder: {error.strerror}", file.parent),))
     try:
         walk.note_entry(folder, file.name, file.name)
     finally:
@@ -136,14 +136,14 @@ def read_file_tree(file: Path) -> SkillTree:
 
 
 def list_differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return what is new, gone or changed between two sets of files, each with its path, in that order."""
+    """Return the paths that are new, gone or changed between two sets of files, in that order."""
     new = [f"new: {path}" for path in now if path not in then]
     gone = [f"gone: {path}" for path in then if path not in now]
     return [*new, *gone, *(f"changed: {path}" for path in now if path in then and then[path] != now[path])]
 
 
 def read_manifest(text: str) -> dict[str, str]:
-    """Return the `files` of a tree whose manifest this is; nothing for what is none. O(n)."""
+    """Return the `files` of a tree from its manifest; empty for an invalid manifest. O(n)."""
     lines = text.split("\n")
     found: dict[str, str] = {}
     for line in lines[1:] if lines[0] == _FIRST_LINE else ():
@@ -153,11 +153,11 @@ def read_manifest(text: str) -> dict[str, str]:
 
 
 _RawFault = tuple[str, str, str]
-"""Path, message and code of what is wrong."""
+"""Path, message and code of a fault."""
 
 
 class _Walk:
-    """What one walk has found so far."""
+    """The state of one walk."""
 
     def __init__(self, copy_to: Path | None) -> None:
         self.entries: list[SkillEntry] = []
@@ -169,14 +169,14 @@ class _Walk:
         self._is_over = False
 
     def read_folder(self, top: int) -> None:
-        """Read everything below `top`. At most three descriptors are open at a time, however deep it is."""
+        """Read everything below `top`. At most three descriptors are open at a time, at any depth."""
         waiting = [""]
         while waiting and not self._is_over:
             inside = waiting.pop()
             try:
                 folder = _open_below(top, inside)
             except OSError as error:
-                self.faults.append((inside, f"the folder cannot be read: {error.strerror}", "tree-fault"))
+                self.faults.append((inside, f"cannot read the folder: {error.strerror}", "tree-fault"))
                 continue
             try:
                 waiting += reversed(list(self._read_names(folder, inside)))
@@ -198,9 +198,9 @@ class _Walk:
                 yield path
 
     def note_entry(self, folder: int, name: str, path: str) -> bool:
-        """Note what `name` is; return whether it is a folder."""
+        """Record an entry; return whether it is a folder."""
         if _CONTROL.search(path):
-            self.faults.append((path, "the name has control characters", "tree-fault"))
+            self.faults.append((path, "the name contains control characters", "tree-fault"))
             return False
         try:
             info = os.lstat(name, dir_fd=folder)
@@ -219,7 +219,7 @@ class _Walk:
     def _read_link(self, folder: int, name: str, path: str) -> None:
         target = os.readlink(name, dir_fd=folder)
         if _CONTROL.search(target) or " " in target:
-            self.faults.append((path, "a link whose target has blanks or control characters", "tree-fault"))
+            self.faults.append((path, "a link whose target contains blanks or control characters", "tree-fault"))
             return
         self.entries.append(SkillEntry(path, "l", target=target))
         if self._copy_to is not None and not self.entries[-1].is_bytecode:
@@ -249,18 +249,18 @@ class _Walk:
 
 
 def _refuse_file(info: os.stat_result) -> str:
-    """Return why a file is not taken; empty when it is."""
+    """Return why a file cannot be trusted; empty if it can."""
     if not stat.S_ISREG(info.st_mode):
         return "neither a file nor a folder"
     if info.st_mode & (stat.S_ISUID | stat.S_ISGID):
-        return "runs with the rights of its owner (setuid or setgid)"
+        return "is setuid or setgid"
     if info.st_nlink > 1:
-        return "has more than one name (hard link), so it can be changed from elsewhere"
+        return "has several hard links, so it can be changed from elsewhere"
     return ""
 
 
 def _open_below(top: int, inside: str) -> int:
-    """Open a folder name by name, so that no part of its path can be a link."""
+    """Open a folder one path component at a time, so that none of them can be a link."""
     at = os.dup(top)
     for name in inside.split("/") if inside else ():
         try:
@@ -272,7 +272,7 @@ def _open_below(top: int, inside: str) -> int:
 
 
 def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple[str, int]:
-    """Hash what `handle` reads, and write the very same bytes to `target`; return digest and size."""
+    """Hash a file and write the same bytes to `target`; return digest and size."""
     digest, size = hashlib.sha256(), 0
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     copy = None if target is None else os.open(target, flags, 0o600)
@@ -281,7 +281,7 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
             digest.update(piece)
             size += len(piece)
             if size > MAX_BYTES:
-                raise OSError(27, "the file grows while it is read")
+                raise OSError(27, "the file is too large")
             left = memoryview(piece)
             while copy is not None and left:
                 left = left[os.write(copy, left) :]
@@ -294,7 +294,7 @@ def _copy_hashed(handle: int, target: Path | None, *, executable: bool) -> tuple
 
 
 def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator[_RawFault]:
-    """Yield the links that lead out of the skill, to nothing, or in a circle; resolved by text alone."""
+    """Yield the links that leave the skill, dangle or are circular; resolved by their text alone."""
     links = {entry.path: entry.target for entry in entries if entry.kind == "l"}
     files = {entry.path for entry in entries if entry.kind == "f"}
     for path in links:
@@ -303,7 +303,7 @@ def _link_faults(entries: tuple[SkillEntry, ...], folders: set[str]) -> Iterator
 
 
 def _follow_link(path: str, links: dict[str, str], there: set[str]) -> str:
-    """Return why a link cannot be followed; empty when it ends at a file or folder of the skill."""
+    """Return why a link cannot be followed; empty if it ends at a file or folder of the skill."""
     at: list[str] = []
     waiting = path.split("/")
     for _ in range(_MAX_LINKS * 50):
@@ -324,11 +324,11 @@ def _follow_link(path: str, links: dict[str, str], there: set[str]) -> str:
             return "a link out of the skill"
         else:
             waiting = [*target.split("/"), *waiting]
-    return "a link in a circle"
+    return "a circular link"
 
 
 def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str]) -> None:
-    """Take away what a copy must not keep, and close its folders; links to byte code would dangle."""
+    """Remove links to bytecode, which dangle in the copy, and make the copy's folders read-only."""
     for entry in entries:
         if entry.kind == "l" and not entry.is_bytecode and not os.path.exists(copy / entry.path):
             os.unlink(copy / entry.path)
@@ -339,5 +339,5 @@ def _finish_copy(copy: Path, entries: tuple[SkillEntry, ...], folders: set[str])
 
 def _fault(path: str, message: str, folder: Path, code: str = "tree-fault") -> Diagnostic:
     shown = _CONTROL.sub("?", path)
-    fix = "put the file itself there" if "link" in message else "remove it, or make it readable"
+    fix = "replace the link by the file" if "link" in message else "remove it, or make it readable"
     return Diagnostic(code, "error", f"{shown or '.'}: {message}", None, fix, str(folder / shown))

@@ -1,4 +1,4 @@
-"""Whether a project's skills may bring code along: a person says so once, for the content as it was then."""
+"""Trust in the code of a project's skills: granted by the user, for the skills' exact content."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _Projects: TypeAlias = dict[str, dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class SkillGrant:
-    """What a person agreed to for one skill.
+    """What the user agreed to for one skill.
 
     Attributes:
-        digest: Of the skill's tree as it was then.
-        hosts: Names of its MCP servers that may run on this machine, outside of the sandbox.
-        domains: What its MCP servers may reach.
+        digest: Of the skill's tree when it was trusted.
+        hosts: Names of its MCP servers that may run on this machine, outside the sandbox.
+        domains: Domains that its MCP servers may reach.
     """
 
     digest: str
@@ -44,7 +44,7 @@ class SkillGrant:
 
 
 class TrustStore:
-    """Remembers which skills of which projects a person trusts, each by the digest of everything in its folder.
+    """Stores which skills of which projects the user trusts, each by the digest of its whole folder.
 
     Args:
         home: bough's own folder; the file is `<home>/trust.json`.
@@ -54,16 +54,16 @@ class TrustStore:
         self.file = home / "trust.json"
 
     def is_trusted(self, project: Path) -> bool:
-        """Whether every skill of the project that carries code was trusted as it is now."""
+        """Whether every skill of the project that contains code is trusted in its current state."""
         known = self._skills_of(project)
         return all(now and name in known and known[name].digest == now for name, now in code_skills(project).items())
 
     def grant_of(self, project: Path, file: Path) -> SkillGrant | None:
-        """Return what was agreed to for the skill that `file` defines; None when nothing was."""
+        """Return the grant for the skill that `file` defines; None if there is none."""
         return self._skills_of(project).get(name_in_project(file, project))
 
     def remembers(self, project: Path, name: str, digest: str) -> bool:
-        """Whether a person trusted this file of the project, one of hooks for instance, with this hash."""
+        """Whether the user trusted a file of the project, such as a hook file, with this hash."""
         return self._load().get(_key(project), {}).get("hooks", {}).get(name) == digest
 
     def trust(
@@ -73,11 +73,11 @@ class TrustStore:
         also: Mapping[str, str] | None = None,
         skills: Mapping[str, SkillGrant] | None = None,
     ) -> tuple[str, ...]:
-        """Trust what the project's skills carry; any change asks again. Returns the files that are trusted.
+        """Trust the code of the project's skills until it changes. Returns the trusted files.
 
         Args:
-            also: Further files of the project with their hashes, such as files of hooks.
-            skills: What a person was shown and agreed to, by file; None takes the skills as they are now.
+            also: Further files of the project with their hashes, such as hook files.
+            skills: The grants the user was shown and agreed to, by file; None grants the skills as they are now.
         """
         if skills is None:
             skills = {name: SkillGrant(digest) for name, digest in code_skills(project).items() if digest}
@@ -91,13 +91,13 @@ class TrustStore:
         return (*skills, *(also or {}))
 
     def revoke(self, project: Path) -> bool:
-        """Forget the trust in a project; returns whether there was any."""
+        """Revoke all trust in a project; returns whether there was any."""
         removed: list[object] = []
         self._change(lambda projects: removed.append(projects.pop(_key(project), None)))
         return removed != [None]
 
     def digests(self) -> set[str]:
-        """Return the digest of every skill that is trusted anywhere."""
+        """Return the digests of all trusted skills of all projects."""
         return {str(skill.get("digest")) for mine in self._load().values() for skill in mine.get("skills", {}).values()}
 
     def _skills_of(self, project: Path) -> dict[str, SkillGrant]:
@@ -105,7 +105,7 @@ class TrustStore:
         return {str(name): _grant(value) for name, value in found.items() if isinstance(value, dict)}
 
     def _change(self, change: Callable[[_Projects], object]) -> None:
-        """Read, change and replace the file; two processes that do so at once do it one after the other."""
+        """Read, change and replace the file; concurrent changes are serialized by a file lock."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with open(self.file.with_name("trust.lock"), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,20 +120,20 @@ class TrustStore:
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
-                f"{self.file} cannot be read: {error}", hint="repair or remove it; then trust again"
+                f"cannot read {self.file}: {error}", hint="repair or remove it, then trust the project again"
             ) from error
         content = cast("dict[str, Any]", data if isinstance(data, dict) else {})
         version = content.get("version")
         if isinstance(version, int) and version > VERSION:
             raise StoreError(f"{self.file} has version {version}", hint=f"this bough reads version {VERSION}")
         if version != VERSION:
-            return {}  # the digests of version 1 left files out: they trust nothing any more
+            return {}  # digests of version 1 did not cover every file, so they grant nothing
         projects: Any = content.get("projects")
         mine = cast("dict[str, Any]", projects if isinstance(projects, dict) else {}).items()
         return {key: _sections(cast("dict[str, Any]", value)) for key, value in mine if isinstance(value, dict)}
 
     def _save(self, projects: _Projects) -> None:
-        handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")  # 0600 from the beginning
+        handle, name = tempfile.mkstemp(dir=self.file.parent, prefix="trust")  # mode 0600 from creation
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as out:
             json.dump({"version": VERSION, "projects": projects}, out, indent=1, sort_keys=True)
             out.flush()
@@ -142,7 +142,7 @@ class TrustStore:
             os.replace(name, self.file)
         except OSError as error:
             os.unlink(name)
-            raise StoreError(f"{self.file} cannot be written: {error.strerror}", hint="move it away") from error
+            raise StoreError(f"cannot write {self.file}: {error.strerror}", hint="move it away, then retry") from error
 
 
 def _sections(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -160,9 +160,9 @@ def _grant(value: Any) -> SkillGrant:
 
 
 def carries_code(file: Path) -> bool:
-    """Whether the skill that `file` defines brings scripts, hooks or MCP servers; when in doubt, it does.
+    """Whether the skill that `file` defines contains scripts, hooks or MCP servers; if in doubt, True.
 
-    Looks at every file of the folder at any depth, as the digest does.
+    Looks at every file of the folder, at any depth, like the digest.
     """
     head = _head(file)
     if head is None or any(word in head for word in _CODE_FIELDS):
@@ -176,7 +176,7 @@ def carries_code(file: Path) -> bool:
 
 
 def is_code(folder: Path, name: str) -> bool:
-    """Whether a file of a skill, by its relative path, is something that runs, or says what does."""
+    """Whether a file of a skill, by its relative path, can run or configures what runs."""
     base = name.rsplit("/", 1)[-1]
     if name.startswith("scripts/") or base in _CODE_FILES or base.lower().endswith(_CODE_ENDINGS):
         return True
@@ -184,7 +184,7 @@ def is_code(folder: Path, name: str) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
-    """Yield every file and link of a folder with its relative path; None where a folder cannot be read."""
+    """Yield every file and link of a folder with its relative path; None for an unreadable folder."""
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -225,7 +225,7 @@ def _head(file: Path) -> bytes | None:
 
 
 def code_files(project: Path) -> list[Path]:
-    """Return the files that define the project's skills that carry code; of a folder of skills, those in it."""
+    """Return the files of the project's skills that contain code; for a folder of skills, of those below it."""
     notes: list[Diagnostic] = []
     files = [Path(path) for root in project_places(project) for path, _ in skill_files(root, notes)]
     if not files:
@@ -235,23 +235,23 @@ def code_files(project: Path) -> list[Path]:
 
 
 def code_skills(project: Path) -> dict[str, str]:
-    """Return the project's skills that carry code: file relative to the project -> digest of the skill."""
+    """Return the digest of each skill of the project that contains code, by its file relative to the project."""
     return {name_in_project(file, project): skill_digest(file) for file in code_files(project)}
 
 
 def tree_of(file: Path) -> SkillTree:
-    """Return everything that the skill which `file` defines consists of. O(bytes)."""
+    """Return the tree of the skill that `file` defines. O(bytes)."""
     return read_tree(file.parent) if is_skill_file(file.name) else read_file_tree(file)
 
 
 def skill_digest(file: Path) -> str:
-    """Return the digest of a skill's file and everything in its folder; empty where it cannot be trusted. O(bytes)."""
+    """Return the digest of a skill; empty if it has faults and cannot be trusted. O(bytes)."""
     tree = tree_of(file)
     return "" if tree.faults else tree.digest
 
 
 def name_in_project(file: Path, project: Path) -> str:
-    """Return the path of a skill's file below the top of the project, which it is trusted under."""
+    """Return the path of a skill's file below the project root, the key of its grant."""
     return os.path.relpath(os.path.realpath(file), os.path.realpath(project_root(project)))
 
 

@@ -136,7 +136,7 @@ def test_an_error_text_keeps_its_end_where_the_reason_stands() -> None:
 
 
 def test_inputs_that_a_skill_asks_for_are_asked_before_anything_runs() -> None:
-    text = f"{TEXT}\n\nBefore you begin, ask the user for these inputs of the skill, by name:\n- issue: Its number\n"
+    text = f"{TEXT}\n\nBefore you start, ask the user for these inputs by name:\n- issue: Its number\n"
     turn = PlannerTurn(
         message="/fix", names=frozenset({"fix"}), active=(Active(name="fix", text=text),), tools=frozenset(TOOLS)
     )
@@ -164,7 +164,7 @@ def test_the_other_name_of_the_loading_tool_is_used_where_only_that_is_there() -
 
 
 def test_inputs_that_a_message_gives_by_name_go_to_the_skill_that_asks_for_them() -> None:
-    asks = "Count.\n\nBefore you begin, ask the user for these inputs of the skill, by name:\n- note: What to note\n"
+    asks = "Count.\n\nBefore you start, ask the user for these inputs by name:\n- note: What to note\n"
     loaded = Done(tool="load_skill", args={"skill_name": "word-count"}, result=asks, outcome="success")
     turn = PlannerTurn(
         message="count words note=brief", entries=ENTRIES, tools=frozenset({"load_skill"}), done=(loaded,)
