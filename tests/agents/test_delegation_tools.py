@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart
 from bough.agents.context import ToolContext
 from bough.agents.delegation import Asking, CallWaits, Child, Delegation, RunStopped, Spent
 from bough.agents.delegation_tools import DELEGATION_TOOLS, ask_toolset, delegation_toolset
+from bough.connect.mcp_pool import McpPool
 from bough.errors import Conflict, LimitExceeded, NotFound, Unavailable
 from bough.events.model import Usage
 from bough.events.store import EventStore
@@ -34,6 +35,7 @@ class TableBroker:
 
     outcomes: dict[str, dict[str, Any] | Exception]
     log: EventStore = None  # pyright: ignore[reportAssignmentType] - nothing here reads a log
+    pool: McpPool = field(default_factory=McpPool)
     children: dict[str, Child] = field(default_factory=dict[str, Child])
     asked: list[tuple[str, Asking, bool]] = field(default_factory=list[tuple[str, Asking, bool]])
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
@@ -38,7 +39,7 @@ def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence
         return registered(spec.skills)
     if spec.discover_skills:
         return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
-    registry = SkillRegistry(home=home)
+    registry = SkillRegistry(index=home / "cache", home=home)
     registry.discover(list(spec.skill_roots))
     return registry
 
@@ -80,7 +81,6 @@ class Blueprint:
             pool: Runs the spec's MCP servers, and is closed by its owner; None makes one of its own.
         """
         used = pool or McpPool()
-        servers = SkillServers(registry, active=_active, report=_report, trees=_trees)
         toolset = None
         if registry.list_all():
             toolset = SkillToolset(registry, code_executor=spec.executor, catalog_tokens=spec.catalog_tokens)
@@ -88,13 +88,33 @@ class Blueprint:
             spec=spec,
             registry=registry,
             toolset=toolset,
-            servers=servers,
+            servers=_make_skill_servers(registry),
             paths=PathSkillIndex(registry),
             pool=used,
             own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
             remote=RemoteAgents(spec.a2a_clients, report=_report),
             owns_pool=pool is None,
             instructions=_render_instructions(spec, toolset),
+        )
+
+    def for_conversation(self, spec: AgentSpec, *, pool: McpPool | None) -> Blueprint:
+        """Return the blueprint of one more conversation: what is rendered is shared, connections are its own.
+
+        A skill's server sees the workspace and the secrets of the conversation that started it: no other may use it.
+
+        Args:
+            spec: With the same skills, prompt and sub-agents; the rest may differ.
+            pool: As in `of`.
+        """
+        used = pool or McpPool()
+        return replace(
+            self,
+            spec=spec,
+            servers=_make_skill_servers(self.registry),
+            pool=used,
+            own_servers=AgentServers(spec.mcp_servers, pool=used, report=_report),
+            remote=RemoteAgents(spec.a2a_clients, report=_report),
+            owns_pool=pool is None,
         )
 
     @property
@@ -184,6 +204,77 @@ class Blueprint:
             capabilities=[PathSkills(self.paths)] if self.paths.names else [],
             retries={"tools": _RETRIES, "output": _RETRIES if spec.output_type is str else spec.output_retries},
         )
+
+
+class BlueprintCache:
+    """Makes the blueprints of a worker's conversations, and renders once what several have in common.
+
+    Skills are looked for each time, by the index and without reading any, so that a change is seen; while they are what
+    they were, registry, tools, catalogue and instructions are those of the conversation before.
+
+    Args:
+        pool: Runs the MCP servers of all of them, and stays the caller's to close.
+        size: How many are kept; the least recently used one goes first.
+    """
+
+    def __init__(self, pool: McpPool, *, size: int = 256) -> None:
+        self._pool = pool
+        self._size = size
+        self._kept: OrderedDict[_Key, tuple[tuple[Any, ...], Blueprint]] = OrderedDict()
+
+    def make(self, spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> Blueprint:
+        """Return the blueprint of one conversation, to be closed with it. Args: see `registry_of`.
+
+        Raises:
+            InvalidInput: Two skills have one name, or the prompt cannot be read.
+        """
+        registry = registry_of(spec, workspace=workspace, home=home, roots=roots)
+        key, contents = _key_of(spec, workspace, home, roots), registry.contents()
+        kept = self._kept.get(key)
+        if kept is None or kept[0] != contents:
+            kept = self._kept[key] = contents, Blueprint.of(spec, registry, pool=self._pool)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return kept[1].for_conversation(spec, pool=self._pool)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class _Key(NamedTuple):
+    """All that instructions, catalogue and skill tools follow from, but for what the folders hold.
+
+    Objects are named by `id`: the blueprint that is kept under the key holds them.
+    """
+
+    prompt: str
+    sub_agents: tuple[tuple[str, str], ...]
+    remote: tuple[str, ...]
+    skills: tuple[int, ...] | None
+    executor: int
+    catalog_tokens: int
+    home: Path
+    skill_roots: tuple[Path, ...]
+    discovered: tuple[Path, ...]
+
+
+def _key_of(spec: AgentSpec, workspace: Path, home: Path, roots: Sequence[Path]) -> _Key:
+    return _Key(
+        prompt=spec.prompt(),
+        sub_agents=tuple((agent.name, agent.description) for agent in spec.sub_agents),
+        remote=tuple(client.config.name for client in spec.a2a_clients),
+        skills=None if spec.skills is None else tuple(id(skill) for skill in spec.skills),
+        executor=id(spec.executor),
+        catalog_tokens=spec.catalog_tokens,
+        home=home,
+        skill_roots=tuple(spec.skill_roots),
+        discovered=(workspace, *roots) if spec.discover_skills else (),
+    )
+
+
+def _make_skill_servers(registry: SkillRegistry) -> SkillServers:
+    return SkillServers(registry, active=_active, report=_report, trees=_trees)
 
 
 def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:

@@ -7,7 +7,7 @@ that it runs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 from bough.errors import BoughError
@@ -16,6 +16,9 @@ from bough.events.record import Lease
 from bough.events.store import EventStore
 from bough.guard import Limits, limits_from_json
 from bough.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from bough.connect.mcp_pool import McpPool
 
 WaitKind: TypeAlias = Literal["approval", "external", "question", "task"]
 """What a call waits for: a person's leave to run (`approval`), a result from outside (`external`), an answer of a
@@ -133,6 +136,11 @@ class Delegation(Protocol):
     @property
     def log(self) -> EventStore:
         """Where the conversations are that it runs."""
+        ...
+
+    @property
+    def pool(self) -> McpPool:
+        """Runs the MCP servers of conversations that delegate to it, as of those that it runs: one in a process."""
         ...
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:

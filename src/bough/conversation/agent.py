@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
 
-from bough.agents.build import Blueprint, registry_of
+from bough.agents.build import Blueprint, BlueprintCache, registry_of
 from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
+from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State
 from bough.conversation.result import T
 from bough.errors import InvalidInput
@@ -202,10 +203,24 @@ def recorded_spec(state: State) -> AgentSpec:
     return AgentSpec.model_validate(recorded)
 
 
-def blueprint_of(spec: AgentSpec, workspace: Path, settings: Settings) -> Blueprint:
-    """Return the agent's blueprint with the skills it finds from `workspace`."""
-    registry = registry_of(spec, workspace=workspace, home=settings.home, roots=settings.skill_roots)
-    return Blueprint.of(spec, registry)
+def blueprint_of(
+    spec: AgentSpec,
+    workspace: Path,
+    settings: Settings,
+    *,
+    pool: McpPool | None = None,
+    cache: BlueprintCache | None = None,
+) -> Blueprint:
+    """Return the agent's blueprint with the skills it finds from `workspace`.
+
+    Args:
+        pool: Runs the spec's MCP servers; None: one of its own does.
+        cache: Shares what several conversations have in common, and has a pool of its own.
+    """
+    home, roots = settings.home, settings.skill_roots
+    if cache is not None:
+        return cache.make(spec, workspace=workspace, home=home, roots=roots)
+    return Blueprint.of(spec, registry_of(spec, workspace=workspace, home=home, roots=roots), pool=pool)
 
 
 def workspace_folder(path: str | Path) -> Path:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Unpack, cast
 from uuid import UUID
 
-from bough.agents.build import Blueprint
+from bough.agents.build import Blueprint, BlueprintCache
 from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import (
     AgentLike,
     agent_changes,
@@ -75,7 +76,7 @@ class Beginning:
         delegation: Delegation | None = None,
     ) -> Parts:
         """Start the conversation. Raises: see `AsyncConversation.create`."""
-        prepared = self.prepare(settings, rules)
+        prepared = self.prepare(settings, rules, pool=None if delegation is None else delegation.pool)
         spec, rules = prepared.blueprint.spec, prepared.rules
         require_delegation(spec, delegation)
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
@@ -88,8 +89,12 @@ class Beginning:
         blueprint = prepared.blueprint
         return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=rules)
 
-    def prepare(self, settings: Settings, rules: Rules) -> Prepared:
+    def prepare(
+        self, settings: Settings, rules: Rules, *, pool: McpPool | None = None, cache: BlueprintCache | None = None
+    ) -> Prepared:
         """Return the conversation as it will be written. Nothing is written, no hook is asked.
+
+        Args: see `blueprint_of`.
 
         Raises: see `AsyncConversation.create`.
         """
@@ -98,7 +103,7 @@ class Beginning:
         rules = rules.within(spec).with_default_bounds()
         if rules.limits.cost_usd is not None:
             require_prices(resolved_model(spec, settings)[0], rules.limits)
-        blueprint = blueprint_of(spec, folder, settings)
+        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache)
         event = ConversationStarted(
             agent=spec.snapshot(),
             workspace=str(folder),
@@ -162,8 +167,13 @@ async def reopened(
     asked: Rules,
     delegation: Delegation | None = None,
     workspace: str | Path | None = None,
+    cache: BlueprintCache | None = None,
 ) -> Parts:
-    """Open a conversation that exists. Raises: see `AsyncConversation.open`."""
+    """Open a conversation that exists. Raises: see `AsyncConversation.open`.
+
+    Args:
+        cache: Makes its blueprint; None: it shares nothing with other conversations.
+    """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.kept_on_success():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
@@ -181,7 +191,8 @@ async def reopened(
         environment.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
         if state.quarantined:
             environment.require_sandbox()  # last: nothing that is given goes beyond it
-        blueprint = blueprint_of(spec, workspace_folder(state.workspace), settings)
+        folder, pool = workspace_folder(state.workspace), environment.pool
+        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
     return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)

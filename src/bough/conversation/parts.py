@@ -31,6 +31,7 @@ class Environment:
         self.store = store
         self.executor = executor
         self.delegation = delegation
+        self.pool = None if delegation is None else delegation.pool
         self._owned: list[EventStore | CodeExecutor] = []
         self._users = 0
 
@@ -141,3 +142,10 @@ class Parts:
     blueprint: Blueprint
     rules: Rules
     environment: Environment
+
+    async def aclose(self) -> None:
+        """Let go of all of it, each part even where another one fails: for whoever runs it without a conversation."""
+        async with AsyncExitStack() as releases:  # last in, first out
+            releases.push_async_callback(self.environment.release)
+            releases.push_async_callback(self.journal.aclose)
+            releases.push_async_callback(self.blueprint.aclose)

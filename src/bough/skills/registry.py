@@ -221,6 +221,27 @@ class SkillRegistry:
         """Return the repository skills, which are active at every step, sorted by name. Reads their files."""
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
 
+    def contents(self) -> tuple[Any, ...]:
+        """Return what two registries of the same places have in common when they hold the same. O(skills).
+
+        Of files whose text is used before anybody asks for it, it has the stamps: nothing is read.
+        """
+        in_code = {name: skill for name, skill in self._made.items() if skill.path is None}
+        flat = [
+            skill.file
+            for name, skill in self._known.items()
+            if name not in in_code and not is_skill_file(skill.file.rpartition("/")[2])
+        ]
+        return (
+            tuple(self._known.values()),
+            tuple((name, skill.content_hash) for name, skill in in_code.items()),
+            tuple((file, _stamp(file)) for file in flat),
+            tuple(self._locked.items()),
+            tuple(self.withheld),
+            tuple(self.disabled),
+            tuple(self.diagnostics),
+        )
+
     def search(self, query: str, limit: int = 5) -> list[SkillMetadata]:
         """Return the skills that match a query best, best first; the index is built on first use."""
         if self._search is None:
@@ -382,6 +403,14 @@ def read_disabled(home: Path) -> list[str]:
 def _digest_now(skill: SkillMetadata) -> str:
     tree = tree_of(skill.path)
     return "" if tree.faults else tree.digest
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        info = os.stat(file)
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_size, info.st_ino
 
 
 def _refuse_changed(name: str) -> NoReturn:

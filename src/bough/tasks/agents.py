@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from pydantic_ai.models import Model
 
+from bough.agents.build import BlueprintCache
 from bough.agents.config.agents import AgentConfig
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
@@ -63,6 +64,7 @@ async def open_conversation(
     settings: Settings,
     hooks: FindHooks | None,
     credentials: FindCredentials | None,
+    cache: BlueprintCache | None = None,
 ) -> Parts:
     """Return the conversation of a claimed task, with the agent that it is to be run by.
 
@@ -70,6 +72,7 @@ async def open_conversation(
         agents: Registered specs by name.
         model: For an agent without one of its own.
         credentials: Finds what the log only names; None: there is nothing of that kind.
+        cache: Shares what several tasks have in common.
 
     Raises:
         NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
@@ -91,7 +94,7 @@ async def open_conversation(
         found = await credentials(await log.get(cid), journal.state)
         rules = replace(rules, secrets=found.secrets or rules.secrets)
         spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
-    return await reopened(cid, log, spec, None, settings, rules)
+    return await reopened(cid, log, spec, None, settings, rules, cache=cache)
 
 
 async def find_agent(

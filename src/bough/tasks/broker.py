@@ -15,14 +15,14 @@ from uuid import UUID
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.run.decision import CallDecision
-from bough.errors import Conflict, InvalidInput, NotFound, Unavailable
+from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
 from bough.tasks.agents import FindCredentials, FindHooks
 from bough.tasks.answering import Replies, Reply, RunEvents
-from bough.tasks.control import Stopped, cancel_task, pause_conversation
+from bough.tasks.control import Stopped, TaskControl
 from bough.tasks.delegation import BrokerDelegation
 from bough.tasks.dispatch.choose import choose_dispatcher
 from bough.tasks.dispatch.dispatcher import Dispatcher
@@ -92,7 +92,6 @@ class TaskBroker:
         self._concurrency = concurrency
         self._admit = admit
         self._agents: dict[str, AgentSpec] = {}
-        self._submitter = Submitter(self._agents, model, self.settings, hooks=hooks)
         self._watch = TransitionWatch(self.store)
         self.worker = Worker(
             self.store,
@@ -103,6 +102,12 @@ class TaskBroker:
             withdraw=self.dispatcher.withdraw,
             hooks=hooks,
             credentials=credentials,
+        )
+        self._submitter = Submitter(
+            self._agents, model, self.settings, hooks=hooks, cache=self.worker.blueprints
+        )
+        self._control = TaskControl(
+            self.store, owner=self.worker.owner, withdraw=self.dispatcher.withdraw, on_stop=self._note_stopped
         )
         self.delegation = BrokerDelegation(self, self._agents)
         self.worker.delegation = self.delegation
@@ -148,11 +153,12 @@ class TaskBroker:
         running, self._running = self._running, None
         while (running is not None and not running.done()) or self.worker.active:
             for task_id in list(self.worker.active):
-                await self._cancel(UUID(task_id), "the broker was closed", only_running=True)
+                await self._control.cancel(UUID(task_id), "the broker was closed", only_running=True)
             waiting = {*self._runs(), *([] if running is None or running.done() else [running])}
             if waiting:
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # a run that has ended leaves the list of active ones right after that
+        await self.worker.aclose()
         await self._watch.aclose()
         if self._owns_store:
             await self.store.aclose()
@@ -265,7 +271,7 @@ class TaskBroker:
         id = parse_id(task_id)
         if id is None:
             raise unknown_task(task_id)
-        return await self._cancel(id, "cancelled")
+        return await self._control.cancel(id, "cancelled")
 
     async def cancel_all(self, *, owner: str | None = None) -> None:
         """Cancel every task that has not ended, pending ones too.
@@ -273,12 +279,7 @@ class TaskBroker:
         Args:
             owner: Of the conversations; None: all.
         """
-        rows = await self.store.look(lambda tables: tables.run("task.open_ids", owner=owner))
-        for (id,) in rows:
-            try:
-                await self._cancel(UUID(bytes=id), "cancelled")
-            except NotFound:
-                continue  # deleted meanwhile
+        await self._control.cancel_all(owner)
 
     async def notify(self, task_id: str, states: Collection[TaskState], callback: Callback) -> None:
         """Have `callback(task)` called once for each of some states, in the order in which they are reached.
@@ -416,34 +417,8 @@ class TaskBroker:
         self.wake(submitted.row.task_id, submitted.row.queue)
         return submitted
 
-    async def _cancel(self, id: UUID, reason: str, *, only_running: bool = False) -> Task:
-        """Cancel a task, then its open children, depth first, each in a transaction of its own."""
-        owner, withdraw = self.worker.owner, self.dispatcher.withdraw
-        await self.store.open()
-
-        def cancel(tables: Tables) -> Stopped:
-            return cancel_task(tables, id, reason, owner, withdraw, only_running=only_running)
-
-        stopped = await self.store.change(cancel)
-        if (active := self.worker.active.get(str(id))) is not None and stopped.changed:
-            active.stop("fenced")
-        self._watch.look()
-        self._activity(stopped.task)
-        if stopped.woken is not None:
-            self.wake(stopped.woken)
-        for child in stopped.children:
-            await self._cancel(child, "parent ended")
-        return stopped.task
-
     async def _pause(self, conversation: UUID, said: PauseRequested) -> None:
-        owner, withdraw = self.worker.owner, self.dispatcher.withdraw
-        await self.store.open()
-
-        def pause(tables: Tables) -> UUID | None:
-            return pause_conversation(tables, conversation, said, owner=owner, withdraw=withdraw)
-
-        stopped = await self.store.change(pause)
-        if stopped is not None:
+        if await self._control.pause(conversation, said) is not None:
             self._watch.look()
 
     def require_open(self) -> None:
@@ -465,6 +440,12 @@ class TaskBroker:
         if active.ending.woken is not None:
             self.wake(active.ending.woken)
 
-    def _activity(self, task: Task) -> None:
+    def _note_stopped(self, stopped: Stopped) -> None:
+        task = stopped.task
+        if (active := self.worker.active.get(task.id)) is not None and stopped.changed:
+            active.stop("fenced")
+        self._watch.look()
+        if stopped.woken is not None:
+            self.wake(stopped.woken)
         if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:
             self.activity.set()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
+from bough.errors import NotFound
 from bough.events.beside import Tables
 from bough.events.model import PauseRequested
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
+from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.endings import Withdraw, cancels_children, find_woken_parent, list_open_children, stop_task
 from bough.tasks.stores.rows import Move, TaskRow, find_live_row, read_task
 from bough.tasks.stores.submission import require_row
@@ -65,3 +68,64 @@ def pause_conversation(
     if live is not None or tables.get(cid).status == "running":
         tables.append(cid, [said])
     return None
+
+
+class TaskControl:
+    """Stops tasks of a store, whichever process runs them.
+
+    Args:
+        owner: Whose name the transitions bear.
+        withdraw: Takes the delivery of a task back that has ended.
+        on_stop: Called with each task after the transaction that stopped it, or found it ended.
+    """
+
+    def __init__(
+        self,
+        store: RelationalTaskStore,
+        *,
+        owner: str,
+        withdraw: Withdraw | None,
+        on_stop: Callable[[Stopped], None],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._withdraw = withdraw
+        self._on_stop = on_stop
+
+    async def cancel(self, id: UUID, reason: str, *, only_running: bool = False) -> Task:
+        """Cancel a task, then its open children, depth first, each in a transaction of its own; return the task.
+
+        Raises:
+            NotFound: There is no such task.
+        """
+        await self._store.open()
+
+        def cancel(tables: Tables) -> Stopped:
+            return cancel_task(tables, id, reason, self._owner, self._withdraw, only_running=only_running)
+
+        stopped = await self._store.change(cancel)
+        self._on_stop(stopped)
+        for child in stopped.children:
+            await self.cancel(child, "parent ended")
+        return stopped.task
+
+    async def cancel_all(self, owner: str | None) -> None:
+        """Cancel every task that has not ended; of one owner's conversations, or of all for None."""
+        rows = await self._store.look(lambda tables: tables.run("task.open_ids", owner=owner))
+        for (id,) in rows:
+            try:
+                await self.cancel(UUID(bytes=id), "cancelled")
+            except NotFound:
+                continue  # deleted meanwhile
+
+    async def pause(self, conversation: UUID, said: PauseRequested) -> UUID | None:
+        """Ask the run of a conversation to stop; return the task that was cancelled by this.
+
+        Raises:
+            NotFound: There is no such conversation.
+        """
+        await self._store.open()
+        owner, withdraw = self._owner, self._withdraw
+        return await self._store.change(
+            lambda tables: pause_conversation(tables, conversation, said, owner=owner, withdraw=withdraw)
+        )

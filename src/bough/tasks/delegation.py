@@ -17,6 +17,7 @@ from uuid import UUID, uuid5
 
 from bough.agents.delegation import Asking, Child, SharedBound, Spent
 from bough.cancellation import finished
+from bough.connect.mcp_pool import McpPool
 from bough.conversation.fork.workspace import ForkedWorkspace, forked_workspace
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
@@ -68,6 +69,11 @@ class BrokerDelegation:
     def log(self) -> EventStore:
         """Where the conversations are that it runs."""
         return self._log or self._broker.store.log
+
+    @property
+    def pool(self) -> McpPool:
+        """Runs the MCP servers of conversations that delegate to it."""
+        return self._broker.worker.pool
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
         """Start a task and return when it is committed. See `Delegation.start`."""

@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 
 from pydantic_ai.models import Model
 
+from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.fork.workspace import WorkspacePolicy
@@ -80,6 +81,7 @@ class Submitter:
     Args:
         agents: Registered specs by name; the mapping is looked at anew for each submission.
         model: For agents without one of their own.
+        cache: Shares what several conversations have in common.
     """
 
     def __init__(
@@ -90,11 +92,13 @@ class Submitter:
         clock: Clock | None = None,
         *,
         hooks: FindHooks | None = None,
+        cache: BlueprintCache | None = None,
     ) -> None:
         self._agents = agents
         self._model = model
         self._settings = settings
         self._hooks = hooks
+        self._cache = cache
         self._clock = clock or SystemClock()
 
     async def prepare(self, asked: SubmissionRequest, *, worker: str | None = None) -> Submission:
@@ -156,7 +160,7 @@ class Submitter:
             title=_read_text(asked.metadata, "title"),
             tags=_read_tags(asked.metadata),
         )
-        prepared = beginning.prepare(self._settings, rules)
+        prepared = beginning.prepare(self._settings, rules, cache=self._cache)
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
         opening = await prepared.greet(executor, rules)
         if asked.workspace_policy != "shared":

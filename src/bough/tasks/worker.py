@@ -12,10 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from bough.agents.build import BlueprintCache
 from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
 from bough.config import Settings
+from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.listeners import Update
@@ -87,8 +89,10 @@ class Worker:
         withdraw: Takes the delivery of a task back that has ended.
         hooks: Finds the hooks of a task by its workspace; None: there are none.
         credentials: Finds secrets and the model's key of a conversation that its log only names; None: there are none.
+        pool: Runs the MCP servers of all its tasks, and stays the caller's to close; None makes one.
 
     Attributes:
+        blueprints: What the agents of its tasks have in common is made once.
         on_end: Called when a task's run here is over.
         on_update: Called with the conversation for its durable events and the pieces of text of its responses.
     """
@@ -106,6 +110,7 @@ class Worker:
         hooks: FindHooks | None = None,
         credentials: FindCredentials | None = None,
         ttl_seconds: float = LEASE_SECONDS,
+        pool: McpPool | None = None,
     ) -> None:
         self.store = require_relational(store)
         self.model = model
@@ -118,6 +123,9 @@ class Worker:
         self._hooks = hooks
         self._credentials = credentials
         self._ttl = ttl_seconds
+        self.pool = pool or McpPool()
+        self._owns_pool = pool is None
+        self.blueprints = BlueprintCache(self.pool)
         self.active: dict[str, ActiveRun] = {}
         self.on_end: list[Callable[[ActiveRun], None]] = []
         self.on_update: list[Callable[[UUID, Update], None]] = []
@@ -130,11 +138,20 @@ class Worker:
         """
         claim = await self.claim_task(task_id)
         if claim is not None:
-            await self.run(claim)
+            try:
+                await self.run(claim)
+            finally:
+                if not self.active:  # a program that executes a task by hand closes nothing
+                    await finished(self.aclose())
         elif await self.store.get(task_id) is None:
             LOG.warning("task %s not found", task_id)
         else:
             LOG.warning("task %s cannot be claimed: it has ended, asks, or runs elsewhere", task_id)
+
+    async def aclose(self) -> None:
+        """Close the servers that tasks here have started. Twice is nothing, and the next task may start them again."""
+        if self._owns_pool:
+            await self.pool.aclose()
 
     async def claim_task(self, task_id: str) -> Claim | None:
         """Claim one task; None where it cannot be.
@@ -192,12 +209,12 @@ class Worker:
         try:
             await self._run_opened(active, opened)
         finally:
-            await opened.environment.release()
+            await finished(opened.aclose())
 
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
             self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
-            credentials=self._credentials,
+            credentials=self._credentials, cache=self.blueprints,
         )  # fmt: skip
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:

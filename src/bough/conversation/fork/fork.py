@@ -180,12 +180,11 @@ class Source:
 
     def _blueprint(self, request: ForkRequest) -> Blueprint:
         changed = {name: value for name, value in request.overrides.items() if name in ("model", "system_prompt")}
-        if not changed and request.agent is None:
-            return Blueprint.of(
-                self.parts.blueprint.spec, self.parts.blueprint.registry
-            )  # its servers are the fork's own
-        spec = (request.agent or self.parts.blueprint.spec).model_copy(update=changed)
-        return blueprint_of(spec, self.parts.journal.state.workspace, self.parts.environment.settings)
+        environment, blueprint = self.parts.environment, self.parts.blueprint
+        if not changed and request.agent is None:  # its servers are the fork's own
+            return Blueprint.of(blueprint.spec, blueprint.registry, pool=environment.pool)
+        spec = (request.agent or blueprint.spec).model_copy(update=changed)
+        return blueprint_of(spec, self.parts.journal.state.workspace, environment.settings, pool=environment.pool)
 
     def _check_readonly(self, request: ForkRequest) -> None:
         if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:
