@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from bough import (
@@ -28,6 +28,7 @@ from bough import (
     run_agent,
 )
 from bough.events.model import ToolRejected, ToolReturned
+from bough.skills import KeywordTrigger
 from bough.tasks import TaskBroker, TaskState, TaskStoreMemory
 from bough.testing import OpenAIServer, ScriptedModel, tool_call
 
@@ -42,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 
 async def test_b21_a_skill_object_is_activated_without_a_folder(settings: Settings, tmp_path: Path) -> None:
     """It is in the catalogue, and its instructions come when it is loaded."""
-    skill = Skill(name="knots", description="Ties knots.", content="Over, under, pull.")
+    skill = Skill(name="knots", description="Ties knots.", content="Over, under, pull.", trigger=KeywordTrigger(()))
     model = ScriptedModel([tool_call("load_skill", skill_name="knots"), "tied"])
     spec = AgentSpec(name="sailor", model=model, skills=[skill])
     async with OrchestratorAgent(spec, store="memory:", workspace=tmp_path, settings=settings) as o:
@@ -88,9 +89,7 @@ async def test_b25_rules_hold_for_sync_and_async_tools_alike(
     """What may run runs and returns its value, not a coroutine; what may not is rejected, and the run goes on."""
     calls = [tool_call(tool.__name__, place=place) for place in ("attic", "cellar")]
     spec = AgentSpec(model=ScriptedModel([calls, "done"]), tools=[tool], skills=())
-    conversation = await AsyncConversation.create(
-        spec, workspace=tmp_path, store="memory:", settings=settings, **rules
-    )
+    conversation = await AsyncConversation.create(spec, workspace=tmp_path, store="memory:", settings=settings, **rules)
     async with conversation:
         await conversation.send_message("look")
         result = await conversation.run()
@@ -113,14 +112,14 @@ async def test_b26_every_parameter_of_get_agent_does_what_it_says(
     monkeypatch.setenv("BOUGH_HOME", str(tmp_path / "home"))
     requests: list[str] = []
 
-    async def note(request: httpx.Request) -> None:
+    async def note(request: httpx2.Request) -> None:
         requests.append(request.url.path)
 
     with OpenAIServer(["by the entry", "by the client"]) as server:
         config = tmp_path / "config.yaml"
         entry = f'{{model: "openai-chat:test", base_url: "{server.url}", api_key: key, settings: {{seed: 7}}}}'
         config.write_text(f"models:\n  small: {entry}\n")
-        async with httpx.AsyncClient(event_hooks={"request": [note]}) as client:
+        async with httpx2.AsyncClient(event_hooks={"request": [note]}) as client:
             entry_agent = get_agent(config_name="small", config_path=config, model_settings={"temperature": 0.5})
             with_client = get_agent(config_name="small", config_path=config, http_client=client, name="named")
             said = [(await run_agent(agent, "hello"))[0] for agent in (entry_agent, with_client)]
@@ -169,7 +168,7 @@ import bough
 for name in bough.__all__:
     getattr(bough, name)
 from bough.errors import BoughError
-for use in (bough.get_agent, lambda: bough.AgentSpec.from_config("any"), lambda: bough.Conversation.create()):
+for use in (bough.get_agent, lambda: bough.AgentSpec.from_config("any"), bough.Settings.load):
     try:
         use()
     except BoughError as error:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 _FAULTS = "tests/orchestrator/test_other_faults.py"
 _MORE = "tests/orchestrator/test_more_faults.py"
+_FAMILY = "tests/tasks/test_family_workers.py"
 _STORES = "src/bough/testing/task_store"
 
 PLACES = {
@@ -49,7 +50,7 @@ PLACES = {
     "B31": ("tests/tasks/test_json_files.py", "test_b31_no_id_leaves_the_folder"),
     "B32": (f"{_STORES}/records.py", "test_what_is_returned_is_a_copy"),
     "B33": ("tests/tasks/test_broker.py", "test_a_stream_gives_every_event_once_and_ends"),
-    "B34": ("tests/tasks/test_family_workers.py", "test_a_child_is_answered_on_another_worker_after_both_processes_restarted"),
+    "B34": (_FAMILY, "test_a_child_is_answered_on_another_worker_after_both_processes_restarted"),
     "B35": (_MORE, "test_b35_no_timer_stands_between_a_submission_and_its_start"),
     "B36": ("tests/tasks/test_growth.py", "test_a_claim_is_the_same_behind_ten_and_100_000_finished_tasks"),
     "B37": ("src/bough/testing/executor_contract/ending.py", "test_a_timeout_ends_what_ignores_signals"),

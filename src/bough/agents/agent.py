@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-import httpx
+import httpx2
 from pydantic_ai import Agent, CallToolsNode, ModelRequestNode, RunContext, UserPromptNode
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
@@ -38,7 +38,7 @@ def get_agent(
     config_name: str = "default",
     config_path: Path | str | None = None,
     model_settings: Mapping[str, Any] | None = None,
-    http_client: httpx.AsyncClient | None = None,
+    http_client: httpx2.AsyncClient | None = None,
     **kwargs: Any,
 ) -> Agent[Any, Any]:
     """Return a PydanticAI agent; `kwargs` are those of `pydantic_ai.Agent`.
@@ -113,7 +113,7 @@ def _model_fields(name: str | None, config_name: str, config_path: Path | str | 
     return {"model": settings.model, "base_url": settings.base_url}
 
 
-def _make_model(fields: Mapping[str, Any], http_client: httpx.AsyncClient | None) -> Model:
+def _make_model(fields: Mapping[str, Any], http_client: httpx2.AsyncClient | None) -> Model:
     named = fields.get("model")
     if isinstance(named, Model):
         return cast("Model[Any]", named)

@@ -32,6 +32,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypeVar
 
 from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
+from bough.agents.config.code import name_tool
 from bough.agents.output_type import describe_output_type
 from bough.agents.retry import RetryPolicy
 from bough.agents.workspace.tools import WorkspaceAccess
@@ -291,8 +292,7 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @field_serializer("tools")
     def _tool_names(self, tools: Sequence[Callable[..., Any] | Tool[Any]]) -> list[str]:
-        functions = [cast("Any", tool).function if isinstance(tool, Tool) else tool for tool in tools]
-        return [f"{function.__module__}:{getattr(function, '__qualname__', '?')}" for function in functions]
+        return [name_tool(tool) for tool in tools]
 
     @field_serializer("toolsets")
     def _toolset_names(self, toolsets: Sequence[AbstractToolset[Any]]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,8 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import BlueprintCache
 from bough.agents.config.agents import AgentConfig
+from bough.agents.config.code import name_tool
+from bough.agents.config.named import NamedParts
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import CODE_KEYS, recorded_spec, settled_spec
@@ -21,11 +25,12 @@ from bough.conversation.log.state import State
 from bough.conversation.open import reopened
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules
-from bough.errors import InvalidInput, NotFound
+from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.guard import HookSet, Secrets
+from bough.guard import HookSet, Secrets, analyzer_from_json
 from bough.tasks.model import Task
+from bough.types import JsonObject
 
 FindHooks: TypeAlias = Callable[[Path], HookSet]
 """Finds the hooks that hold in a workspace."""
@@ -65,6 +70,7 @@ async def open_conversation(
     hooks: FindHooks | None,
     credentials: FindCredentials | None,
     cache: BlueprintCache | None = None,
+    given: Rules | None = None,
 ) -> Parts:
     """Return the conversation of a claimed task, with the agent that it is to be run by.
 
@@ -73,6 +79,7 @@ async def open_conversation(
         model: For an agent without one of its own.
         credentials: Finds what the log only names; None: there is nothing of that kind.
         cache: Shares what several tasks have in common.
+        given: Its parent's rules, where this process started it: hooks, analyzers and secrets are there as objects.
 
     Raises:
         NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
@@ -88,12 +95,17 @@ async def open_conversation(
         spec = recorded_spec(journal.state)
     spec = with_model(spec, model)
     rules = Rules.given(settings, **cast("GivenRules", rules_of(spec)))
+    if given is not None:
+        rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)
     if hooks is not None:
-        rules = replace(rules, hooks=hooks(journal.state.workspace))
+        rules = replace(rules, hooks=rules.hooks.narrowed(hooks(journal.state.workspace)))
+    record = await log.get(cid)
     if credentials is not None:
-        found = await credentials(await log.get(cid), journal.state)
+        found = await credentials(record, journal.state)
         rules = replace(rules, secrets=found.secrets or rules.secrets)
         spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
+    if not journal.state.quarantined:
+        rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
     return await reopened(cid, log, spec, None, settings, rules, cache=cache)
 
 
@@ -115,7 +127,7 @@ async def find_agent(
         return registered
     if recorded:
         same = find_same(recorded, known, settings)
-        if same is not None or queue_of_recorded(recorded) is None:
+        if same is not None or is_data(recorded):
             return same
     if name is None:
         return None if recorded else await make_agent(task.metadata, settings)
@@ -123,8 +135,99 @@ async def find_agent(
     if configured is not None:
         return settled_spec(configured, settings)
     if recorded:
-        return None  # which says what its record only names
+        return await find_recorded(recorded, settings)  # None says what its record only names
     raise unknown_agent(name, known)
+
+
+async def find_recorded(recorded: Mapping[str, Any], settings: Settings) -> AgentSpec | None:
+    """Return the agent of a record whose tools `config.yaml` names, and which is data otherwise; None for another.
+
+    Raises: see `NamedParts`.
+    """
+    if list_code(recorded) != {"tools"}:
+        return None
+    named = await asyncio.to_thread(lambda: NamedParts.load(settings).find_tools(recorded["tools"]))
+    if named is None:
+        return None
+    data = {key: value for key, value in recorded.items() if value is not None and key not in CODE_KEYS}
+    return AgentSpec.model_validate({**data, "tools": named})
+
+
+async def complete_rules(rules: Rules, recorded: JsonObject, settings: Settings, *, is_own: bool) -> Rules:
+    """Return rules with those hooks, that analyzer and those secrets of `config.yaml` which a log names and they lack.
+
+    Args:
+        recorded: The rules of the log.
+        is_own: Whether the conversation is nobody else's: the operator's secrets are not for tenants.
+
+    Raises: see `NamedParts`.
+    """
+    hooks = find_missing_hooks(rules, recorded)
+    said: JsonObject | None = recorded.get("analyzer")
+    analyzer = None if said is None or rules.analyzer is not None or is_plain_analyzer(said) else said
+    secrets: list[str] = (recorded.get("secrets") or []) if is_own and not rules.secrets.names else []
+    if not (hooks or analyzer or secrets):
+        return rules
+
+    def look() -> Rules:
+        named = NamedParts.load(settings)
+        return replace(
+            rules,
+            hooks=rules.hooks.narrowed(named.find_hooks(hooks)) if hooks else rules.hooks,
+            analyzer=named.find_analyzer(analyzer) if analyzer is not None else rules.analyzer,
+            secrets=named.find_secrets(secrets) if secrets else rules.secrets,
+        )
+
+    return await asyncio.to_thread(look)
+
+
+async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
+    """Whether any process with this `config.yaml` can make an agent of what a log says of it."""
+    recorded = spec.snapshot()
+    if spec.api_key is not None or spec.deps is not None:
+        return False
+    try:
+        return is_data(recorded) or await find_recorded(recorded, settings) is not None
+    except BoughError:  # nobody has trusted the file, or it has a mistake: then nobody else finds anything in it
+        return False
+
+
+async def has_recorded_rules(rules: Rules, settings: Settings) -> bool:
+    """Whether any process with this `config.yaml` has the hooks, the analyzer and the secrets that a log only names."""
+    said = rules.to_json()
+    commands = HookSet(tuple(hook for hook in rules.hooks.hooks if hook.function is None))
+    analyzer = said["analyzer"]
+    is_plain = analyzer is None or is_plain_analyzer(analyzer)
+    if is_plain and not rules.secrets.names and len(commands.hooks) == len(rules.hooks.hooks):
+        return True
+    bare = replace(rules, hooks=commands, analyzer=None, secrets=Secrets())
+    try:
+        found = await complete_rules(bare, said, settings, is_own=True)
+    except BoughError:
+        return False
+    has_analyzer = is_plain or found.analyzer is not None
+    return has_analyzer and not find_missing_hooks(found, said) and found.secrets.names == rules.secrets.names
+
+
+def find_missing_hooks(rules: Rules, recorded: JsonObject) -> list[JsonObject]:
+    """Return the hooks of recorded rules that these rules do not have."""
+    here, said = rules.hooks.to_json(), recorded.get("hooks")
+    wanted = cast("list[JsonObject]", said or [])
+    return [hook for hook in wanted if hook not in cast("list[JsonObject]", here or [])]
+
+
+def is_plain_analyzer(recorded: JsonObject) -> bool:
+    """Whether a recorded analyzer can be made of its record."""
+    try:
+        analyzer_from_json(recorded)
+    except InvalidInput:
+        return False
+    return True
+
+
+def list_code(recorded: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a recorded agent that its record only names."""
+    return {key for key in CODE_KEYS if recorded.get(key)}
 
 
 def find_registered(metadata: Mapping[str, Any], name: str | None, known: Mapping[str, AgentSpec]) -> AgentSpec | None:
@@ -209,22 +312,37 @@ def rules_of(spec: AgentSpec) -> dict[str, Any]:
     return {name: rule for name, rule in given.items() if rule is not None}
 
 
-def is_all_data(spec: AgentSpec) -> bool:
-    """Whether a log that records the spec is enough to build it again, in any process."""
-    has_code = isinstance(spec.model, Model) or spec.tools or spec.agent is not None or spec.executor is not None
-    return not (has_code or spec.a2a_clients or spec.skills is not None or spec.sub_agents)
+def is_data(recorded: Mapping[str, Any]) -> bool:
+    """Whether a recorded agent can be made of its record, in any process."""
+    return not str(recorded.get("model")).startswith(MODEL_OBJECT) and not list_code(recorded)
+
+
+def name_private_queue(spec: AgentSpec) -> str:
+    """Return the queue of an agent that only programs which registered it can run.
+
+    Of two programs whose agents share a name, and have not the same tools, neither serves the other's.
+    """
+    toolsets = [toolset.id or type(toolset).__name__ for toolset in spec.toolsets]
+    return _name_queue(spec.name, [name_tool(tool) for tool in spec.tools], toolsets)
 
 
 def queue_of_recorded(recorded: Mapping[str, Any]) -> str | None:
-    """Return the queue of an agent whose record names code: programs that registered it serve it; None for data."""
-    has_model = str(recorded.get("model")).startswith(MODEL_OBJECT)
-    is_data = not has_model and not any(recorded.get(key) for key in CODE_KEYS)
-    return None if is_data else f"{PRIVATE}{recorded.get('name')}"
+    """Return the private queue of an agent whose record names code; None for one that is data."""
+    if is_data(recorded):
+        return None
+    return _name_queue(str(recorded.get("name")), recorded.get("tools") or [], recorded.get("toolsets") or [])
 
 
-def list_names(specs: Iterable[AgentSpec]) -> set[str]:
-    """Return the names of agents and of all that stand below them."""
-    return {name for spec in specs for name in (spec.name, *list_names(spec.sub_agents))}
+def _name_queue(name: str, tools: Sequence[str], toolsets: Sequence[str]) -> str:
+    functions = sorted(tool.partition(":")[2] for tool in tools)  # `__main__` has another name in other processes
+    if not functions and not toolsets:
+        return f"{PRIVATE}{name}"
+    return f"{PRIVATE}{name}.{hashlib.sha256(json.dumps([functions, sorted(toolsets)]).encode()).hexdigest()[:8]}"
+
+
+def list_agents(specs: Iterable[AgentSpec]) -> list[AgentSpec]:
+    """Return agents and all that stand below them."""
+    return [each for spec in specs for each in (spec, *list_agents(spec.sub_agents))]
 
 
 def workspace_of(metadata: Mapping[str, Any]) -> Path:

@@ -103,9 +103,7 @@ class TaskBroker:
             hooks=hooks,
             credentials=credentials,
         )
-        self._submitter = Submitter(
-            self._agents, model, self.settings, hooks=hooks, cache=self.worker.blueprints
-        )
+        self._submitter = Submitter(self._agents, model, self.settings, hooks=hooks, cache=self.worker.blueprints)
         self._control = TaskControl(
             self.store, owner=self.worker.owner, withdraw=self.dispatcher.withdraw, on_stop=self._note_stopped
         )

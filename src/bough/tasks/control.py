@@ -11,8 +11,8 @@ from bough.events.beside import Tables
 from bough.events.model import PauseRequested
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.endings import Withdraw, cancels_children, find_woken_parent, list_open_children, stop_task
+from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import Move, TaskRow, find_live_row, read_task
 from bough.tasks.stores.submission import require_row
 

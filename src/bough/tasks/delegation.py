@@ -115,6 +115,8 @@ class BrokerDelegation:
         except BaseException:
             await workspace.remove()
             raise
+        if not submitted.row.is_terminal:
+            broker.worker.given[str(id)] = rules
         if submitted.claimed is not None:
             broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease))
         return await self._describe(str(id))
@@ -246,6 +248,8 @@ class BrokerDelegation:
 
     async def _describe(self, task_id: str) -> Child:
         task = await self._broker.poll(task_id)
+        if task.is_terminal:
+            self._broker.worker.given.pop(task_id, None)
         assert task.conversation is not None  # noqa: S101 - what a store returns has one
         last = task.events[-1].payload if task.events else {}
         said = last.get("message") or last.get("tool") or last.get("state") or ""

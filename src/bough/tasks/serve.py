@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Collection, Iterable
 
 from bough.agents.spec import AgentSpec
-from bough.tasks.agents import PRIVATE, list_names
+from bough.tasks.agents import list_agents, name_private_queue
 from bough.tasks.broker import TaskBroker
 
 
@@ -28,7 +28,7 @@ async def serve(
     """
     specs = list(agents)
     broker.register_agents(specs)
-    served = [*queues, *(PRIVATE + name for name in sorted(list_names(specs)))]
+    served = [*queues, *sorted({name_private_queue(spec) for spec in list_agents(specs)})]
     stopping = asyncio.Event()
 
     def stop() -> None:

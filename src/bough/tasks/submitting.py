@@ -27,12 +27,13 @@ from bough.guard import Limits, limits_from_json
 from bough.guard.limits import narrower
 from bough.skills.match.triggers import TriggerIndex
 from bough.tasks.agents import (
-    PRIVATE,
     FindHooks,
     find_configured,
     find_registered,
-    is_all_data,
+    has_recorded_agent,
+    has_recorded_rules,
     make_agent,
+    name_private_queue,
     rules_of,
     with_model,
     workspace_of,
@@ -46,7 +47,7 @@ from bough.types import Clock, JsonObject, SystemClock, new_id
 MAX_METADATA_BYTES = 64 << 10
 MAX_KEY_CHARACTERS = 200
 
-_QUEUE = re.compile(r"~?[A-Za-z0-9_.-]{1,64}")
+_QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}|~[\w.-]{1,80}")
 _KEPT = frozenset({"agent_name", "system_prompt", "config_name"})
 _RESERVED = _KEPT | {
     "idempotency_key", "priority", "queue", "not_before", "deadline_seconds", "max_attempts", "id", "parent",
@@ -147,12 +148,10 @@ class Submitter:
             shared |= {"agent": name, "queue": queue or "default"}
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
         spec, is_configured = found
-        private = (not is_configured and not is_all_data(spec)) or (
-            spec.model is None and isinstance(self._model, Model)
-        )
-        spec = with_model(spec, self._model)
-        shared |= {"agent": spec.name, "queue": PRIVATE + spec.name if private else queue or spec.queue}
         rules = self._rules(asked, spec)
+        private = await self._is_private(spec, rules, is_configured=is_configured)
+        spec = with_model(spec, self._model)
+        shared |= {"agent": spec.name, "queue": name_private_queue(spec) if private else queue or spec.queue}
         beginning = Beginning(
             agent=spec,
             workspace=workspace_of(asked.metadata),
@@ -191,6 +190,14 @@ class Submitter:
             return registered, False
         configured = await find_configured(metadata, name, self._settings)
         return None if configured is None else (configured, True)
+
+    async def _is_private(self, spec: AgentSpec, rules: Rules, *, is_configured: bool) -> bool:
+        """Whether only a program that has the agent, its hooks and secrets as objects can run its task."""
+        if spec.model is None and isinstance(self._model, Model):
+            return True
+        settings = self._settings
+        is_known = is_configured or await has_recorded_agent(spec, settings)
+        return not (is_known and await has_recorded_rules(rules, settings))
 
     def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""

@@ -22,7 +22,7 @@ from bough.conversation.agent import AgentInForce
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
-from bough.conversation.rules import RulesInForce
+from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.errors import BoughError, Conflict
@@ -93,6 +93,7 @@ class Worker:
 
     Attributes:
         blueprints: What the agents of its tasks have in common is made once.
+        given: Rules of the parents of tasks that this process started, by id: a log only names hooks and secrets.
         on_end: Called when a task's run here is over.
         on_update: Called with the conversation for its durable events and the pieces of text of its responses.
     """
@@ -127,6 +128,7 @@ class Worker:
         self._owns_pool = pool is None
         self.blueprints = BlueprintCache(self.pool)
         self.active: dict[str, ActiveRun] = {}
+        self.given: dict[str, Rules] = {}
         self.on_end: list[Callable[[ActiveRun], None]] = []
         self.on_update: list[Callable[[UUID, Update], None]] = []
 
@@ -214,7 +216,7 @@ class Worker:
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(
             self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
-            credentials=self._credentials, cache=self.blueprints,
+            credentials=self._credentials, cache=self.blueprints, given=self.given.get(claim.task.id),
         )  # fmt: skip
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:

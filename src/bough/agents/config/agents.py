@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from bough.agents.config.check import find_mistakes, near, validate
 from bough.agents.config.code import CodeGate, call_factory, list_modules
-from bough.agents.config.file import ConfigFile, Key, find_config, read_config
+from bough.agents.config.file import ConfigFile, Key, Place, find_config, read_config
 from bough.agents.config.models import read_model
 from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
 from bough.agents.config.servers import make_remote_agent, make_server
@@ -57,7 +57,7 @@ class AgentConfig:
         self.file = file
         self.config: Config = validate(file)
         self._gate = CodeGate(home, list_modules(file.data), is_named=is_named)
-        self._env = env
+        self.env = env
 
     @classmethod
     def load(
@@ -72,6 +72,42 @@ class AgentConfig:
         files = find_config(path, home=settings.home, cwd=cwd or Path.cwd(), env=os.environ)
         is_named = path is not None or bool(os.environ.get("BOUGH_CONFIG"))
         return cls(read_config(files), home=settings.home, env=os.environ, is_named=is_named)
+
+    def make_tools(self, name: str) -> tuple[Any, ...]:
+        """Return the tools of an agent, as its factories make them.
+
+        Raises:
+            InvalidInput: Code cannot be imported, or fails.
+            PermissionDenied: Nobody has trusted the file.
+        """
+        tools, key = self.entry(name).tools, ("agents", name, "tools")
+        return tuple(tool for place, each in enumerate(tools) for tool in self._tools(each, (*key, place)))
+
+    def list_hooks(self) -> list[tuple[str, Place]]:
+        """Return the code that `hooks` names, with where it does. Raises `PermissionDenied` where nobody trusts it."""
+        places = [self.file.place(("hooks", place)) for place in range(len(self.config.hooks))]
+        return self._require_code(list(zip(self.config.hooks, places, strict=True)))
+
+    def list_analyzers(self) -> list[tuple[str, Place]]:
+        """Return the code that `analyzers` names, with where it does. Raises: see `list_hooks`."""
+        return self._require_code(
+            [(code, self.file.place(("analyzers", n))) for n, code in self.config.analyzers.items()]
+        )
+
+    def require_secret(self, name: str) -> Path:
+        """Check that the secret `name` may be read, and return the file that says where it is.
+
+        Raises:
+            PermissionDenied: A person neither named nor trusted the file.
+        """
+        place = self.file.place(("secrets", name))
+        self._gate.require_named(place, f"the secret {name}")
+        return Path(place.file)
+
+    def _require_code(self, named: list[tuple[str, Place]]) -> list[tuple[str, Place]]:
+        for code, place in named:
+            self._gate.require(place, f"the code {code!r}")
+        return named
 
     @property
     def names(self) -> list[str]:
@@ -150,7 +186,7 @@ class AgentConfig:
                 hint=f"there are: {', '.join(self.config.models) or 'none'}",
                 details={"known": list(self.config.models), "nearest": near(name, list(self.config.models))},
             )
-        return read_model(name, self.config, self.file, gate=self._gate, env=self._env)
+        return read_model(name, self.config, self.file, gate=self._gate, env=self.env)
 
     def _prompt(self, entry: AgentEntry, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
         if entry.system_prompt_path is not None:
@@ -186,11 +222,11 @@ class AgentConfig:
 
     def _server(self, name: str) -> Any:
         entry = _find_entry(self.config.mcp_servers, name, "MCP server")
-        return make_server(name, entry, self.file, gate=self._gate, env=self._env)
+        return make_server(name, entry, self.file, gate=self._gate, env=self.env)
 
     def _remote_agent(self, name: str) -> Any:
         entry = _find_entry(self.config.a2a.clients, name, "A2A client")
-        return make_remote_agent(name, entry, self.file, gate=self._gate, env=self._env)
+        return make_remote_agent(name, entry, self.file, gate=self._gate, env=self.env)
 
     def _sub_agent(self, name: str, key: Key) -> SubAgent:
         if name in self.config.agents:

@@ -137,6 +137,12 @@ def call_factory(name: str, place: Place) -> Any:
         ) from error
 
 
+def name_tool(tool: Any) -> str:
+    """Return the name under which a log has a tool: `module:function`, also of PydanticAI's `Tool`."""
+    function = tool if hasattr(tool, "__qualname__") else getattr(tool, "function", tool)
+    return f"{function.__module__}:{getattr(function, '__qualname__', '?')}"
+
+
 def _module_files(module: str, folder: Path) -> list[Path]:
     """Return the files a module may come from, without importing it: below the file's folder, or the path."""
     parts = module.split(".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from bough.agents.spec import AgentSpec
-from bough.tasks.agents import PRIVATE
+from bough.tasks.agents import name_private_queue
 
 
 class ServedQueues(Collection[str]):
@@ -16,7 +16,7 @@ class ServedQueues(Collection[str]):
         self._agents = agents
 
     def _all(self) -> list[str]:
-        return [*self._queues, *(PRIVATE + name for name in self._agents)] if self._queues else []
+        return [*self._queues, *map(name_private_queue, self._agents.values())] if self._queues else []
 
     def __iter__(self):
         return iter(self._all())
