@@ -165,7 +165,7 @@ async def test_hooks_an_analyzer_and_secrets_come_by_name(settings: Settings, pa
 
     unknown = Rules(hooks=HookSet((Hook(kind=HookKind.PRE_TOOL_USE, function=elsewhere),)))
     assert not await has_recorded_rules(unknown, settings)
-    with pytest.raises(InvalidInput, match="hooks that are not here"):
+    with pytest.raises(InvalidInput, match="started with hooks"):
         Rules.resumed(unknown.to_json(), await complete_rules(Rules(), unknown.to_json(), settings, is_own=True))
 
 

@@ -72,7 +72,7 @@ class Subscription:
 
 
 class TransitionWatch:
-    """Watches tasks of one store for one process: one follower of commits, one statement for all that are waited for."""
+    """Watches tasks of a store for a process: one follower of commits, one statement for all that are waited for."""
 
     def __init__(self, store: RelationalTaskStore) -> None:
         self._store = store
