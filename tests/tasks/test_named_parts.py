@@ -178,5 +178,5 @@ async def test_code_of_a_project_that_nobody_trusted_is_not_imported(
     (tmp_path / "workshop_trap.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     recorded = {"hooks": [{"kind": "PreToolUse", "matcher": "*", "timeout": 60.0, "function": "audit"}]}
-    with pytest.raises(PermissionDenied, match="nobody has trusted"):
+    with pytest.raises(PermissionDenied, match="workshop_trap"):
         await complete_rules(Rules(), recorded, settings, is_own=True)
