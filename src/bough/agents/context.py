@@ -12,7 +12,7 @@ from bough.agents.delegation import Delegation, SharedBound
 from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease
-from bough.execution.base import CodeExecutor
+from bough.execution.base import USUAL_GUARDS, CodeExecutor, Guards
 
 
 async def _drop(_: Event) -> None:
@@ -40,6 +40,7 @@ class ToolContext:
 
     Attributes:
         workspace: The working folder; None gives scripts a fresh one each time.
+        guards: What of the workspace neither scripts nor tools change.
         readonly: Whether the workspace may only be read; scripts get a fresh folder instead of it.
         executor: What runs scripts where the toolset has none of its own.
         emit: Appends an event to the conversation's log, durable on return.
@@ -60,6 +61,7 @@ class ToolContext:
     """
 
     workspace: Path | None = None
+    guards: Guards = USUAL_GUARDS
     readonly: bool = False
     executor: CodeExecutor | None = None
     emit: Callable[[Event], Awaitable[None]] = _drop

@@ -23,11 +23,10 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, PrefixedToolset, ToolsetTool
 
 from bough.errors import BoughError, ConnectError, PermissionDenied
-from bough.execution.base import Mount
+from bough.execution.base import Guards, Mount
 from bough.execution.serve import serve_command
 from bough.skills import Skill, SkillRegistry
 from bough.skills.run.mcp import McpServer, mcp_servers
-from bough.skills.run.scripts import guarded_mounts
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.skills.trust.trust import SkillGrant
 
@@ -322,8 +321,6 @@ def _make_sandbox_transport(
 
     workspace: Path | None = None if getattr(deps, "readonly", False) else getattr(deps, "workspace", None)
     mounts = [] if snapshot is None else [Mount(source=str(snapshot.folder), target=SKILL)]
-    if workspace is not None:
-        mounts += guarded_mounts(workspace)
     secrets: Callable[[Sequence[str]], Mapping[str, str]] | None = getattr(deps, "secrets", None)
     declared = skill.metadata.get("secrets", "").replace(",", " ").split()
     env = {**({} if secrets is None else secrets(declared)), **server.env}
@@ -336,6 +333,7 @@ def _make_sandbox_transport(
         workspace=None if workspace is None else os.path.realpath(workspace),
         env={"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": SKILL, **env},
         domains=domains,
+        guards=getattr(deps, "guards", Guards()),
     )
     return StdioTransport(command=command[0], args=command[1:], env=environment, keep_alive=False)
 

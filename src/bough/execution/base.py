@@ -5,9 +5,15 @@ Source: seed 003 (`CodeExecutionInput`, `CodeExecutionResult`, per-call timeouts
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Literal, Protocol
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from bough.errors import InvalidInput
 
 
 class Isolation(IntEnum):
@@ -23,27 +29,57 @@ class Isolation(IntEnum):
     """A container of an engine, without network and capabilities."""
 
 
-@dataclass(frozen=True, kw_only=True)
+def _set(made: object, /, **values: object) -> None:
+    """Set the fields of a frozen object that is being made."""
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+
+
+def _path_text(value: Any) -> Any:
+    """Return a path as text; what is no path stays, and is refused where the request is checked."""
+    return os.fspath(value) if isinstance(value, PurePath) else value
+
+
+def _as_bytes(value: Any) -> Any:
+    """Return text in UTF-8; what is no text stays, and is refused where the request is checked if it is no bytes.
+
+    Raises:
+        InvalidInput: The text has half a surrogate pair.
+    """
+    try:
+        return value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError as error:
+        raise InvalidInput("A text has half a surrogate pair.", hint="Send valid Unicode, or bytes.") from error
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
 class File:
     """A file that goes in or comes out.
 
     Attributes:
         path: Relative, forward slashes; never absolute, never with `..`.
+        content: Text that is given is encoded as UTF-8.
         mode: Permission bits.
     """
 
     path: str
     content: bytes
-    mode: int = 0o644
+    mode: int
+
+    def __init__(self, *, path: str | os.PathLike[str], content: bytes | str, mode: int = 0o644) -> None:
+        _set(self, path=_path_text(path), content=_as_bytes(content), mode=mode)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class Mount:
     """A host folder shown inside at `target`; read-only unless said otherwise."""
 
     source: str
     target: str
-    writable: bool = False
+    writable: bool
+
+    def __init__(self, *, source: str | os.PathLike[str], target: str, writable: bool = False) -> None:
+        _set(self, source=_path_text(source), target=target, writable=writable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +107,48 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Guards:
+    """What no run may change or make in a person's workspace, because it decides what happens later.
+
+    Case is ignored in names, as some file systems and git itself ignore it. In a fresh workspace nothing is guarded;
+    such files only do not come back.
+
+    Attributes:
+        names: Guarded in every folder.
+        top: Guarded in the workspace itself.
+        paths: Guarded files and folders further down, relative to the workspace; folders of skills, for example.
+    """
+
+    names: frozenset[str] = frozenset({".git"})
+    top: frozenset[str] = frozenset(
+        {".bough", ".agents", ".claude", ".openhands", ".gitattributes", "bough.yaml", ".mcp.json"}
+    )
+    paths: tuple[str, ...] = ()
+
+    def extend(self, workspace: str | os.PathLike[str], folders: Iterable[str | os.PathLike[str]]) -> Guards:
+        """Return these guards and the folders that lie below `workspace`; others need none, nobody can write there."""
+        top = os.path.realpath(workspace)
+        below = [os.path.relpath(os.path.realpath(folder), top) for folder in folders]
+        found = [path for path in below if path != os.curdir and path.split(os.sep)[0] != os.pardir]
+        return replace(self, paths=tuple(dict.fromkeys((*self.paths, *found))))
+
+    def is_root(self, parts: Sequence[str]) -> bool:
+        """Whether `parts` lead to a guarded file or folder itself."""
+        folded = [part.casefold() for part in parts]
+        if folded[-1] in self.names or (len(parts) == 1 and folded[0] in self.top):
+            return True
+        return any(path.casefold().split("/") == folded for path in self.paths)
+
+    def covers(self, parts: Sequence[str]) -> bool:
+        """Whether `parts` lead to something guarded, or into it."""
+        return any(self.is_root(parts[: end + 1]) for end in range(len(parts)))
+
+
+USUAL_GUARDS = Guards()
+NO_GUARDS = Guards(names=frozenset(), top=frozenset())
+
+
+@dataclass(frozen=True, kw_only=True)
 class CodeExecutionInput:
     """One thing to run.
 
@@ -79,6 +157,8 @@ class CodeExecutionInput:
     it, verbatim and never through a shell.
 
     Attributes:
+        script: Text, or a path object; so are `workspace` and the sources of mounts.
+        stdin: Text that is given is encoded as UTF-8.
         command: The interpreter that runs `script`, for example `("python3",)`; None: by `language`, or itself.
         mounts: Host folders to show inside; a skill's folder goes read-only to `/skill`.
         workspace: A host folder to use as `/work` itself; None: a fresh one, removed afterwards.
@@ -88,25 +168,36 @@ class CodeExecutionInput:
         execution_id: Whose run it is; the next one of the same may find a sandbox that is warm.
         stateful: Whether Python `code` runs in the interpreter that is kept for `execution_id`, where one can be; its
             result says when earlier variables are gone. None: as the executor does by itself.
+        guards: What of `workspace` stays as it is; an executor without isolation guards nothing.
     """
 
     code: str | None = None
-    script: str | None = None
+    script: str | os.PathLike[str] | None = None
     argv: tuple[str, ...] = ()
     command: tuple[str, ...] | None = None
     language: Literal["python", "bash", "sh", "node"] = "python"
     input_files: tuple[File, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    workspace: str | None = None
+    workspace: str | os.PathLike[str] | None = None
     working_dir: str = "."
     timeout_seconds: float | None = None
     env: dict[str, str] = field(default_factory=dict[str, str])
-    stdin: bytes = b""
+    stdin: bytes | str = b""
     execution_id: str | None = None
     output_globs: tuple[str, ...] | None = None
     limits: ExecutionLimits = ExecutionLimits()
     network: Network = Network()
     stateful: bool | None = None
+    guards: Guards = USUAL_GUARDS
+
+    def __post_init__(self) -> None:
+        """Turn text into bytes, and path objects into text."""
+        _set(
+            self,
+            script=_path_text(self.script),
+            workspace=_path_text(self.workspace),
+            stdin=_as_bytes(self.stdin),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +209,9 @@ class CodeExecutionResult:
         signal: The signal that ended it, where one did.
         timed_out: Whether the timeout ended it; a script's own exit code 124 is not a timeout.
         killed_by: `timeout`, `cancelled`, `memory`, `work_bytes`, … when bough ended it.
-        output_skipped: (path, reason) of what did not come back.
+        output_skipped: (path, reason) of what did not come back, and of guarded names that were set aside.
         state_lost: A stateful executor had to start afresh.
+        state_lost_reason: Why, in a few words; None while nothing was lost.
         isolation: What was really reached in this run.
     """
 
@@ -140,7 +232,18 @@ class CodeExecutionResult:
     max_rss_bytes: int = 0
     execution_id: str | None = None
     state_lost: bool = False
+    state_lost_reason: str | None = None
     isolation: Isolation = Isolation.NONE
+
+    @property
+    def text(self) -> str:
+        """`stdout` as text: UTF-8, what is not becomes replacement characters."""
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        """`stderr` as text, as `text` is."""
+        return self.stderr.decode("utf-8", "replace")
 
     @property
     def ok(self) -> bool:
@@ -191,4 +294,18 @@ class CodeExecutor(Protocol):
 
     async def aclose(self) -> None:
         """End everything it holds; closing twice is fine."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Return the executor itself; the end of the block closes it."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        ...
+
+    def execute_sync(self, request: CodeExecutionInput) -> CodeExecutionResult:
+        """Do what `execute` does, and wait for it; for code without an event loop. It raises the same."""
         ...

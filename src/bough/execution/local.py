@@ -6,12 +6,14 @@ Source: seed 003 (`LocalSandboxCodeExecutor`).
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
 from bough.cancellation import finished
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
 from bough.execution.process.result import timed_out_at_once
@@ -23,9 +25,10 @@ from bough.execution.sandbox.preloaded import PreloadedSupervisor
 from bough.execution.sandbox.rung import Rung, RungReport
 from bough.execution.warm.stateful import Sessions
 from bough.execution.warm.warm import WarmSandboxes
+from bough.execution.warm.zygote import Key
 
 
-class LocalSandboxCodeExecutor:
+class LocalSandboxCodeExecutor(CodeExecutorMixin):
     """Runs code in a sandbox on this machine: bubblewrap, else Landlock, else it refuses.
 
     Which of them works is found out by really running something behind it, once, at the first run. The isolation that
@@ -56,6 +59,7 @@ class LocalSandboxCodeExecutor:
         self._chosen: Rung | None = None
         self._warm: WarmSandboxes | None = None
         self._sessions: Sessions | None = None
+        self._lost: OrderedDict[Key, str] = OrderedDict()
         self._home: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
         self._run_directory = RunDirectory()
@@ -213,7 +217,7 @@ class LocalSandboxCodeExecutor:
         if self._home is not None and not self._home.is_closed():
             return
         self._home = asyncio.get_running_loop()
-        self._sessions = Sessions(rung, self._run_directory, isolation=rung.isolation)
+        self._sessions = Sessions(rung, self._run_directory, isolation=rung.isolation, lost=self._lost)
         if not self.stateful:
             self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation)
 

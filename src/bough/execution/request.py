@@ -5,9 +5,13 @@ Source: seed 003 (relative paths only, one timeout rule).
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import PurePosixPath
 from typing import Final
@@ -28,6 +32,7 @@ HOME: Final = "/tmp/home"  # noqa: S108 - the run's own
 MAX_INPUT_FILES: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 7 * 24 * 3600.0
 
+_PLACE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SYSTEM_FOLDERS = (
     "/bin",
@@ -65,6 +70,8 @@ class Plan:
         cwd: The folder to start in, as seen inside.
         code_file: Name and content of the file that carries `code`, if it does.
         rules: What of the network may be reached; none: nothing.
+        shown: Device and number of the workspace and of each mount's source, by the path where it is seen inside: what
+            was looked at here has to be what is there when the program starts.
     """
 
     request: CodeExecutionInput
@@ -78,6 +85,12 @@ class Plan:
     workspace: str | None
     mounts: tuple[Mount, ...]
     rules: tuple[DomainRule, ...]
+    shown: Mapping[str, tuple[int, int]]
+
+    @property
+    def stdin(self) -> bytes:
+        """What the program reads."""
+        return self.request.stdin if isinstance(self.request.stdin, bytes) else self.request.stdin.encode()
 
 
 def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan:
@@ -91,6 +104,13 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
     _check_limits(request.limits)
     _check_files(request)
     python, argv, path0, code_file = _program(request)
+    workspace, state = (None, None) if request.workspace is None else _workspace(os.fspath(request.workspace))
+    shown = {} if state is None else {WORK: (state.st_dev, state.st_ino)}
+    mounts: list[Mount] = []
+    for mount in request.mounts:
+        checked, state = _mount(mount, request, workspace)
+        mounts.append(checked)
+        shown[checked.target] = (state.st_dev, state.st_ino)
     return Plan(
         request=request,
         python=python,
@@ -100,16 +120,17 @@ def plan(request: CodeExecutionInput, *, default_timeout_seconds: float) -> Plan
         env=_env(request),
         timeout_seconds=_timeout(request.timeout_seconds, default_timeout_seconds),
         code_file=code_file,
-        workspace=None if request.workspace is None else _folder(request.workspace, "workspace"),
-        mounts=tuple(_mount(mount, request) for mount in request.mounts),
+        workspace=workspace,
+        mounts=tuple(mounts),
         rules=tuple(DomainRule.parse(domain) for domain in request.network.domains),
+        shown=shown,
     )
 
 
 def _check_mount_points(request: CodeExecutionInput) -> None:
     """Refuse what some executor would take for something else: a container engine separates paths by colons."""
     targets = [mount.target.rstrip("/") for mount in request.mounts]
-    for path in (request.workspace or "", *targets, *(mount.source for mount in request.mounts)):
+    for path in (os.fspath(request.workspace or ""), *targets, *(mount.source for mount in request.mounts)):
         if ":" in path:
             raise InvalidInput(f"The path {path[:200]!r} has a colon.", hint="Rename the folder, or show one above it.")
     for mount, target in zip(request.mounts, targets, strict=True):
@@ -133,7 +154,7 @@ def _program(request: CodeExecutionInput) -> tuple[str | None, tuple[str, ...], 
     _check_arguments(request)
     if request.code is not None:
         return _code_program(request, request.code)
-    return _script_program(request, request.script or "")
+    return _script_program(request, os.fspath(request.script or ""))
 
 
 def _code_program(request: CodeExecutionInput, code: str) -> tuple[str | None, tuple[str, ...], str, tuple[str, bytes]]:
@@ -265,19 +286,24 @@ def _timeout(wanted: float | None, default: float) -> float:
     return seconds
 
 
-def _folder(path: str, what: str) -> str:
-    """Return the real path of a host folder that may be shown inside."""
+def _workspace(path: str) -> tuple[str, os.stat_result]:
+    """Return the real path of a workspace, and its state."""
     if "\0" in path or not os.path.isabs(path):
-        raise InvalidInput(f"The {what} {path[:200]!r} is not an absolute path.", hint="Give an absolute path.")
+        raise InvalidInput(f"The workspace {path[:200]!r} is not an absolute path.", hint="Give an absolute path.")
     real = os.path.realpath(path)
-    if not os.path.isdir(real):
-        raise InvalidInput(f"The {what} {path!r} is not a folder.", hint="Create it first.")
-    if what == "workspace" and (real == "/" or _below(real, _SYSTEM_FOLDERS)):
-        raise InvalidInput(f"The {what} {path!r} is a system folder.", hint="Use a folder of your own.")
-    return real
+    if real == "/" or _below(real, _SYSTEM_FOLDERS):
+        raise InvalidInput(f"The workspace {path!r} is a system folder.", hint="Use a folder of your own.")
+    try:
+        state = os.lstat(real)
+    except OSError:
+        state = None
+    if state is None or not stat.S_ISDIR(state.st_mode):
+        raise InvalidInput(f"The workspace {path!r} is not a folder.", hint="Create it first.")
+    return real, state
 
 
-def _mount(mount: Mount, request: CodeExecutionInput) -> Mount:
+def _mount(mount: Mount, request: CodeExecutionInput, workspace: str | None) -> tuple[Mount, os.stat_result]:
+    """Return the mount with the real path of its source, and the state of that."""
     if "\0" in mount.source or not os.path.isabs(mount.source) or not os.path.exists(mount.source):
         raise InvalidInput(f"The mount source {mount.source!r} is not there.", hint="Give an absolute, existing path.")
     if not mount.target.startswith("/"):
@@ -286,16 +312,59 @@ def _mount(mount: Mount, request: CodeExecutionInput) -> Mount:
     if _below(target, (*_SYSTEM_FOLDERS, "/tmp")) or target == WORK:  # noqa: S108
         raise InvalidInput(f"Nothing can be mounted at {target!r}.", hint="Use /skill, /data/… or below /work.")
     _check_target_in_workspace(target, request)
-    return Mount(source=os.path.realpath(mount.source), target=target, writable=mount.writable)
+    source, state = _resolve_source(mount.source, request, workspace)
+    return Mount(source=source, target=target, writable=mount.writable), state
+
+
+def _resolve_source(source: str, request: CodeExecutionInput, workspace: str | None) -> tuple[str, os.stat_result]:
+    """Return the real path of a mount's source, and its state.
+
+    Below the workspace no link is followed: scripts can make them there.
+
+    Raises:
+        InvalidInput: It is gone; or it lies in the workspace, behind a link.
+    """
+    given = os.path.normpath(source)
+    folders = [] if workspace is None else [os.path.normpath(str(request.workspace)), workspace]
+    try:
+        for folder in folders:
+            if workspace is not None and given.startswith(folder + "/"):
+                names = given[len(folder) + 1 :]
+                return f"{workspace}/{names}", _look_beneath(workspace, names.split("/"))
+        real = os.path.realpath(source)
+        return real, os.lstat(real)
+    except OSError as error:
+        raise InvalidInput(
+            f"The mount source {source!r} is not there, or leads through a link.", hint="Mount what it leads to."
+        ) from error
+
+
+def _look_beneath(folder: str, names: Sequence[str]) -> os.stat_result:
+    """Return the state of what names lead to from a folder, one after another and never through a link.
+
+    Raises:
+        OSError: There is nothing, or a link.
+    """
+    with ExitStack() as opened:
+        fd = os.open(folder, _PLACE | os.O_DIRECTORY)
+        opened.callback(os.close, fd)
+        for name in names:
+            fd = os.open(name, _PLACE, dir_fd=fd)
+            opened.callback(os.close, fd)
+        state = os.fstat(fd)
+    if stat.S_ISLNK(state.st_mode):
+        raise OSError(errno.ELOOP, "a link")
+    return state
 
 
 def _check_target_in_workspace(target: str, request: CodeExecutionInput) -> None:
     """Refuse to make folders in a person's own workspace only to mount something over them."""
     if request.workspace is None or not _below(target, (WORK,)):
         return
-    place = os.path.join(request.workspace, target[len(WORK) + 1 :])
+    workspace = os.fspath(request.workspace)
+    place = os.path.join(workspace, target[len(WORK) + 1 :])
     real_place = os.path.realpath(place)
-    if not os.path.exists(place) or not _below(real_place, (os.path.realpath(request.workspace),)):
+    if not os.path.exists(place) or not _below(real_place, (os.path.realpath(workspace),)):
         raise InvalidInput(f"The workspace has no {target!r} to mount over.", hint="Create it in the workspace first.")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from bough.errors import BoughError
-from bough.execution.base import CodeExecutionInput, Isolation, Mount, Network
+from bough.execution.base import USUAL_GUARDS, CodeExecutionInput, Guards, Isolation, Mount, Network
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.execution.request import MAX_TIMEOUT_SECONDS
 
@@ -35,6 +35,7 @@ def serve_command(
     workspace: str | None = None,
     env: Mapping[str, str] | None = None,
     domains: Sequence[str] = (),
+    guards: Guards = USUAL_GUARDS,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command and the environment of the process that runs `command` in the sandbox.
 
@@ -45,6 +46,7 @@ def serve_command(
         workspace: A host folder to use as `/work`; None: a fresh one.
         env: Its environment besides the fixed names.
         domains: What it may reach; none: nothing.
+        guards: What of the workspace stays as it is.
     """
     request = {
         "command": [folder, *command],
@@ -52,6 +54,7 @@ def serve_command(
         "workspace": workspace,
         "env": dict(env or {}),
         "domains": list(domains),
+        "guards": [sorted(guards.names), sorted(guards.top), guards.paths],
     }
     own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     # By a variable, because arguments of a process are shown to everybody on the machine.
@@ -60,6 +63,7 @@ def serve_command(
 
 def _read_request(text: str) -> CodeExecutionInput:
     given: dict[str, Any] = json.loads(text)
+    names, top, paths = given["guards"]
     return CodeExecutionInput(
         code=_START,
         language="sh",
@@ -71,6 +75,7 @@ def _read_request(text: str) -> CodeExecutionInput:
         env=given["env"],
         network=Network(domains=tuple(given["domains"])),
         timeout_seconds=MAX_TIMEOUT_SECONDS,
+        guards=Guards(names=frozenset(names), top=frozenset(top), paths=tuple(paths)),
     )
 
 

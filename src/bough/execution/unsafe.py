@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from bough.cancellation import finished
 from bough.errors import InvalidInput, Unavailable
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation, Mount
+from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation, Mount
+from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
@@ -27,11 +28,12 @@ from bough.execution.sandbox.rung import INSIDE
 _log = logging.getLogger("bough.execution")
 
 
-class UnsafeLocalCodeExecutor:
+class UnsafeLocalCodeExecutor(CodeExecutorMixin):
     """Runs code as a child process with the caller's rights: files, network, everything. Nothing is kept from it.
 
     Time, output and leftovers are bounded as everywhere; memory, file size and open files by resource limits. Paths
-    below `/work` and mount targets in `script` and `working_dir` are taken to mean the host's folders.
+    below `/work` and mount targets in `script` and `working_dir` are taken to mean the host's folders. No name in a
+    workspace is guarded.
     """
 
     name = "unsafe-local"
@@ -51,7 +53,7 @@ class UnsafeLocalCodeExecutor:
         if not self._warned:
             self._warned = True
             _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
-        checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
+        checked = plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
         if checked.timeout_seconds == 0:
             return timed_out_at_once(checked, isolation=self.isolation)
         return await finished(
@@ -91,7 +93,7 @@ def _launch(inside: Plan, workspace: Workspace) -> Launch:
     return Launch(
         argv=[sys.executable, "-I", "-S", f"{INSIDE}/keeper.py", "start", CONF, STATUS],
         configuration=conf,
-        stdin=inside.request.stdin,
+        stdin=inside.stdin,
         limits=inside.request.limits,
         env={},
     )
@@ -115,7 +117,7 @@ def _on_host(inside: Plan, workspace: Workspace) -> Plan:
         places.update(_place(mount, workspace))
     env = {**inside.env, "HOME": _home(workspace), "TMPDIR": workspace.tmp, **inside.request.env}
     mapped = {path: _map(path, places) for path in (inside.python or "", inside.path0, inside.cwd)}
-    script = inside.request.script
+    script = None if inside.request.script is None else os.fspath(inside.request.script)
     return replace(
         inside,
         python=None if inside.python is None else mapped[inside.python],

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from bough.errors import InvalidInput
-from bough.execution.base import CodeExecutionInput, ExecutionLimits, File, Mount, Network
+from bough.execution.base import CodeExecutionInput, ExecutionLimits, File, Guards, Mount, Network
 
 _NOTHING: Final = type(None)
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
@@ -26,6 +26,8 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "output_globs": (tuple, list, _NOTHING),
     "limits": (ExecutionLimits,),
     "network": (Network,),
+    "stateful": (bool, _NOTHING),
+    "guards": (Guards,),
 }
 _ENTRIES: Final[dict[str, type]] = {
     "argv": str,

@@ -12,9 +12,8 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from bough.errors import BoughError, LimitExceeded, NotFound
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Mount
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor
 from bough.server.forms.base import LenientForm, stamp
-from bough.skills.run.scripts import guarded_mounts
 from bough.types import Clock, new_id
 
 KEPT_SECONDS = 600.0
@@ -151,17 +150,12 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
         NotFound: There is no such folder.
         SandboxUnavailable: No sandbox works here.
     """
-    mounts = await asyncio.to_thread(_mounts_of, folder)
+    if not await asyncio.to_thread(folder.is_dir):
+        raise NotFound("cwd: there is no such folder")
     request = CodeExecutionInput(
-        code=command, language="bash", workspace=str(folder), mounts=mounts, timeout_seconds=seconds, output_globs=()
+        code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=()
     )
     return await executor.execute(request)
-
-
-def _mounts_of(folder: Path) -> tuple[Mount, ...]:
-    if not folder.is_dir():
-        raise NotFound("cwd: there is no such folder")
-    return tuple(guarded_mounts(folder))
 
 
 def _text(output: bytes) -> str:

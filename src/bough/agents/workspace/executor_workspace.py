@@ -9,7 +9,6 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic_ai.workspaces import (
@@ -30,7 +29,6 @@ from bough.agents.workspace.tree import WorkspaceTree
 from bough.errors import ExecutorError, InvalidInput, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation
 from bough.execution.request import WORK
-from bough.skills.run.scripts import guarded_mounts
 
 _T = TypeVar("_T")
 _PREVIEW_BYTES = 64 << 10
@@ -108,7 +106,6 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
                     argv=argv,
                     language="sh",
                     workspace=self._folder,
-                    mounts=tuple(guarded_mounts(Path(self._folder))) if self._walled else (),
                     env=env,
                     timeout_seconds=timeout,
                     limits=self._limits,

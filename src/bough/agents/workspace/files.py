@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from bough.agents.workspace.tree import Found, WorkspaceTree
 from bough.errors import BoughError, Conflict, InvalidInput, LimitExceeded, NotFound, Unavailable
+from bough.execution.base import USUAL_GUARDS, Guards
 
 MAX_READ_BYTES = 256 << 10
 MAX_WRITE_BYTES = 4 << 20
@@ -33,9 +34,14 @@ _INSIDE: Final = "/work"
 
 @dataclass(frozen=True)
 class WorkspaceFiles:
-    """Reads and writes under `root` and nowhere else, by names relative to it. All methods block."""
+    """Reads and writes under `root` and nowhere else, by names relative to it. All methods block.
+
+    Attributes:
+        guards: What is not written.
+    """
 
     root: Path
+    guards: Guards = USUAL_GUARDS
 
     def read(self, path: str, *, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
         """Return lines of a text file, at most 256 KiB of them, with a note where there are more.
@@ -154,7 +160,8 @@ class WorkspaceFiles:
 
     @property
     def _tree(self) -> WorkspaceTree:
-        return WorkspaceTree(os.fspath(self.root.resolve()), _INSIDE, max_file_bytes=MAX_WRITE_BYTES)
+        folder = os.fspath(self.root.resolve())
+        return WorkspaceTree(folder, _INSIDE, max_file_bytes=MAX_WRITE_BYTES, guards=self.guards)
 
     def _name(self, path: str) -> str:
         """Return the path as the sandbox names it. A link on the way is looked at by whoever opens it."""

@@ -16,7 +16,7 @@ from bough.agents.context import ToolContext
 from bough.agents.workspace.files import WorkspaceFiles
 from bough.errors import Unavailable
 from bough.execution.base import CodeExecutionInput
-from bough.skills.run.scripts import guarded_mounts
+from bough.execution.process.guarded import GUARDED_NAME
 from bough.types import JsonObject
 
 WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]
@@ -72,8 +72,8 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> Json
         raise Unavailable("no command can be run here", hint="the conversation has no executor or no workspace")
     ran = await deps.executor.execute(
         CodeExecutionInput(
-            workspace=str(deps.workspace),
-            mounts=tuple(guarded_mounts(deps.workspace)),
+            workspace=deps.workspace,
+            guards=deps.guards,
             timeout_seconds=deps.timeout_seconds if timeout_seconds is None else timeout_seconds,
             execution_id=None if deps.conversation is None else str(deps.conversation),
             **what,
@@ -81,13 +81,15 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> Json
     )
     result: JsonObject = {
         "exit_code": ran.exit_code,
-        "stdout": ran.stdout.decode("utf-8", "replace"),
-        "stderr": ran.stderr.decode("utf-8", "replace"),
+        "stdout": ran.text,
+        "stderr": ran.error_text,
     }
     if ran.killed_by:
         result["killed_by"] = ran.killed_by
     if ran.state_lost:
-        result["state_lost"] = "variables of earlier calls are gone" + (f": {ran.killed_by}" if ran.killed_by else "")
+        result["state_lost"] = f"variables of earlier calls are gone: {ran.state_lost_reason}"
+    if set_aside := [f"{path}: {reason}" for path, reason in ran.output_skipped if reason.startswith(GUARDED_NAME)]:
+        result["set_aside"] = set_aside
     return result
 
 
@@ -131,7 +133,7 @@ def workspace_toolset(access: WorkspaceAccess) -> FunctionToolset[ToolContext]:
 def _files(ctx: Run) -> WorkspaceFiles:
     if ctx.deps.workspace is None:
         raise Unavailable("there is no workspace here", hint="start the conversation with one")
-    return WorkspaceFiles(ctx.deps.workspace)
+    return WorkspaceFiles(ctx.deps.workspace, ctx.deps.guards)
 
 
 async def _off_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal, TypeAlias
 
+from bough.execution.base import USUAL_GUARDS, Guards
 from bough.execution.process.files import FOLDER
-from bough.skills.run.scripts import GUARDED
 
 _MAX_LINKS: Final = 40
 _MAX_LISTED: Final = 20_000
@@ -39,11 +39,13 @@ class WorkspaceTree:
     Attributes:
         folder: The folder on the host.
         inside: What the sandbox calls it.
+        guards: What is not written; the same names that no script changes.
     """
 
     folder: str
     inside: str
     max_file_bytes: int = 64 << 20
+    guards: Guards = USUAL_GUARDS
 
     def open(self, path: str) -> BinaryIO:
         """Return a regular file, open for reading."""
@@ -240,7 +242,7 @@ class WorkspaceTree:
         return parts
 
     def _check_guard(self, parts: tuple[str, ...], path: str) -> None:
-        if set(GUARDED).intersection(parts):
+        if self.guards.covers(parts):
             raise PermissionError(errno.EACCES, "Guarded: it decides what may happen later", path)
 
     def _check_size(self, size: int, path: str) -> None:

@@ -128,10 +128,7 @@ def _bounded(
     request = replace(request, limits=limits, network=Network(domains=tuple(network or ())))
     if workspace is None:
         return request
-    from bough.skills.run.scripts import guarded_mounts
-
-    folder = workspace.expanduser().absolute()
-    return replace(request, workspace=str(folder), mounts=tuple(guarded_mounts(folder)))
+    return replace(request, workspace=workspace.expanduser().absolute())
 
 
 def _stdin(file: Path) -> bytes:

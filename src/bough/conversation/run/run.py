@@ -45,6 +45,7 @@ from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
 from bough.events.record import Lease, Status
+from bough.execution.base import Guards
 from bough.portal import threads
 from bough.types import JsonObject, SystemClock, new_id
 
@@ -346,12 +347,19 @@ class Runner:
     def _readonly(self) -> bool:
         return self._journal.state.workspace_policy == "readonly"
 
+    @property
+    def _guards(self) -> Guards:
+        """What of the workspace stays as it is: the usual names, and folders of skills that were named."""
+        roots = (*self._blueprint.spec.skill_roots, *self._surroundings.settings.skill_roots)
+        return Guards().extend(self._journal.state.workspace, roots)
+
     def _context(self, shown_chars: int) -> ToolContext:
         state, shared = self._journal.state, self._shared
         return ToolContext(
             read_result=partial(find_result, self._environment.store, self._journal.cid),
             result_chars=shown_chars,
             workspace=self._journal.state.workspace,
+            guards=self._guards,
             readonly=self._readonly,
             executor=self._environment.executor,
             emit=self._journal.append,

@@ -13,13 +13,15 @@ import asyncio
 import os
 import socket
 from contextlib import ExitStack
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, ClassVar, Final
 
 from bough.cancellation import finished
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
+from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.container.child import ContainedRun, ContainerChild, Invitation, NoGroup, OwnContainer, peer
 from bough.execution.container.engine import connect, engine_errors, is_refusal
+from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.cgroup import memory_group_of
 from bough.execution.process.child import Launch
 from bough.execution.process.identity import Identity, identity_for
@@ -43,7 +45,7 @@ _LOOK_SECONDS: Final = 0.2
 """How often a container that has not answered is looked after."""
 
 
-class ContainerCodeExecutor:
+class ContainerCodeExecutor(CodeExecutorMixin):
     """Runs code in a fresh container each time.
 
     The engine has to run on this machine: workspaces are shown to it by path, and descriptors are passed by a socket.
@@ -57,6 +59,8 @@ class ContainerCodeExecutor:
 
     stateful = False
     isolation = Isolation.CONTAINER
+    guards_workspaces: ClassVar[bool] = True
+    """Whether a workspace is a person's: what decides over later runs stays as it is."""
 
     def __init__(self, image: str, *, docker_host: str | None = None, default_timeout_seconds: float = 30.0) -> None:
         self.name = f"container:{image}"
@@ -82,6 +86,8 @@ class ContainerCodeExecutor:
         """
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
+        if not self.guards_workspaces:
+            request = replace(request, guards=NO_GUARDS)
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
         if self._failure is not None:
             raise Unavailable(f"The container engine failed: {self._failure}", hint="Fix it, then call reinitialize().")
@@ -213,12 +219,16 @@ class ContainerCodeExecutor:
         # As root, never uid 0; an ordinary user's own, with whose files the container works.
         return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
+    def _expected(self, checked: Plan, workspace: Workspace) -> list[tuple[str, int, int, bool]]:
+        """Return what the first process finds in the container, where it can be told; see `Workspace.expected`."""
+        return workspace.expected(checked) if self.guards_workspaces else []
+
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
         conf = configuration(checked, Identity())
         return Launch(
             argv=(),
-            configuration={**conf, "filter": self._filter, "stays": True},
-            stdin=checked.request.stdin,
+            configuration={**conf, "filter": self._filter, "stays": True, "shown": self._expected(checked, workspace)},
+            stdin=checked.stdin,
             limits=checked.request.limits,
             env={},
             kill_after_seconds=0.1,
@@ -255,6 +265,15 @@ def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
         # The engine gives it the mode that the image's folder has; its owner, the run's user, may write in any case.
         "tmpfs": {"/tmp": f"size={limits.tmp_bytes},mode=1777,exec,uid={identity.uid},gid={identity.gid}"},  # noqa: S108
         "volumes": volumes,
+        "mounts": [
+            {
+                "Type": "bind",
+                "Source": f"{workspace.work}/{entry.path}",
+                "Target": f"{WORK}/{entry.path}",
+                "ReadOnly": True,
+            }
+            for entry in workspace.guards(checked)
+        ],
         "auto_remove": True,
         "labels": {"bough": "run"},
         "log_config": {"type": "none", "config": {}},

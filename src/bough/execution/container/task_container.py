@@ -74,6 +74,8 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         labels: Of the container, beside `bough=task`.
     """
 
+    guards_workspaces = False  # the workspace is thrown away with its task
+
     def __init__(
         self,
         image: str,
@@ -417,7 +419,7 @@ def _copy_mount(mount: Mount, target: str) -> None:
         shutil.copy2(mount.source, target)
 
 
-def _is_below(path: str, folder: str | None) -> bool:
+def _is_below(path: str, folder: str | os.PathLike[str] | None) -> bool:
     return folder is not None and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 

@@ -22,10 +22,10 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
 import keeper
+from mounts import MS_BIND, MS_NODEV, MS_NOSUID, MS_PRIVATE, MS_REC, PLACE, make_read_only, mount
 
 IPC_RMID = 0
-CLONE_NEWNS = 0x00020000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 PLACES = "/mnt"
 
 
@@ -58,16 +58,23 @@ def sandbox(sandlock, conf):
 def show_beside(boundary):
     """Mount everything that is shown at a place that every user can pass to; return the boundary with those places.
 
-    The run's user may not be allowed to pass the folders above a workspace of root. The mounts are in a namespace of
-    this process and its children, and end with them.
+    The run's user may not be allowed to pass the folders above a workspace of root; and what sandlock shows read-only
+    in a writable folder can be written through a link. The mounts are in a namespace of this process and its children,
+    and end with them.
+
+    Raises:
+        OSError: A name leads to something else than what the host looked at.
     """
-    init.call("unshare", CLONE_NEWNS)
-    init.call("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    if os.geteuid() == 0:
+        init.call("unshare", CLONE_NEWNS)
+    else:
+        enter_user_namespace()
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
     held = {}  # opened here, as a descriptor from another namespace cannot be mounted, and before the places hide any
     for kind in ("shown", "read_only"):
         for target, source in boundary[kind].items():
-            held[kind, target] = os.open(source, os.O_PATH | os.O_NOFOLLOW)
-    init.call("mount", b"tmpfs", PLACES.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, b"size=64k,mode=755")
+            held[kind, target] = open_expected(source, boundary["identities"].get(target))
+    mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
     placed = {**boundary, "shown": {}, "read_only": {}}
     for number, ((kind, target), fd) in enumerate(held.items()):
         place = f"{PLACES}/{number}"
@@ -75,11 +82,48 @@ def show_beside(boundary):
             os.mkdir(place)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_EXCL))
-        init.call("mount", b"/proc/self/fd/%d" % fd, place.encode(), None, MS_BIND | MS_REC, None)
+        mount(f"/proc/self/fd/{fd}", place, None, MS_BIND | MS_REC)
         os.close(fd)
         placed[kind][target] = place
+    for path, identity in boundary["guarded"]:
+        make_read_only(placed["shown"]["/work"], path, identity)
     placed["writable"] = [*placed["shown"], *(path for path in boundary["writable"] if path not in boundary["shown"])]
     return placed
+
+
+def open_expected(path, identity):
+    """Return a descriptor of what the host looked at."""
+    fd = os.open(path, PLACE)
+    state = os.fstat(fd)
+    if identity is not None and (state.st_dev, state.st_ino) != tuple(identity):
+        raise OSError(init.ESTALE, path)
+    return fd
+
+
+def enter_user_namespace():
+    """Get the right to make mounts, in namespaces where this process still is the same user."""
+    uid, gid = os.geteuid(), os.getegid()
+    init.call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as target:
+            target.write(text)
+
+
+def probe_mounts():
+    """Return whether this process can make mounts of its own, found out in a child."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1] == 0
+    try:
+        if os.geteuid() == 0:
+            init.call("unshare", CLONE_NEWNS)
+        else:
+            enter_user_namespace()
+        mount("none", "/", None, MS_REC | MS_PRIVATE)
+        mount("tmpfs", PLACES, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,mode=755")
+    except OSError:
+        os._exit(1)
+    os._exit(0)
 
 
 def probe(sandlock, python, folder, code):
@@ -92,6 +136,7 @@ def probe(sandlock, python, folder, code):
         sys.stderr.buffer.write(result.stderr)
         print(result.error or "a confined python did not end with 0", file=sys.stderr)
         sys.exit(1)
+    sys.stdout.buffer.write(b"mounts " if probe_mounts() else b"names ")
     sys.stdout.buffer.write(result.stdout)
     sys.stdout.buffer.flush()
 
@@ -113,7 +158,11 @@ def start(sandlock, conf, status_fd):
     keeper.adopt_orphans()
     hand_over(conf)
     if conf["may_mount"]:
-        conf["boundary"] = show_beside(conf["boundary"])
+        try:
+            conf["boundary"] = show_beside(conf["boundary"])
+        except OSError as error:
+            os.write(status_fd, b"e %d\n" % (error.errno or 0))
+            os._exit(127)
     give_up_rights(conf)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)

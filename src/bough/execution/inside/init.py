@@ -3,7 +3,7 @@
 It is started as `python3 -I -S init.py start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the host;
 STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
 `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
-When the host sends `k`, it kills everything but the program and answers `k`.
+When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program goes on.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
@@ -31,6 +31,8 @@ PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
 SECCOMP_MODE_FILTER = 2
+ST_RDONLY = 1
+ESTALE = 116
 CAPABILITY_VERSION_3 = 0x20080522
 HARMLESS = (
     *("_bisect", "_contextvars", "_csv", "_datetime", "_decimal", "_hashlib", "_heapq", "_json", "_opcode", "_random"),
@@ -87,6 +89,23 @@ def drop_bounding_set():
         last = int(source.read())
     for capability in range(last + 1):
         call("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def check_shown(entries):
+    """Raise an error unless everything is shown that the host looked at: names may have changed since.
+
+    Args:
+        entries: (path, device, number, whether it has to be read-only) of each.
+    """
+    for path, device, number, read_only in entries:
+        try:
+            state = os.lstat(path)
+            is_same = (state.st_dev, state.st_ino) == (device, number)
+            is_kept = not read_only or os.statvfs(path).f_flag & ST_RDONLY
+        except OSError:
+            is_same = is_kept = False
+        if not (is_same and is_kept):
+            raise OSError(ESTALE, path)
 
 
 def set_limits(limits):
@@ -311,10 +330,16 @@ def wait_for(child, status_fd, wakeup_fd):
             if pid == child:
                 return status, usage
         if status_fd in ready:
-            if os.read(status_fd, 1) != b"k":
+            order = os.read(status_fd, 1)
+            if order == b"k":
+                freeze(child)
+                sweep(child)
+                freeze(child)  # one of the others may have let it go on
+                os.write(status_fd, b"k\n")
+            elif order == b"c":
+                os.kill(child, signal.SIGCONT)
+            else:
                 return None
-            sweep(child)
-            os.write(status_fd, b"k\n")
 
 
 def is_running(pid):
@@ -324,6 +349,12 @@ def is_running(pid):
             return source.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     except OSError:
         return False
+
+
+def freeze(child):
+    """Stop the program, all its threads, and wait until it stands still; or has ended, which is noted elsewhere."""
+    os.kill(child, signal.SIGSTOP)
+    os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def sweep(child):
@@ -405,6 +436,15 @@ def hand_over_listener(port, status_fd):
         status.sendmsg([b"l\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
+def begin(conf, status_fd):
+    """Look at what is shown before anything of the program is started; end where it is something else."""
+    try:
+        check_shown(conf.get("shown", ()))
+    except OSError as error:
+        os.write(status_fd, b"e %d\n" % error.errno)
+        os._exit(127)
+
+
 def start():
     """Read the configuration, give up what is left of rights, and run."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -412,6 +452,7 @@ def start():
     conf = read_configuration(sys.argv[2])
     if status_fd == 0:
         status_fd = free_stdin(conf["stdin"])
+    begin(conf, status_fd)
     if conf["uid"] is not None:
         drop_bounding_set()
         drop_privileges(conf["uid"], conf["gid"])

@@ -10,7 +10,6 @@ is reported, so one run leaves nothing to the next. When CONTROL_FD is closed, i
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # ruff: noqa: S108, SIM105, UP031 - as little as possible is imported, for old Pythons too
 import array
-import ctypes
 import gc
 import os
 import select
@@ -21,24 +20,22 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _signal as signal
 
 import init
+from mounts import (
+    LIBC,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+    check,
+    make_read_only,
+    mount,
+)
 
 CLONE_NEWNS = 0x00020000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 EMPTY = "/run/bough/empty"
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def check(result, what):
-    """Raise the error of a failed call of the C library."""
-    if result:
-        raise OSError(ctypes.get_errno(), what)
-
-
-def mount(source, target, kind, flags, options=None):
-    """Make one mount, or change one."""
-    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
-    data = None if options is None else options.encode()
-    check(LIBC.mount(*words, ctypes.c_ulong(flags), data), "mount " + target)
 
 
 def fresh_mounts(conf):
@@ -49,6 +46,9 @@ def fresh_mounts(conf):
         mount(source, target, None, MS_BIND | MS_REC)
         if read_only:
             mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    for path, identity in conf["guarded"]:
+        make_read_only("/work", path, identity)
+    init.check_shown(conf["shown"])  # while this process may still look into every folder
     for target in ("/tmp", "/dev/shm"):
         options = "size=%d,mode=1777" % conf["tmp_bytes"]
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
 
-from bough.execution.base import ExecutionLimits, File
+from bough.execution.base import NO_GUARDS, ExecutionLimits, File, Guards
 from bough.execution.file_name import split_name
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,11 +98,14 @@ class Walk:
     """A bounded walk below a folder, and what it had to leave out.
 
     Attributes:
+        guards: What is left out, unsaid where `tells_guarded` is false.
         skipped: (path, reason) of what was not looked at.
     """
 
     max_depth: int = 16
     max_entries: int = MAX_ENTRIES
+    guards: Guards = NO_GUARDS
+    tells_guarded: bool = False
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     _seen: int = 0
 
@@ -122,6 +125,10 @@ class Walk:
             os.close(fd)
 
     def _entry(self, fd: int, name: str, path: str, depth: int) -> Iterator[TreeEntry]:
+        if self.guards.is_root(path.split("/")):
+            if self.tells_guarded:
+                self.skipped.append((path, "guarded name"))
+            return
         try:
             state = os.stat(name, dir_fd=fd, follow_symlinks=False)
             if not stat.S_ISDIR(state.st_mode):
@@ -148,9 +155,9 @@ def _names(fd: int, limit: int) -> list[str]:
     return names
 
 
-def snapshot(root_fd: int, *, max_depth: int = 16) -> dict[str, Print]:
-    """Return the state of every file below `root_fd` by path; bounded like every walk."""
-    return {entry.path: entry.fingerprint for entry in Walk(max_depth=max_depth).entries(root_fd)}
+def snapshot(root_fd: int, *, max_depth: int = 16, guards: Guards = NO_GUARDS) -> dict[str, Print]:
+    """Return the state of every file below `root_fd` that is not guarded, by path; bounded like every walk."""
+    return {entry.path: entry.fingerprint for entry in Walk(max_depth=max_depth, guards=guards).entries(root_fd)}
 
 
 @dataclass(frozen=True)
@@ -162,13 +169,23 @@ class Collected:
 
 
 def collect(
-    root_fd: int, before: Mapping[str, Print], *, limits: ExecutionLimits, globs: Sequence[str] | None = None
+    root_fd: int,
+    before: Mapping[str, Print],
+    *,
+    limits: ExecutionLimits,
+    globs: Sequence[str] | None = None,
+    guards: Guards = NO_GUARDS,
+    tells_guarded: bool = False,
 ) -> Collected:
     """Return what is new or changed below `root_fd` since `before`: regular files with one link, within `limits`.
 
     Cost: O(entries of the folder), at most `MAX_ENTRIES`.
+
+    Args:
+        guards: What stays behind.
+        tells_guarded: Whether that is named in `skipped`.
     """
-    walk = Walk(max_depth=limits.output_depth)
+    walk = Walk(max_depth=limits.output_depth, guards=guards, tells_guarded=tells_guarded)
     files: list[File] = []
     total = 0
     for entry in walk.entries(root_fd):

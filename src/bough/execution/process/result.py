@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.child import Ended
 from bough.execution.process.files import Collected
+from bough.execution.process.workspace import changed_while_shown
 from bough.execution.request import Plan
 
 
@@ -21,6 +23,7 @@ def result_of(
 
     Raises:
         ExecutorError: The program could not be started.
+        Conflict: The workspace changed while it was shown; nothing was run.
     """
     if ended.killed_by is None:
         _check_started(plan, ended)
@@ -65,6 +68,8 @@ def _end(ended: Ended) -> tuple[int | None, int | None]:
 
 def _check_started(plan: Plan, ended: Ended) -> None:
     """Tell a program that ended badly from one that was never there."""
+    if ended.start_errno == errno.ESTALE:
+        raise changed_while_shown()
     if ended.start_errno is not None:
         what = plan.argv[0] if plan.python is None else plan.cwd
         raise ExecutorError(

@@ -13,9 +13,10 @@ from bough.execution.process.files import FOLDER
 
 
 @dataclass
-class _Level:
+class TreeLevel:
     """A folder that the cursor is in or below: which one it is, and the folders in it that are still to be entered."""
 
+    name: str
     identity: tuple[int, int]
     todo: list[str]
 
@@ -35,6 +36,12 @@ class TreeCursor:
         self.complete = True
         self._skip = skip
         self._fd = os.open(".", FOLDER, dir_fd=root_fd)
+        self._levels = [TreeLevel("", identity_of(os.fstat(self._fd)), [])]
+
+    @property
+    def folder(self) -> tuple[str, ...]:
+        """The names that lead to the folder that is looked at. O(depth)."""
+        return tuple(level.name for level in self._levels[1:])
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +52,7 @@ class TreeCursor:
         os.close(self._fd)
 
     def __iter__(self) -> Iterator[tuple[int, str, os.stat_result]]:
-        levels = [_Level(_identity(os.fstat(self._fd)), [])]
+        levels = self._levels
         yield from self._look(levels[-1])
         while levels:
             if not levels[-1].todo:
@@ -56,16 +63,20 @@ class TreeCursor:
                 continue
             name = levels[-1].todo.pop()
             try:
-                inner = os.open(name, FOLDER, dir_fd=self._fd)
+                inner = self._open(name)
             except OSError:
                 self.complete = False
                 continue
             os.close(self._fd)
             self._fd = inner
-            levels.append(_Level(_identity(os.fstat(inner)), []))
+            levels.append(TreeLevel(name, identity_of(os.fstat(inner)), []))
             yield from self._look(levels[-1])
 
-    def _look(self, level: _Level) -> Iterator[tuple[int, str, os.stat_result]]:
+    def _open(self, name: str) -> int:
+        """Open a folder of the one that is looked at."""
+        return os.open(name, FOLDER, dir_fd=self._fd)
+
+    def _look(self, level: TreeLevel) -> Iterator[tuple[int, str, os.stat_result]]:
         """Yield what is in the folder, and note its folders."""
         try:
             names = [name for name in os.listdir(self._fd) if name not in self._skip]
@@ -81,7 +92,7 @@ class TreeCursor:
                 level.todo.append(name)
             yield self._fd, name, state
 
-    def _leave(self, above: _Level) -> bool:
+    def _leave(self, above: TreeLevel) -> bool:
         """Go up; return whether that led to where the cursor came from."""
         try:
             fd = os.open("..", FOLDER, dir_fd=self._fd)
@@ -89,8 +100,9 @@ class TreeCursor:
             return False
         os.close(self._fd)
         self._fd = fd
-        return _identity(os.fstat(fd)) == above.identity
+        return identity_of(os.fstat(fd)) == above.identity
 
 
-def _identity(state: os.stat_result) -> tuple[int, int]:
+def identity_of(state: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file or folder from every other one: device and number."""
     return state.st_dev, state.st_ino

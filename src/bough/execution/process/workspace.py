@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from bough.errors import ExecutorError
+from bough.errors import Conflict, ExecutorError
 from bough.execution.process.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
+from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.request import Plan
+from bough.execution.process.tree import identity_of
+from bough.execution.request import WORK, Plan
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Workspace:
         tmp: A private folder for sandboxes that cannot make a fresh `/tmp`; there once `make_private` was called.
         release: Says that a workspace that is lent is not in use any more; None: it is not lent.
         exchange: A folder for what has to reach the other side of a sandbox that lets no descriptor through; as `tmp`.
+        guarded: What of a person's workspace stays as it is.
     """
 
     folder: str
@@ -34,6 +37,7 @@ class Workspace:
     exchange: str
     identity: Identity
     before: Mapping[str, Print]
+    guarded: GuardedEntries = NOTHING_GUARDED
     release: Callable[[], None] | None = None
 
     @classmethod
@@ -56,7 +60,7 @@ class Workspace:
         try:
             # Before the files are looked at: a change of owner moves the ctime by which changes are told.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
-                release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=frozenset({".git"}))
+                release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
             return replace(cls._prepare(plan, folder, identity), release=release)
         except BaseException as error:
             if release is not None:
@@ -74,8 +78,23 @@ class Workspace:
         if plan.code_file is not None:
             _write_code(paths["code"], *plan.code_file)
         work = plan.workspace or paths["work"]
-        before = _fill(work, plan, identity)
-        return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before)
+        before, guarded = _fill(work, plan, identity)
+        return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded)
+
+    def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
+        """Return what has to be shown read-only below `/work`, outer ones first; mounts of the request go before."""
+        targets = [mount.target for mount in plan.mounts]
+        return tuple(
+            entry
+            for entry in self.guarded.mountable
+            if not any(f"{WORK}/{entry.path}/".startswith(f"{target}/") for target in targets)
+        )
+
+    def expected(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
+        """Return (path inside, device, number, whether it is read-only) of everything of the host that is shown."""
+        writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
+        found = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
+        return [*found, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
 
     def make_private(self) -> None:
         """Make `tmp` and `exchange`, for the sandboxes that need them. Blocks.
@@ -96,19 +115,33 @@ class Workspace:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.code, plan.code_file[0]))
                 _write_code(self.code, *plan.code_file)
-            return replace(self, before=_fill(self.work, plan, self.identity))
+            before, guarded = _fill(self.work, plan, self.identity)
+            return replace(self, before=before, guarded=guarded)
         except OSError as error:
             raise _unprepared(error) from error
 
     def collect(self, plan: Plan) -> Collected:
-        """Return what is new or changed in `/work`. Blocks; O(entries).
+        """Return what is new or changed in `/work`, and set aside what no run may make there. Blocks; O(entries).
+
+        Only while nothing of the run is running.
 
         Raises:
             ExecutorError: The folder is gone.
         """
+        request = plan.request
         try:
             with opened(self.work) as root:
-                return collect(root, self.before, limits=plan.request.limits, globs=plan.request.output_globs)
+                found = collect(
+                    root,
+                    self.before,
+                    limits=request.limits,
+                    globs=request.output_globs,
+                    guards=request.guards,
+                    tells_guarded=plan.workspace is None,
+                )
+                if plan.workspace is None:
+                    return found
+                return replace(found, skipped=(*found.skipped, *set_aside(root, request.guards, self.guarded)))
         except OSError as error:
             raise ExecutorError(
                 f"The workspace went away during the run: {error.strerror}.", hint="Leave it until the run is over."
@@ -120,6 +153,11 @@ class Workspace:
             self.release()
         if os.path.isdir(self.folder):
             remove_tree(self.folder)
+
+
+def changed_while_shown() -> Conflict:
+    """Return the error for a workspace in which names changed between the check of a request and its start."""
+    return Conflict("The workspace changed while it was shown; nothing was run.", hint="Run it again.")
 
 
 def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None:
@@ -145,14 +183,24 @@ def _write_code(folder: str, name: str, content: bytes) -> None:
     os.chmod(path, 0o644)
 
 
-def _fill(work: str, plan: Plan, identity: Identity) -> dict[str, Print]:
-    """Put the input files and the working folder into `work`; return what it then holds."""
+def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], GuardedEntries]:
+    """Put the input files and the working folder into `work`; return what it then holds, and what of it is guarded.
+
+    Raises:
+        Conflict: Another folder is there than the one that was asked for.
+        PermissionDenied: More of it is guarded than can be shown read-only.
+    """
     with opened(work) as root:
+        if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
+            raise changed_while_shown()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)
+        depth = plan.request.limits.output_depth
         if plan.workspace is None:
             _make_working_folder(root, plan, identity)
-        return snapshot(root, max_depth=plan.request.limits.output_depth)
+            return snapshot(root, max_depth=depth), NOTHING_GUARDED
+        guards = plan.request.guards
+        return snapshot(root, max_depth=depth, guards=guards), find_guarded(root, guards)
 
 
 def _make_working_folder(root: int, plan: Plan, identity: Identity) -> None:

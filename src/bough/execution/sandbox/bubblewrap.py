@@ -29,8 +29,8 @@ _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/
 """Settings of the kernel, which are the machine's and not the namespace's."""
 
 _PROBE_SECONDS = 10.0
-_DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
-"""What the first process needs to give everything up, this included."""
+_DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
+"""What the first process needs to look at what is shown, and to give everything up, this included."""
 _KEPT_BY_ZYGOTES = (*_DROPPING, "CAP_SYS_ADMIN", "CAP_KILL")
 _INSIDE = "/run/bough/inside"
 _RUNS = "/run/bough/runs"
@@ -139,8 +139,9 @@ class BubblewrapRung:
                 **configuration(plan, identity),
                 "proxy_port": PORT if online else 0,
                 "site": self._prepared.site,
+                "shown": workspace.expected(plan),
             },
-            stdin=plan.request.stdin,
+            stdin=plan.stdin,
             limits=plan.request.limits,
             env={},
             pass_fds=(filter_fd, users_fd, init_fd),
@@ -221,6 +222,8 @@ class BubblewrapRung:
         return {
             **conf,
             "binds": sorted(binds, key=lambda bind: bind[1].count("/")),
+            "guarded": [(entry.path, entry.identity) for entry in workspace.guards(plan)],
+            "shown": workspace.expected(plan),
             "hidden": hidden,
             "tmp_bytes": plan.request.limits.tmp_bytes,
             "filter": self._filter,
@@ -257,6 +260,9 @@ class BubblewrapRung:
             if not mount.target.startswith(WORK + "/"):
                 places += _parents(mount.target)
             places += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
+        # By names, which may have changed since they were looked at: the first process compares what is there then.
+        for entry in workspace.guards(plan):
+            places += ["--ro-bind", f"{workspace.work}/{entry.path}", f"{WORK}/{entry.path}"]
         return places
 
 

@@ -21,6 +21,7 @@ from bough.execution.process.interpreter import Interpreter, find_interpreter, o
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
+from bough.execution.sandbox.preloaded import SUPERVISOR_ENVIRONMENT
 from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
@@ -30,18 +31,23 @@ _INSIDE_FOLDER = "/run/bough/inside"
 _EXCHANGE = "/run/bough/exchange"
 _FLAGS = ("-I", "-S", "-X", "utf8")
 _PROBE_SECONDS = 20.0
-_CAP_SYS_ADMIN = 21
 
 
 @dataclass
 class LandlockRung:
-    """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor."""
+    """Runs behind sandlock. One object serves any number of concurrent runs; each has its own supervisor.
+
+    Attributes:
+        makes_mounts: Whether a supervisor can make mounts of its own, which a probe finds out. Where it cannot, names
+            of a writable folder that are shown read-only can be written through a link.
+    """
 
     name: str = "sandlock"
     isolation: Isolation = Isolation.LANDLOCK
     _interpreter: Interpreter = field(default_factory=find_interpreter)
     _filter: bytes = b""
     _prepared: Preparation = field(default_factory=Preparation)
+    makes_mounts: bool = False
 
     async def probe(self) -> RungReport:
         """Prepare `inside/init.py` behind Landlock."""
@@ -69,11 +75,15 @@ class LandlockRung:
         """Prepare `inside/init.py` in the sandbox; return what went wrong, or nothing."""
         argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
-            done = subprocess.run(argv, capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603
+            done = subprocess.run(  # noqa: S603
+                argv, capture_output=True, timeout=_PROBE_SECONDS, env=SUPERVISOR_ENVIRONMENT, check=False
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         if done.returncode == 0:
-            self._prepared = Preparation.parse(done.stdout)
+            how, _, prepared = done.stdout.partition(b" ")
+            self.makes_mounts = how == b"mounts"
+            self._prepared = Preparation.parse(prepared)
             return ""
         return done.stderr.decode(errors="replace").strip()[-300:] or f"exit code {done.returncode}"
 
@@ -85,8 +95,7 @@ class LandlockRung:
         """Return the command of the supervisor that confines and runs `plan`."""
         workspace.make_private()
         identity = workspace.identity
-        may_mount = identity.uid is not None and _may_mount()
-        if identity.uid is not None and not may_mount:
+        if identity.uid is not None and not self.makes_mounts:
             _check_reachable([workspace.folder, workspace.work, *(mount.source for mount in plan.mounts)])
         limits = plan.request.limits
         conf = {
@@ -102,7 +111,7 @@ class LandlockRung:
                 "0",
             ],
             "exchange": workspace.exchange,
-            "may_mount": may_mount,
+            "may_mount": self.makes_mounts,
             "uid": identity.uid,
             "gid": identity.gid,
             "memory_bytes": limits.memory_bytes,
@@ -114,9 +123,9 @@ class LandlockRung:
         return Launch(
             argv=[*_supervisor(), "start", CONF, STATUS],
             configuration=conf,
-            stdin=plan.request.stdin,
+            stdin=plan.stdin,
             limits=plan.request.limits,
-            env={},
+            env=SUPERVISOR_ENVIRONMENT,
         )
 
     def _boundary(self, plan: Plan, workspace: Workspace) -> dict[str, object]:
@@ -124,6 +133,9 @@ class LandlockRung:
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
             (shown if mount.writable else read_only)[mount.target] = mount.source
+        guards = workspace.guards(plan)
+        if not self.makes_mounts:
+            read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
         system = [path for path in _READABLE if os.path.exists(path)]
         if self._interpreter.folder is not None:
             system.append(self._interpreter.folder)
@@ -132,6 +144,8 @@ class LandlockRung:
             "read_only": read_only,
             "readable": [*system, "/proc", *_DEVICES],
             "writable": [*shown, "/dev/null"],
+            "identities": dict(plan.shown),
+            "guarded": [(entry.path, entry.identity) for entry in guards],
         }
 
 
@@ -142,13 +156,6 @@ def _program(plan: Plan) -> dict[str, object]:
     conf["stdin"] = f"{_EXCHANGE}/stdin"
     conf["limits"] = limits_of(plan, count_processes=False)
     return conf
-
-
-def _may_mount() -> bool:
-    """Whether this process has the right to make mounts, which a root inside a container often has not."""
-    with open("/proc/self/status") as source:
-        rights = next(line.split()[1] for line in source if line.startswith("CapEff:"))
-    return bool(int(rights, 16) >> _CAP_SYS_ADMIN & 1)
 
 
 def _check_reachable(paths: list[str]) -> None:

@@ -12,12 +12,15 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from bough.execution.process.child import GRACE_SECONDS, ChildProcess, Launch
+
+SUPERVISOR_ENVIRONMENT: Final[Mapping[str, str]] = {"HOME": "/"}
+"""sandlock wants to know a home folder, and a user without a name has none."""
 
 _ANSWER_SECONDS: Final = 5.0
 
@@ -120,7 +123,7 @@ class PreloadedSupervisor:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
-                    env={},
+                    env=SUPERVISOR_ENVIRONMENT,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )

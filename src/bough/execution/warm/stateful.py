@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import os
 import socket
 import subprocess
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -26,7 +27,7 @@ from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import processes_below, watch
-from bough.execution.process.workspace import Workspace
+from bough.execution.process.workspace import Workspace, changed_while_shown
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
 from bough.execution.warm.zygote import Key, key_of
@@ -35,6 +36,7 @@ MAX_KEPT: Final = 8
 IDLE_SECONDS: Final = 600.0
 _START_SECONDS: Final = 20.0
 _MAX_WAIT_SECONDS: Final = 60.0
+_MAX_REMEMBERED: Final = 10_000
 
 
 class Session:
@@ -93,12 +95,21 @@ class Session:
         return not self.gone.done()
 
     async def sweep(self) -> None:
-        """Kill every process in it but the interpreter."""
+        """Kill every process in it but the interpreter, and stop that one until the next run."""
         if self.alive:
             heard = self.reports.count(b"k\n")
             with suppress(OSError):
                 self.status.send(b"k")
             await self._until(lambda: self.reports.count(b"k\n") > heard)
+
+    def send(self, fds: Sequence[int]) -> None:
+        """Let the interpreter go on, with one more run.
+
+        Raises:
+            OSError: It is gone.
+        """
+        self.status.send(b"c")
+        self.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
     def kill(self) -> None:
         """Shoot it, and everything in it."""
@@ -165,8 +176,7 @@ class SessionCall(ChildProcess):
         conf, stdin, stdout, stderr, status = fds
         source = os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)
         try:
-            rights = array.array("i", [conf, source, stdout, stderr, status])
-            self._session.calls.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self._session.send([conf, source, stdout, stderr, status])
         finally:
             os.close(source)
 
@@ -206,7 +216,11 @@ class SessionCall(ChildProcess):
 
 
 class Sessions:
-    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least used goes first."""
+    """Keeps at most `max_kept` sessions, each until it was idle for `idle_seconds`; the least used goes first.
+
+    Args:
+        lost: Whose state was lost, and why; the caller may hand it on to the next object of this class.
+    """
 
     def __init__(
         self,
@@ -214,6 +228,7 @@ class Sessions:
         run_directory: RunDirectory,
         *,
         isolation: Isolation,
+        lost: OrderedDict[Key, str],
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
@@ -225,7 +240,7 @@ class Sessions:
         self._kept: OrderedDict[Key, Session] = OrderedDict()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
-        self._lost: set[Key] = set()
+        self._lost = lost
         self._current: dict[str, Key] = {}
         self._starting = 0
         self._freed = asyncio.Event()
@@ -248,21 +263,33 @@ class Sessions:
         if plan.request.stateful:
             await self._move(plan.request.execution_id or "", key)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            session = self._kept.get(key)
-            if session is not None and not session.alive:
-                await self._lose(key)
-                session = None
-            if session is None:
-                session = await self._start_in_turn(key, plan)
-            lost = key in self._lost
-            self._lost.discard(key)
+            session, workspace = await self._ready(key, plan)
+            lost = self._lost.pop(key, None)
             self._touch(key)
+            reason = "cancelled"
             try:
-                result = await self._call(plan, session)
+                result = await self._call(plan, session, workspace)
+                reason = result.killed_by or "crashed"
             finally:
                 if not session.alive:
-                    await finished(self._lose(key))
-            return replace(result, state_lost=lost or key in self._lost)
+                    await finished(self._lose(key, reason))
+            lost = self._lost.get(key, lost)
+            return replace(result, state_lost=lost is not None, state_lost_reason=lost)
+
+    async def _ready(self, key: Key, plan: Plan) -> tuple[Session, Workspace]:
+        """Return the session of a key, started where there is none, with code and input files in place."""
+        session = self._kept.get(key)
+        if session is not None and not session.alive:
+            await self._lose(key, "crashed")
+            session = None
+        if session is not None:
+            workspace = await finished(asyncio.to_thread(session.workspace.again, plan))
+            if session.workspace.guarded.covers(workspace.guarded):
+                return session, workspace
+            # Somebody made a repository, for instance: only a new sandbox shows it read-only.
+            await finished(self._lose(key, "new guarded names in the workspace"))
+        session = await self._start_in_turn(key, plan)
+        return session, await finished(asyncio.to_thread(session.workspace.again, plan))
 
     async def _move(self, execution_id: str, key: Key) -> None:
         """Let an id have one interpreter: where its mounts, workspace or limits changed, the earlier one is lost."""
@@ -271,16 +298,16 @@ class Sessions:
         if before == key:
             return
         async with self._locks.setdefault(before, asyncio.Lock()):
-            await finished(self._lose(before))
-        self._lost.discard(before)
-        self._lost.add(key)
+            await finished(self._lose(before, ""))
+        self._lost.pop(before, None)
+        self._note_lost(key, "other mounts, workspace or limits")
 
     async def close(self) -> None:
         """End them all; twice is fine."""
         for key in list(self._kept):
+            self._note_lost(key, "executor restarted")
             self._drop(key)
         await asyncio.gather(*self._closing)
-        self._lost.clear()
         self._current.clear()
 
     async def _start_in_turn(self, key: Key, plan: Plan) -> Session:
@@ -303,7 +330,7 @@ class Sessions:
         """End the least recently used idle session; return whether there was one."""
         for key in self._kept:
             if not self._locks[key].locked():
-                self._lost.add(key)
+                self._note_lost(key, "evicted")
                 self._drop(key)
                 return True
         return False
@@ -316,19 +343,20 @@ class Sessions:
         except BaseException as error:
             # Also when cancelled: what was begun is ended before the cancellation continues.
             await finished(session.close())
+            if f"e {errno.ESTALE}\n".encode() in session.reports:
+                raise changed_while_shown() from error
             if isinstance(error, OSError | TimeoutError):
                 raise ExecutorError("The interpreter did not start.", hint="Run `bough doctor`.") from error
             raise
         return session
 
-    async def _call(self, plan: Plan, session: Session) -> CodeExecutionResult:
-        workspace = await finished(asyncio.to_thread(session.workspace.again, plan))
+    async def _call(self, plan: Plan, session: Session, workspace: Workspace) -> CodeExecutionResult:
         kills = session.group.memory_kills
         conf = configuration(plan, workspace.identity)
         conf["in_session"] = plan.python is not None and plan.request.code is not None
         if plan.python is not None and not conf["in_session"]:
             conf["argv"] = self._rung.python_command(plan)
-        launch = Launch(argv=(), configuration=conf, stdin=plan.request.stdin, limits=plan.request.limits, env={})
+        launch = Launch(argv=(), configuration=conf, stdin=plan.stdin, limits=plan.request.limits, env={})
         call = SessionCall(launch, session)
         ended, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
@@ -348,11 +376,17 @@ class Sessions:
         if self._locks[key].locked():
             self._touch(key)
         else:
-            self._lost.add(key)
+            self._note_lost(key, f"idle {self._idle_seconds:g} s")
             self._drop(key)
 
-    async def _lose(self, key: Key) -> None:
-        self._lost.add(key)
+    def _note_lost(self, key: Key, reason: str) -> None:
+        """Remember why the state of a key is gone, for its next result."""
+        self._lost[key] = reason
+        if len(self._lost) > _MAX_REMEMBERED:
+            self._lost.popitem(last=False)
+
+    async def _lose(self, key: Key, reason: str) -> None:
+        self._note_lost(key, reason)
         session = self._kept.pop(key, None)
         if session is not None:
             await session.close()

@@ -50,7 +50,8 @@ class WarmRung(Protocol):
 def key_of(plan: Plan) -> Key:
     """Return what must be equal for two plans to be run by one zygote."""
     request = plan.request
-    return (request.execution_id, plan.workspace, plan.mounts, request.limits, request.network)
+    shown = tuple(sorted(plan.shown.items()))
+    return (request.execution_id, plan.workspace, plan.mounts, shown, request.limits, request.network, request.guards)
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Zygote:
         return Launch(
             argv=(),
             configuration=self.rung.warm_configuration(plan, workspace),
-            stdin=plan.request.stdin,
+            stdin=plan.stdin,
             limits=plan.request.limits,
             env={},
             kill_after_seconds=0.05,

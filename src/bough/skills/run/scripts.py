@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from bough.errors import BoughError, InvalidInput, NotFound
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, File, Mount, Network
+from bough.execution.base import (
+    USUAL_GUARDS,
+    CodeExecutionInput,
+    CodeExecutionResult,
+    CodeExecutor,
+    File,
+    Guards,
+    Mount,
+    Network,
+)
 from bough.skills.model import Skill
 from bough.skills.read.resources import list_resources, nearest, resolve
 from bough.skills.run.arguments import BadArguments, argv_of
@@ -49,9 +58,6 @@ MAX_ERROR = 200
 
 MAX_SOURCE = 1 << 20
 """How much of a script is searched for inline metadata."""
-
-GUARDED = (".git", ".bough", ".agents", ".claude", ".openhands", "bough.yaml", ".mcp.json")
-"""Read-only for scripts in a workspace, because they control later runs."""
 
 _ENDINGS: Mapping[str, tuple[str, ...]] = {
     ".sh": ("bash",),
@@ -237,6 +243,7 @@ async def run_script(
     network: Network = NO_NETWORK,
     execution_id: str | None = None,
     snapshot: SkillSnapshot | None = None,
+    guards: Guards = USUAL_GUARDS,
 ) -> ScriptResult:
     """Run a script of `skill` and return its result; any failure is a result with an error code.
 
@@ -250,6 +257,7 @@ async def run_script(
             uv is installed and some domain is allowed; otherwise it runs with what the sandbox's Python has.
         execution_id: Identifies the conversation; an executor may keep a warm interpreter for its next run.
         snapshot: The snapshot of the skill to mount and run; None takes one for this run.
+        guards: Names in the workspace that the script cannot change.
     """
     if executor is None:
         message = "no code executor is configured; pass one to the toolset or the agent"
@@ -270,6 +278,7 @@ async def run_script(
                     timeout_seconds=timeout_seconds,
                     env=request.env | dict(env or {}),
                     execution_id=execution_id,
+                    guards=guards,
                 )
             )
         home = snapshot.folder if snapshot is not None and workspace is not None else None
@@ -308,9 +317,7 @@ def _prepare(
     command = command_of(file)
     mounts = [Mount(source=str(home), target="/skill")]
     files: tuple[File, ...] = ()
-    if workspace is not None:
-        mounts += guarded_mounts(workspace)
-    else:
+    if workspace is None:
         shown, files = _beside(home)
         mounts += shown
     environment = dict(_ENVIRONMENT)
@@ -372,19 +379,6 @@ def _missing_file(stderr: str, home: Path) -> str:
     """Return the file name in a Python `FileNotFoundError` if the skill has a file of that name; else empty."""
     found = re.search(r"FileNotFoundError: .*: '([^'/][^']{0,200})'\s*$", stderr)
     return found[1] if found and ".." not in found[1].split("/") and (home / found[1]).is_file() else ""
-
-
-def guarded_mounts(workspace: Path) -> list[Mount]:
-    """Return read-only mounts over the existing guarded files and folders of `workspace`.
-
-    Links are skipped: a mount over a link would expose its target.
-    """
-    found: list[Mount] = []
-    for name in GUARDED:
-        path = workspace / name
-        if path.exists() and not path.is_symlink():
-            found.append(Mount(source=os.path.realpath(path), target=f"/work/{name}"))
-    return found
 
 
 def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[str, ...] = ()) -> ScriptResult:

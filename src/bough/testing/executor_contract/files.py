@@ -86,12 +86,13 @@ class FilesContract(Contract):
             {"code": 5},
             {"argv": "a b"},
             {"argv": (1,)},
-            {"stdin": "text"},
+            {"stdin": 5},
+            {"workspace": 5},
             {"env": {"A": 5}},
             {"limits": None},
             {"timeout_seconds": "3"},
             {"input_files": ("a",)},
-            {"input_files": (File(path="a", content="text"),)},  # type: ignore[arg-type]
+            {"input_files": (File(path="a", content=5),)},  # type: ignore[arg-type]
             {"working_dir": "a\ud800"},
             {"script": "a.py"},
         ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.errors import ExecutorError
+from bough.errors import ExecutorError, InvalidInput
 from bough.execution.base import (
     CodeExecutionInput,
     CodeExecutor,
@@ -28,6 +28,23 @@ class RequestsContract(Contract):
         import hashlib
 
         assert (await self.run(executor, code, stdin=data)).stdout.decode().strip() == hashlib.sha256(data).hexdigest()
+
+    async def test_text_and_path_objects_are_taken(self, executor: CodeExecutor, workspace: Path) -> None:
+        (workspace / "there").write_text("in the workspace")
+        request = CodeExecutionInput(
+            code="import sys; print(sys.stdin.read(), open('file').read(), open('there').read())",
+            stdin="grün",
+            input_files=(File(path=Path("file"), content="ü"),),
+            workspace=workspace,
+        )
+        result = await executor.execute(request)
+        assert (result.text, result.error_text) == ("grün ü in the workspace\n", "")
+
+    async def test_half_a_character_is_refused(self) -> None:
+        with pytest.raises(InvalidInput):
+            CodeExecutionInput(code="pass", stdin="\ud800")
+        with pytest.raises(InvalidInput):
+            File(path="a", content="\ud800")
 
     async def test_stdin_is_empty_by_default(self, executor: CodeExecutor) -> None:
         assert (await self.run(executor, "import sys; print(repr(sys.stdin.read()))")).stdout == b"''\n"

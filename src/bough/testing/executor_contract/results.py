@@ -3,11 +3,14 @@
 # ruff: noqa: D102 - tests: their names say what they do
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import pytest
 
+from bough.errors import Unavailable
 from bough.execution.base import (
+    CodeExecutionInput,
     CodeExecutor,
     Isolation,
 )
@@ -24,6 +27,24 @@ class ResultsContract(Contract):
         assert not result.timed_out
         assert result.killed_by is None
         assert result.signal is None
+
+    async def test_text_of_bytes_that_are_none(self, executor: CodeExecutor) -> None:
+        code = "import os; os.write(1, b'a\\xff'); os.write(2, 'ü'.encode())"
+        result = await self.run(executor, code)
+        assert (result.stdout, result.text, result.error_text) == (b"a\xff", "a\ufffd", "ü")
+
+    async def test_a_call_that_waits(self, executor: CodeExecutor) -> None:
+        request = CodeExecutionInput(code="print('waited for')")
+        assert (await asyncio.to_thread(executor.execute_sync, request)).text == "waited for\n"
+        assert (await asyncio.to_thread(executor.execute_sync, request)).ok
+
+    async def test_the_end_of_a_block_closes(self, executor: CodeExecutor) -> None:
+        async with executor as same:
+            assert same is executor
+            assert (await self.run(executor, "print(1)")).ok
+        with pytest.raises(Unavailable):
+            await self.run(executor, "print(1)")
+        await executor.reinitialize()
 
     async def test_words_on_stderr_are_no_failure(self, executor: CodeExecutor) -> None:
         result = await self.run(executor, "import sys; print('Traceback: error, fatal', file=sys.stderr)")

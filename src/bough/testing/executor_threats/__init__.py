@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("base", "home", "identity", "reading", "writing", "network", "kernel", "processes", "sessions", "bombs")
+_PARTS = (
+    *("base", "home", "identity", "reading", "writing", "names"),
+    *("network", "kernel", "processes", "sessions", "bombs"),
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # a broken rule says what it got
 
 from bough.testing.executor_threats.bombs import BombsThreats  # noqa: E402
 from bough.testing.executor_threats.home import HomeThreats  # noqa: E402
 from bough.testing.executor_threats.identity import IdentityThreats  # noqa: E402
 from bough.testing.executor_threats.kernel import KernelThreats  # noqa: E402
+from bough.testing.executor_threats.names import MountThreats, NameThreats  # noqa: E402
 from bough.testing.executor_threats.network import NetworkThreats  # noqa: E402
 from bough.testing.executor_threats.processes import ProcessThreats  # noqa: E402
 from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
@@ -31,6 +35,8 @@ class ExecutorThreats(
     IdentityThreats,
     ReadingThreats,
     WritingThreats,
+    NameThreats,
+    MountThreats,
     NetworkThreats,
     KernelThreats,
     ProcessThreats,

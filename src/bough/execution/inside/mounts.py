@@ -1,0 +1,67 @@
+"""Mounts made by what a descriptor holds, so that a name which changes meanwhile shows nothing else."""
+
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
+# ruff: noqa: UP031 - for old Pythons too
+import ctypes
+import errno
+import os
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
+PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result, what):
+    """Raise the error of a failed call of the C library."""
+    if result:
+        raise OSError(ctypes.get_errno(), what)
+
+
+def mount(source, target, kind, flags, options=None):
+    """Make one mount, or change one."""
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
+    data = None if options is None else options.encode()
+    check(LIBC.mount(*words, ctypes.c_ulong(flags), data), "mount " + target)
+
+
+def open_beneath(folder, path):
+    """Return a descriptor of what a relative path leads to, opened one name after another and never through a link."""
+    fd = os.open(folder, PLACE | os.O_DIRECTORY)
+    for name in path.split("/"):
+        try:
+            inner = os.open(name, PLACE, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def make_read_only(folder, path, identity):
+    """Show what lies at `path` in `folder` read-only in its own place, if it is what the host found there.
+
+    The second descriptor holds the mount that was made; what is no mount by then, the kernel refuses to change.
+    """
+    fd = open_beneath(folder, path)
+    try:
+        state = os.fstat(fd)
+        if (state.st_dev, state.st_ino) != tuple(identity):
+            raise OSError(errno.ESTALE, path)
+        mount("/proc/self/fd/%d" % fd, "/proc/self/fd/%d" % fd, None, MS_BIND | MS_REC)
+    finally:
+        os.close(fd)
+    fd = open_beneath(folder, path)
+    try:
+        kept = os.fstatvfs(fd).f_flag & MS_NOEXEC  # a user namespace may not take it away
+        flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | kept
+        mount(None, "/proc/self/fd/%d" % fd, None, flags)
+    finally:
+        os.close(fd)

@@ -1,0 +1,194 @@
+"""Attacks: names in a workspace that decide what happens later, and names that change while a run starts."""
+
+# ruff: noqa: D102, S603, ASYNC240 - tests: their names say what they do
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bough.errors import BoughError
+from bough.execution.base import CodeExecutor, Mount
+from bough.testing.executor_threats.base import Threats
+
+ROUNDS = int(os.environ.get("BOUGH_ROUNDS", "5"))
+"""How often a run is started beside something that swaps names; the slow tests of bough make it 1,000."""
+
+_CHANGE = """
+import os
+def attempt(*attacks):
+    for attack in attacks:
+        try: attack()
+        except OSError: pass
+open('evil', 'w').write('evil')
+os.makedirs('other/.git')
+attempt(lambda: os.symlink('deep/repository/.git', 'through'))
+for name in ('.git/config', 'deep/repository/.git/config', 'through/config', '.agents/skills/a/SKILL.md', 'bough.yaml',
+             '.gitattributes'):
+    attempt(
+        lambda: open(name, 'w').write('evil'), lambda: open(name, 'a').write('evil'), lambda: os.truncate(name, 0),
+        lambda: os.chmod(name, 0o777), lambda: os.unlink(name), lambda: os.rename('evil', name),
+        lambda: os.link(name, 'twice'), lambda: open('twice', 'w').write('evil'),
+        lambda: os.setxattr(name, 'user.x', b''),
+        lambda: os.rename(name, 'gone'), lambda: os.mkdir(os.path.dirname(name) + '/hooks'),
+    )
+attempt(
+    lambda: os.rename('deep/repository/.git', 'deep/repository/git'), lambda: os.rename('other/.git', '.git'),
+    lambda: os.rename('.agents', 'agents'), lambda: os.rename('deep', 'moved'),
+    lambda: open('moved/repository/.git/config', 'w').write('evil'), lambda: os.mkdir('moved/repository/.git/hooks'),
+)
+"""
+
+_MAKE = """
+import os, threading
+def attempt(attack):
+    try: attack()
+    except OSError: pass
+open('file', 'w').write('[core]')
+for number, folder in enumerate(('.', 'a', 'a/b/c/d/e', '/'.join('x' * 15), '/'.join('y' * 40), 'hidden', 'closed')):
+    os.makedirs(f'{folder}/made/hooks', exist_ok=True)
+    open(f'{folder}/made/config', 'w').write('[core]')
+    os.rename(f'{folder}/made', f'{folder}/.git')
+attempt(lambda: open('bough.yaml', 'w').write('x'))
+attempt(lambda: os.makedirs('.agents/skills'))
+attempt(lambda: os.symlink('a', '.bough'))
+attempt(lambda: os.link('file', '.mcp.json'))
+attempt(lambda: os.mkfifo('.openhands'))
+attempt(lambda: open('.gitattributes', 'w').write('* filter=x'))
+os.makedirs('case/.GiT')
+os.makedirs('linked')
+attempt(lambda: os.symlink('../a/.git', 'linked/.git'))
+def go_on():
+    while True: attempt(lambda: os.makedirs('thread/.git/hooks'))
+threading.Thread(target=go_on, daemon=True).start()
+if os.fork() == 0:
+    os.setsid()
+    while True: attempt(lambda: os.makedirs('daemon/.git/hooks'))
+while not (os.path.exists('thread') and os.path.exists('daemon')): pass
+os.chmod('hidden', 0o311)
+os.chmod('closed', 0o555)
+"""
+
+_SWAP = """
+import os, sys
+workspace, name, target = sys.argv[1:]
+os.chdir(workspace)
+print('up', flush=True)
+steps = (
+    lambda: os.rename(name, 'folder'), lambda: os.symlink(target, name), lambda: os.unlink(name),
+    lambda: os.rename('folder', name), lambda: os.mkdir(name),
+)
+while True:
+    for step in steps:
+        try: step()
+        except OSError: pass  # it was there, or the host set it aside
+"""
+
+_LOOK = """
+import os
+for folder in ('/work/.agents', '/shown', '/work/shown'):
+    try: print(open(folder + '/secret').read())
+    except OSError: pass
+"""
+
+
+class NameThreats(Threats):
+    """Attacks on the names of a workspace that are guarded."""
+
+    async def test_change_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
+        for name in (
+            *(".git/config", "deep/repository/.git/config", ".agents/skills/a/SKILL.md", "bough.yaml"),
+            ".gitattributes",
+        ):
+            (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / name).write_text("as it was")
+        guarded = (".git", "deep/repository/.git", ".agents", "bough.yaml", ".gitattributes")
+        before = {name: (workspace / name).stat().st_ino for name in guarded}
+        result = await self.run(executor, _CHANGE, workspace=str(workspace))
+        assert result.exit_code == 0, result.stderr
+        if not (workspace / "deep").exists():
+            (workspace / "moved").rename(workspace / "deep")
+        assert {name: (workspace / name).stat().st_ino for name in guarded} == before
+        for name in guarded:
+            held = [path for path in (workspace / name, *(workspace / name).rglob("*")) if path.is_file()]
+            assert [path.read_text() for path in held] == ["as it was"], name
+            assert not os.listxattr(held[0])
+            assert held[0].stat().st_mode & 0o111 == 0
+
+    async def test_make_what_is_guarded(self, executor: CodeExecutor, workspace: Path) -> None:
+        result = await self.run(executor, _MAKE, workspace=str(workspace))
+        assert result.exit_code == 0, result.stderr
+        found = [str(path) for path in workspace.rglob("*")]
+        guarded = {".git", "bough.yaml", ".agents", ".bough", ".mcp.json", ".openhands", ".gitattributes"}
+        assert [path for path in found if os.path.basename(path).casefold() in guarded] == []
+        told = {path for path, reason in result.output_skipped if reason.startswith("guarded name, set aside as ")}
+        assert {".git", "a/.git", "a/b/c/d/e/.git", "hidden/.git", "closed/.git", "case/.GiT", "bough.yaml"} <= told
+        assert {"linked/.git", ".agents", ".bough", ".mcp.json", ".gitattributes", "thread/.git"} <= told
+        assert len([path for path in told if path.endswith("y/.git")]) == 1
+
+    async def test_what_a_person_keeps_is_left_alone(self, executor: CodeExecutor, workspace: Path) -> None:
+        """The other side of the attack: neither a moved repository nor a name of another kind is touched."""
+        (workspace / "repository" / ".git").mkdir(parents=True)
+        (workspace / "repository" / ".git" / "config").write_text("as it was")
+        (workspace / ".claude").symlink_to("elsewhere")
+        code = (
+            "import os; os.rename('repository', 'moved'); os.makedirs('further/.agents'); open('.gitignore', 'w')\n"
+            "try: os.unlink('.claude')\n"
+            "except OSError: pass"
+        )
+        result = await self.run(executor, code, workspace=str(workspace))
+        assert result.exit_code == 0, result.stderr
+        assert (workspace / "moved" / ".git" / "config").read_text() == "as it was"
+        assert (workspace / "further" / ".agents").is_dir()
+        assert os.readlink(workspace / ".claude") == "elsewhere"
+        assert sorted(path.name for path in workspace.iterdir()) == [".claude", ".gitignore", "further", "moved"]
+
+
+class MountThreats(Threats):
+    """Attacks on what a run is shown, by a name that changes while the run starts."""
+
+    async def test_swap_a_guarded_name(
+        self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str
+    ) -> None:
+        (workspace / ".agents").mkdir()
+        await self._race(executor, workspace, outside, canary, ".agents", ())
+
+    async def test_swap_the_source_of_a_mount(
+        self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str
+    ) -> None:
+        (workspace / "shown").mkdir()
+        mount = Mount(source=workspace / "shown", target="/shown")
+        await self._race(executor, workspace, outside, canary, "shown", (mount,))
+
+    async def _race(
+        self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str, name: str, mounts: tuple[Mount, ...]
+    ) -> None:
+        """Start runs beside what swaps a folder for a link to a secret; a run that is refused is fine."""
+        (outside / "secret").write_text(canary)
+        started = 0
+        with _swap_names(workspace, name, outside):
+            for _ in range(ROUNDS):
+                try:
+                    result = await self.run(executor, _LOOK, workspace=str(workspace), mounts=mounts)
+                except BoughError:
+                    continue
+                started += 1
+                assert canary.encode() not in self.everything(result), f"run {started}"
+
+
+@contextmanager
+def _swap_names(workspace: Path, name: str, outside: Path) -> Generator[None]:
+    """Swap a folder of the workspace for a link to `outside` and back, without a pause, in another process."""
+    command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), name, str(outside)]
+    swapping = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert swapping.stdout is not None
+        assert swapping.stdout.readline() == b"up\n"
+        yield
+        assert swapping.poll() is None, "it goes on to the end"
+    finally:
+        swapping.kill()
+        swapping.communicate()
