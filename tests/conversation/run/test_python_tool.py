@@ -37,8 +37,8 @@ async def test_variables_live_on_and_their_loss_is_told(scripted: Any, start: An
         assert wrote == {"exit_code": 0, "stdout": "9\n", "stderr": ""}
         assert shown["stdout"] == "[3.141592653589793]\n"
         assert read["stdout"] == "by python"
-        assert (left["exit_code"], left["state_lost"]) == (3, "variables of earlier calls are gone")
-        assert (after["stdout"], after["state_lost"]) == ("False\n", "variables of earlier calls are gone")
+        assert (left["exit_code"], left["state_lost"]) == (3, "variables of earlier calls are gone: crashed")
+        assert (after["stdout"], after["state_lost"]) == ("False\n", "variables of earlier calls are gone: crashed")
     await executor.aclose()
 
 

@@ -220,8 +220,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
     def _expected(self, checked: Plan, workspace: Workspace) -> list[tuple[str, int, int, bool]]:
-        """Return what the first process finds in the container, where it can be told; see `Workspace.expected`."""
-        return workspace.expected(checked) if self.guards_workspaces else []
+        """Return what the first process finds in the container, where it can be told; see `Workspace.list_shown`."""
+        return workspace.list_shown(checked) if self.guards_workspaces else []
 
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
         conf = configuration(checked, Identity())

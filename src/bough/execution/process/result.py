@@ -9,7 +9,7 @@ from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.child import Ended
 from bough.execution.process.files import Collected
-from bough.execution.process.workspace import changed_while_shown
+from bough.execution.process.workspace import stale_workspace_error
 from bough.execution.request import Plan
 
 
@@ -69,7 +69,7 @@ def _end(ended: Ended) -> tuple[int | None, int | None]:
 def _check_started(plan: Plan, ended: Ended) -> None:
     """Tell a program that ended badly from one that was never there."""
     if ended.start_errno == errno.ESTALE:
-        raise changed_while_shown()
+        raise stale_workspace_error()
     if ended.start_errno is not None:
         what = plan.argv[0] if plan.python is None else plan.cwd
         raise ExecutorError(

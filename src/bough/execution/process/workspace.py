@@ -90,7 +90,7 @@ class Workspace:
             if not any(f"{WORK}/{entry.path}/".startswith(f"{target}/") for target in targets)
         )
 
-    def expected(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
+    def list_shown(self, plan: Plan) -> list[tuple[str, int, int, bool]]:
         """Return (path inside, device, number, whether it is read-only) of everything of the host that is shown."""
         writable = {WORK, *(mount.target for mount in plan.mounts if mount.writable)}
         found = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
@@ -155,7 +155,7 @@ class Workspace:
             remove_tree(self.folder)
 
 
-def changed_while_shown() -> Conflict:
+def stale_workspace_error() -> Conflict:
     """Return the error for a workspace in which names changed between the check of a request and its start."""
     return Conflict("The workspace changed while it was shown; nothing was run.", hint="Run it again.")
 
@@ -192,7 +192,7 @@ def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], 
     """
     with opened(work) as root:
         if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
-            raise changed_while_shown()
+            raise stale_workspace_error()
         for file in plan.request.input_files:
             write_file(root, file, owner=identity.owner)
         depth = plan.request.limits.output_depth

@@ -27,7 +27,7 @@ from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import processes_below, watch
-from bough.execution.process.workspace import Workspace, changed_while_shown
+from bough.execution.process.workspace import Workspace, stale_workspace_error
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
 from bough.execution.warm.zygote import Key, key_of
@@ -344,7 +344,7 @@ class Sessions:
             # Also when cancelled: what was begun is ended before the cancellation continues.
             await finished(session.close())
             if f"e {errno.ESTALE}\n".encode() in session.reports:
-                raise changed_while_shown() from error
+                raise stale_workspace_error() from error
             if isinstance(error, OSError | TimeoutError):
                 raise ExecutorError("The interpreter did not start.", hint="Run `bough doctor`.") from error
             raise
