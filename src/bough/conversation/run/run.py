@@ -350,7 +350,7 @@ class Runner:
     @property
     def _guards(self) -> Guards:
         """What of the workspace stays as it is: the usual names, and folders of skills that were named."""
-        roots = (*self._blueprint.spec.skill_roots, *self._surroundings.settings.skill_roots)
+        roots = (*self._blueprint.spec.skill_roots, *self._environment.settings.skill_roots)
         return Guards().extend(self._journal.state.workspace, roots)
 
     def _context(self, shown_chars: int) -> ToolContext:

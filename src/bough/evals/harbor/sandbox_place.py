@@ -19,13 +19,18 @@ from bough.evals.harbor.dockerfile import SandboxPlan
 from bough.evals.harbor.reward import MAX_REWARD_BYTES, Reward, parse_reward
 from bough.evals.harbor.task import HarborTask
 from bough.execution import CodeExecutionInput, CodeExecutionResult, CodeExecutor, ExecutionLimits, Isolation, Mount
+from bough.execution.base import NO_GUARDS
 from bough.execution.container.command import CommandOutcome
+from bough.execution.mixin import CodeExecutorMixin
 
 COMMAND_SECONDS: Final = 300.0
 
 
-class MountingExecutor:
-    """An executor that shows a task's folders in every run of another one, which stays open."""
+class MountingExecutor(CodeExecutorMixin):
+    """An executor that shows a task's folders in every run of another one, which stays open.
+
+    Nothing in the workspace is guarded: it is thrown away with its task, which may be to make a repository.
+    """
 
     stateful = False
 
@@ -41,7 +46,7 @@ class MountingExecutor:
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         """Run `request` with the folders in their places; raises as the other does."""
-        return await self._inner.execute(replace(request, mounts=(*request.mounts, *self._mounts)))
+        return await self._inner.execute(replace(request, mounts=(*request.mounts, *self._mounts), guards=NO_GUARDS))
 
     async def healthy(self) -> bool:
         """Whether the other works."""
