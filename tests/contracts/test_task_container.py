@@ -121,3 +121,21 @@ async def test_an_image_that_is_not_there_is_named(container_engine: str) -> Non
     with pytest.raises(SandboxUnavailable, match="bough-absent:1"):
         await executor.run_command("true")
     await executor.aclose()
+
+
+@pytest.mark.parametrize("where", ["/filled", "filled"], ids=["of its own", "in the workspace"])
+async def test_what_fills_the_disk_is_ended_and_can_be_removed(
+    container_engine: str, tmp_path: Path, where: str
+) -> None:
+    executor = TaskContainerExecutor(
+        IMAGE, workspace=tmp_path, docker_host=container_engine, disk_bytes=16 << 20, limits=LIMITS
+    )
+    fill = f"import time\nwith open({where!r}, 'wb') as f: f.write(b'x' * (32 << 20))\nwhile True: time.sleep(60)"
+    try:
+        filling = await executor.run_command(["python3", "-c", fill], timeout_seconds=60)
+        assert (filling.exit_code, filling.is_full, filling.timed_out) == (None, True, False)
+        assert (await executor.run_command(f"> {where}")).exit_code == 0, "what is over the bound may be removed"
+        run = await executor.execute(CodeExecutionInput(code=fill.replace("'filled'", "'/filled'"), timeout_seconds=60))
+        assert (run.killed_by, run.timed_out) == ("work_bytes", False)
+    finally:
+        await executor.aclose()

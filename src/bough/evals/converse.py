@@ -1,21 +1,23 @@
-"""Conversations that an eval makes: begun once under an id that follows from the run, continued after a crash."""
+"""Conversations that an eval makes: started once under an id that follows from the run, continued after a crash."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation import AsyncConversation, RunResult
+from bough.conversation import AsyncConversation
 from bough.errors import Conflict
+from bough.events.model import UserMessage
 from bough.events.store import EventStore
 from bough.guard import Limits, NeverConfirm
 
 if TYPE_CHECKING:
+    from bough.agents.delegation import Delegation
     from bough.execution.base import CodeExecutor
     from bough.guard import Secrets
 
@@ -26,6 +28,7 @@ class ConversationHost:
 
     Attributes:
         limits: Bounds of each turn.
+        delegation: Runs the tasks of sub-agents; None where there are none.
     """
 
     store: EventStore
@@ -33,6 +36,7 @@ class ConversationHost:
     executor: CodeExecutor
     limits: Limits = field(default_factory=lambda: Limits(steps=100, wall_seconds=600))
     secrets: Secrets | None = None
+    delegation: Delegation | None = None
 
     async def open(
         self, id: UUID, agent: AgentSpec, workspace: Path, tags: Mapping[str, str], title: str
@@ -51,18 +55,24 @@ class ConversationHost:
                 confirmation_policy=NeverConfirm(),
                 limits=self.limits,
                 secrets=self.secrets,
+                broker=self.delegation,
             )
         except Conflict:
-            return await AsyncConversation.open(
-                id,
-                store=self.store,
-                agent=agent,
-                executor=self.executor,
-                settings=self.settings,
-                confirmation_policy=NeverConfirm(),
-                limits=self.limits,
-                secrets=self.secrets,
-            )
+            return await self.reopen(id, agent)
+
+    async def reopen(self, id: UUID, agent: AgentSpec) -> AsyncConversation:
+        """Return a conversation that is there."""
+        return await AsyncConversation.open(
+            id,
+            store=self.store,
+            agent=agent,
+            executor=self.executor,
+            settings=self.settings,
+            confirmation_policy=NeverConfirm(),
+            limits=self.limits,
+            secrets=self.secrets,
+            broker=self.delegation,
+        )
 
 
 def conversation_id(*parts: str | int) -> UUID:
@@ -70,10 +80,10 @@ def conversation_id(*parts: str | int) -> UUID:
     return uuid5(NAMESPACE_URL, "bough:eval:" + "/".join(map(str, parts)))
 
 
-async def say(conversation: AsyncConversation, messages: Sequence[str]) -> RunResult:
-    """Send the messages that are not in the log yet, each when the one before is answered; return the last run's end.
+async def say(conversation: AsyncConversation, messages: Sequence[str]) -> None:
+    """Send the messages that are not in the log yet, each when the one before is answered.
 
-    A turn that does not end well is the last one. What an earlier process had finished is not run again.
+    What an earlier process had finished is not run again; a run that does not end well is the last one.
 
     Raises:
         ModelError: The model failed.
@@ -81,7 +91,8 @@ async def say(conversation: AsyncConversation, messages: Sequence[str]) -> RunRe
     """
     sent = 0
     async for stored in conversation.events:
-        sent += stored.kind == "UserMessage"
+        # A log also has messages that a run wrote itself, for example that an answer was not valid.
+        sent += isinstance(event := stored.event, UserMessage) and event.sender == "user"
     result = await conversation.run()
     for message in messages[sent:]:
         if sent and result.status != "finished":
@@ -89,6 +100,3 @@ async def say(conversation: AsyncConversation, messages: Sequence[str]) -> RunRe
         await conversation.send_message(message)
         sent += 1
         result = await conversation.run()
-    if not result.steps:  # an earlier process has the answer of this turn
-        return replace(result, output=conversation.state.output)
-    return result

@@ -28,16 +28,22 @@ from bough.evals.run.provenance import describe_run
 from bough.evals.run.read import RunReader, read_run
 from bough.evals.run.recorded import Recordings, recording_name
 from bough.evals.run.result import EvalRun
+from bough.evals.run.turns import TaskAttemptRunner
 from bough.evals.score import METRICS
 from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
 from bough.guard import Limits
+from bough.tasks.agents import Credentials
+from bough.tasks.broker import TaskBroker
+from bough.tasks.stores.sqlite import TaskStoreSqlite
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bough.conversation import State
+    from bough.events.record import ConversationRecord
     from bough.execution.base import CodeExecutor
     from bough.guard import Secrets
 
@@ -145,13 +151,13 @@ async def evaluate(
     with run.hold():
         if options.begin is not None:
             await anyio.to_thread.run_sync(options.begin, run)
-        async with _host(run, settings, executor, options) as host:
+        async with _open_broker(run, settings, executor, options) as (broker, host):
             record = _make_record(run, eval_set, cases, spec, settings, host, judge, options)
             if resume is not None:
                 _check_same(run.read_record(), record)
             else:
                 run.write_record(record)
-            return await _drive(eval_set, cases, spec, run, host, judge, options)
+            return await _drive(eval_set, cases, spec, run, broker, host, judge, options, is_new=resume is None)
 
 
 def make_judge(options: EvalOptions, cases: Sequence[SetCase], settings: Settings) -> Judge | None:
@@ -182,18 +188,24 @@ async def _drive(
     cases: Sequence[SetCase],
     spec: AgentSpec,
     folder: RunFolder,
+    broker: TaskBroker,
     host: ConversationHost,
     judge: Judge | None,
     options: EvalOptions,
+    *,
+    is_new: bool,
 ) -> EvalRun:
     """Run what has no result yet, and write the reports, those of an interrupted run too."""
-    async with RunReader.open(folder, host.store) as reader:
-        todo, spent = await _find_unfinished(reader, cases, options)
+    todo, spent = list(plan_attempts(folder.run, cases, repeat=options.repeat, sides=options.sides)), 0.0
+    if not is_new:
+        async with RunReader.open(folder, host.store) as reader:
+            todo, spent = await _find_unfinished(reader, todo, options)
     recordings = None
     if options.recorded is not None:
         names = [recording_name(case.id, side) for case in cases for side in options.sides]
         recordings = await Recordings.load(options.recorded, names)
-    runner = AttemptRunner(
+    runner = TaskAttemptRunner(
+        broker=broker,
         host=host,
         folder=folder,
         agent=spec,
@@ -207,6 +219,7 @@ async def _drive(
         skill_folder=options.skill_folder,
         max_cost_usd=options.max_cost_usd,
         keep=options.keep,
+        seed=options.seed,
         on_result=options.on_result,
         spent_usd=spent,
     )
@@ -240,12 +253,12 @@ async def drive_attempts(
 
 
 async def _find_unfinished(
-    reader: RunReader, cases: Sequence[SetCase], options: EvalOptions
+    reader: RunReader, plan: Sequence[PlannedAttempt], options: EvalOptions
 ) -> tuple[list[PlannedAttempt], float]:
     """Return the attempts without a result, and the dollars that those with one cost."""
     todo: list[PlannedAttempt] = []
     spent = 0.0
-    for planned in plan_attempts(reader.folder.run, cases, repeat=options.repeat, sides=options.sides):
+    for planned in plan:
         note = await reader.note(planned.case.id, planned.number, planned.side)
         if note is None:
             todo.append(planned)
@@ -269,15 +282,36 @@ def _cost_of(note: JsonObject) -> float:
 
 
 @asynccontextmanager
-async def _host(
+async def _open_broker(
     folder: RunFolder, settings: Settings, executor: CodeExecutor | None, options: EvalOptions
-) -> AsyncGenerator[ConversationHost]:
-    """Open what the run's conversations share; an executor that was given stays open."""
+) -> AsyncGenerator[tuple[TaskBroker, ConversationHost]]:
+    """Open what the run's attempts share; an executor that was given stays open."""
     store = await open_store(folder.store_url)
     used = executor or executor_named(settings.executor)
-    limits = options.limits or Limits(steps=100, wall_seconds=600)
+    secrets = options.secrets
+
+    async def find_credentials(record: ConversationRecord, state: State) -> Credentials:
+        return Credentials(secrets=secrets)
+
+    broker = TaskBroker(
+        TaskStoreSqlite(store),
+        settings=replace(settings, policy="allow"),  # there is nobody to ask
+        queues=(),
+        concurrency=options.jobs,
+        credentials=find_credentials,
+        executor=used,
+    )
     try:
-        yield ConversationHost(store=store, settings=settings, executor=used, limits=limits, secrets=options.secrets)
+        async with broker:
+            host = ConversationHost(
+                store=store,
+                settings=settings,
+                executor=used,
+                limits=options.limits or Limits(steps=100, wall_seconds=600),
+                secrets=secrets,
+                delegation=broker.delegation,
+            )
+            yield broker, host
     finally:
         if executor is None:
             await used.aclose()
@@ -331,7 +365,7 @@ def _check_same(before: JsonObject, now: JsonObject) -> None:
     Raises:
         Conflict: The cases, the agent, the metrics or the judge are others.
     """
-    for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256"):
+    for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed"):
         if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True):
             raise Conflict(
                 f"the run was started with other {name}", hint="start a new run, or resume it as it was started"

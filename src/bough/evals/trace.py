@@ -39,6 +39,9 @@ from bough.types import Json, JsonObject
 
 _MAX_DEPTH = 16
 
+_INWARD = frozenset({"hook", "bough"})
+"""Senders of messages that a run writes itself: nobody asked for anything by them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCall:
@@ -206,7 +209,7 @@ class _Folding:
         match event:
             case ConversationStarted():
                 self._instructions = event.instructions
-            case UserMessage():
+            case UserMessage() if event.sender not in _INWARD:
                 self._ask(event)
             case ModelResponded():
                 self._respond(event)

@@ -28,6 +28,7 @@ from bough.conversation.rules import GivenRules, Rules
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
+from bough.execution.base import CodeExecutor
 from bough.guard import HookSet, Secrets, analyzer_from_json
 from bough.tasks.model import Task
 from bough.types import JsonObject
@@ -71,6 +72,7 @@ async def open_conversation(
     credentials: FindCredentials | None,
     cache: BlueprintCache | None = None,
     given: Rules | None = None,
+    executor: CodeExecutor | None = None,
 ) -> Parts:
     """Return the conversation of a claimed task, with the agent that it is to be run by.
 
@@ -80,6 +82,7 @@ async def open_conversation(
         credentials: Finds what the log only names; None: there is nothing of that kind.
         cache: Shares what several tasks have in common.
         given: Its parent's rules, where this process started it: hooks, analyzers and secrets are there as objects.
+        executor: Runs scripts of an agent without one of its own; None takes the settings' one.
 
     Raises:
         NotFound: No agent of that name is known here: neither registered, nor recorded, nor configured.
@@ -106,7 +109,7 @@ async def open_conversation(
         spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
-    return await reopened(cid, log, spec, None, settings, rules, cache=cache)
+    return await reopened(cid, log, spec, None if spec.executor is not None else executor, settings, rules, cache=cache)
 
 
 async def find_agent(

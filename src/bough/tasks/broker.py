@@ -20,6 +20,7 @@ from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
+from bough.execution.base import CodeExecutor
 from bough.tasks.agents import FindCredentials, FindHooks
 from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl
@@ -61,6 +62,7 @@ class TaskBroker:
         queues: Whose tasks it runs while it is entered; `()`: of no strangers.
         concurrency: How many tasks it runs at once.
         admit: Called inside each submission without a parent.
+        executor: See `Worker`.
 
     Raises:
         InvalidInput: The store's tasks have no log.
@@ -80,6 +82,7 @@ class TaskBroker:
         admit: Admission | None = None,
         hooks: FindHooks | None = None,
         credentials: FindCredentials | None = None,
+        executor: CodeExecutor | None = None,
     ) -> None:
         del poll_interval
         self.settings = settings or Settings.load()
@@ -102,6 +105,7 @@ class TaskBroker:
             withdraw=self.dispatcher.withdraw,
             hooks=hooks,
             credentials=credentials,
+            executor=executor,
         )
         self._submitter = Submitter(self._agents, model, self.settings, hooks=hooks, cache=self.worker.blueprints)
         self._control = TaskControl(
@@ -196,6 +200,11 @@ class TaskBroker:
         for below in spec.sub_agents:
             if below.name not in self._agents:
                 self._register(below.name, below)
+
+    def forget_agents(self, names: Iterable[str]) -> None:
+        """Make agents unknown again; tasks of theirs that have not ended cannot run here any more."""
+        for name in names:
+            self._agents.pop(name, None)
 
     # The seed's names.
 

@@ -29,6 +29,7 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, TaskChanged
 from bough.events.owner import owner as make_owner
+from bough.execution.base import CodeExecutor
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
 from bough.tasks.model import Task
 from bough.tasks.outcome import RunEnding, describe_error, measure_before
@@ -90,6 +91,8 @@ class Worker:
         hooks: Finds the hooks of a task by its workspace; None: there are none.
         credentials: Finds secrets and the model's key of a conversation that its log only names; None: there are none.
         pool: Runs the MCP servers of all its tasks, and stays the caller's to close; None makes one.
+        executor: Runs scripts of agents without one of their own, and stays the caller's to close; None takes the
+            settings' one for each run.
 
     Attributes:
         blueprints: What the agents of its tasks have in common is made once.
@@ -110,6 +113,7 @@ class Worker:
         withdraw: Withdraw | None = None,
         hooks: FindHooks | None = None,
         credentials: FindCredentials | None = None,
+        executor: CodeExecutor | None = None,
         ttl_seconds: float = LEASE_SECONDS,
         pool: McpPool | None = None,
     ) -> None:
@@ -123,6 +127,7 @@ class Worker:
         self.withdraw = withdraw
         self._hooks = hooks
         self._credentials = credentials
+        self._executor = executor
         self._ttl = ttl_seconds
         self.pool = pool or McpPool()
         self._owns_pool = pool is None
@@ -217,6 +222,7 @@ class Worker:
         return await open_conversation(
             self.store.log, claim.task, self.agents, model=self.model, settings=self.settings, hooks=self._hooks,
             credentials=self._credentials, cache=self.blueprints, given=self.given.get(claim.task.id),
+            executor=self._executor,
         )  # fmt: skip
 
     async def _run_opened(self, active: ActiveRun, opened: Parts) -> None:

@@ -15,12 +15,13 @@ from bough.errors import InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, Trace, TurnInput, evaluate
 from bough.evals.converse import ConversationHost
 from bough.evals.judge import Judge
-from bough.evals.judge.judge import JudgedCase
+from bough.evals.judge.judge import JUDGE_RETRY, JudgedCase
 from bough.evals.judge.prompt import MAX_TRACE_CHARS, quote_case
-from bough.evals.judge.verdict import Ballot, Verdict, count_votes, read_verdicts
+from bough.evals.judge.verdict import Ballot, Verdict, Verdicts, count_votes, match_verdicts
 from bough.events import open_store
+from bough.events.model import RequestRetried
 from bough.execution.named import executor_named
-from bough.testing import OpenAIServer, ScriptedModel
+from bough.testing import OpenAIServer, ScriptedModel, tool_call
 from bough.testing.openai_server import Failure, Received
 
 pytestmark = pytest.mark.anyio
@@ -64,27 +65,46 @@ async def test_each_rubric_has_a_verdict_with_its_rationale(host: ConversationHo
     assert asked.tools == () and (asked.settings or {}).get("temperature") == 0.0
 
 
-async def test_rambling_beside_the_object_does_no_harm(host: ConversationHost, tmp_path: Path) -> None:
-    text = f'Let me think. {{"verdicts": broken}} Well:\n```json\n{verdicts("yes", "yes")}\n``` That is all.'
-    found = await Judge(ScriptedModel([text])).judge(case(), host, tmp_path)
-    assert found.share == 1.0
+async def test_a_judge_that_rambles_is_sent_back_twice_and_has_failed_then(
+    host: ConversationHost, tmp_path: Path
+) -> None:
+    rambling = "Well, r1 is a yes from me, and r2 too."
+    once = ScriptedModel([rambling, '{"verdicts": [{"rubric_id": "r1", "verdict": "maybe"}]}', verdicts("yes", "no")])
+    found = await Judge(once).judge(case(), host, tmp_path)
+    assert ([each.verdict for each in found.verdicts], found.error, once.requests) == ([True, False], "", 3)
+    always = ScriptedModel([rambling] * 9)
+    found = await Judge(always).judge(case(key="other"), host, tmp_path)
+    assert ([each.verdict for each in found.verdicts], found.share, always.requests) == ([None, None], 0.0, 3)
+    assert found.error.startswith("the judge failed:")
+
+
+async def test_a_model_without_json_schemas_gives_its_verdicts_by_a_call(
+    host: ConversationHost, tmp_path: Path
+) -> None:
+    answer = json.loads(verdicts("yes", "no"))
+    model = ScriptedModel([tool_call("final_result", **answer)])
+    found = await Judge(model, by_tool=True).judge(case(), host, tmp_path)
+    assert ([each.verdict for each in found.verdicts], found.error) == ([True, False], "")
 
 
 async def test_what_is_missing_is_asked_for_once_more_and_then_failed(host: ConversationHost, tmp_path: Path) -> None:
     model = ScriptedModel([verdicts("yes"), verdicts("no", first=2)])
     found = await Judge(model).judge(case(), host, tmp_path)
     assert [each.verdict for each in found.verdicts] == [True, False]
-    never = ScriptedModel([verdicts("yes"), "I cannot say"])
+    never = ScriptedModel([verdicts("yes"), verdicts("no")])
     found = await Judge(never).judge(case(key="other"), host, tmp_path)
-    assert [each.verdict for each in found.verdicts] == [True, None]
+    assert [each.verdict for each in found.verdicts] == [True, None], "what was decided is not decided anew"
     assert found.error == "the judge gave 1 of 2 verdicts"
 
 
 async def test_no_answer_is_asked_for_twice(host: ConversationHost, tmp_path: Path) -> None:
     await Judge(ScriptedModel([verdicts("yes", "no")])).judge(case(), host, tmp_path)
+    twice = ScriptedModel(["what?", verdicts("yes"), verdicts("no", first=2)])
+    await Judge(twice).judge(case(key="in two answers"), host, tmp_path)
     again = ScriptedModel([])
-    found = await Judge(again).judge(case(), host, tmp_path)
-    assert (found.share, again.requests) == (0.5, 0)
+    for key in ("run/c1#1", "in two answers"):
+        found = await Judge(again).judge(case(key=key), host, tmp_path)
+        assert ([each.verdict for each in found.verdicts], again.requests) == ([True, False], 0)
 
 
 async def test_votes_are_counted_by_rubric_and_the_order_turns(host: ConversationHost, tmp_path: Path) -> None:
@@ -108,20 +128,18 @@ async def test_votes_are_counted_by_rubric_and_the_order_turns(host: Conversatio
     ]
 
 
-async def test_a_busy_server_is_asked_again_after_2_4_8_and_16_seconds(host: ConversationHost, tmp_path: Path) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    busy = Failure(status=429, message="busy", headers={"x-should-retry": "false"})
-    gone = Failure(status=503, message="busy", headers={"x-should-retry": "false"})
+async def test_a_busy_server_is_asked_again_four_times(host: ConversationHost, tmp_path: Path) -> None:
+    waits = [JUDGE_RETRY.wait_seconds(n, retry_after=None, random=0.3) for n in range(1, JUDGE_RETRY.attempts)]
+    assert waits == [2.0, 4.0, 8.0, 16.0]
+    headers = {"x-should-retry": "false", "retry-after": "0"}
+    busy, gone = (Failure(status=status, message="busy", headers=headers) for status in (429, 503))
     with OpenAIServer([busy, gone, busy, busy, verdicts("yes", "yes")]) as server:
-        found = await Judge("openai:test", base_url=server.url, sleep=sleep).judge(case(), host, tmp_path)
-        assert (found.share, waits, len(server.received)) == (1.0, [2.0, 4.0, 8.0, 16.0], 5)
-    waits.clear()
+        found = await Judge("openai:test", base_url=server.url).judge(case(), host, tmp_path)
+        assert (found.share, len(server.received)) == (1.0, 5)
+    events = [stored.event async for stored in host.store.read(found.conversations[0])]
+    assert [each.status for each in events if isinstance(each, RequestRetried)] == [429, 503, 429, 429]
     with OpenAIServer([busy] * 5) as server:
-        found = await Judge("openai:test", base_url=server.url, sleep=sleep).judge(case(key="k"), host, tmp_path)
+        found = await Judge("openai:test", base_url=server.url).judge(case(key="k"), host, tmp_path)
         assert (found.share, [each.verdict for each in found.verdicts]) == (0.0, [None, None])
         assert found.error.startswith("the judge failed:") and len(server.received) == 5
 
@@ -151,20 +169,9 @@ async def test_the_data_cannot_close_its_block_and_the_rubrics_are_the_only_ids(
 
 
 def test_verdicts_with_unknown_ids_are_dropped_and_contradictions_count_as_none() -> None:
-    text = json.dumps(
-        {
-            "verdicts": [
-                {"rubric_id": "r1", "verdict": "yes"},
-                {"rubric_id": "r1", "verdict": "no"},
-                {"rubric_id": "r2", "verdict": "yes"},
-                {"rubric_id": "r2", "verdict": "yes"},
-                {"rubric_id": "r9", "verdict": "yes"},
-            ]
-        }
-    )
-    assert list(read_verdicts(text, ["r1", "r2"])) == ["r2"]
-    assert read_verdicts("no object", ["r1"]) == {}
-    assert read_verdicts('{"verdicts": [{"rubric_id": "r1", "verdict": "maybe"}]}', ["r1"]) == {}
+    words = (("r1", "yes"), ("r1", "no"), ("r2", "yes"), ("r2", "yes"), ("r9", "yes"))
+    given = Verdicts.model_validate({"verdicts": [{"rubric_id": id, "verdict": word} for id, word in words]})
+    assert list(match_verdicts(given, ["r1", "r2"])) == ["r2"]
 
 
 def test_a_rubric_that_most_calls_did_not_decide_has_no_verdict() -> None:

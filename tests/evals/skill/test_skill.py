@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals import Score, evaluate_skill, read_set
@@ -18,6 +21,7 @@ from bough.evals.run.summary import AttemptResult
 from bough.evals.skill.benchmark import make_benchmark
 from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
 from bough.skills.new import new_skill
+from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -203,3 +207,23 @@ async def test_a_check_script_of_the_skill_decides_in_the_sandbox(settings: Sett
     )
     run = await evaluate_skill(place, "offline", settings=settings)
     assert run.pass_rate == 1.0, run.cases and run.cases.cases
+
+
+async def test_a_trigger_query_ends_as_soon_as_its_skill_is_in_use(settings: Settings, tmp_path: Path) -> None:
+    never = asyncio.Event()
+
+    async def step(asked: Any) -> Any:
+        if asked.messages[-1].parts[-1].part_kind == "tool-return":
+            await never.wait()  # nobody is interested in what comes now: without an interrupt this test does not end
+        return tool_call("load_skill", skill_name="my-skill")
+
+    model = ScriptedModel([step] * 100)
+    queries = [{"query": "do the thing", "should_trigger": True}, {"query": "do it not", "should_trigger": False}]
+    agent = AgentSpec(name="a", model=model)
+    run = await evaluate_skill(skill(tmp_path, queries=queries), agent, settings=settings, trigger_runs=3)
+    assert run.queries is not None
+    assert [(each.steps, each.scores["trigger_score"].value) for each in run.queries.cases] == [(1, 1.0), (1, 0.0)] * 3
+    assert [each.status for each in run.queries.cases] == ["passed", "failed"] * 3
+    figures = run.triggers["train"], run.triggers["validation"]
+    assert (sum(each["queries"] for each in figures), sum(each["passed"] for each in figures)) == (2, 1)
+    assert model.requests <= 12, "at most one request of each run was cut off"

@@ -47,5 +47,6 @@ class ContainerBashTool:
             "stdout": done.stdout.decode(errors="replace"),
             "stderr": done.stderr.decode(errors="replace"),
             "timed_out": done.timed_out,
+            **({"disk_full": True} if done.is_full else {}),
             "truncated": done.truncated,
         }

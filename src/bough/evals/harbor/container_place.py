@@ -57,6 +57,7 @@ class ContainerPlace:
             env=task.env,
             limits=ExecutionLimits(memory_bytes=task.memory_bytes, processes=256, work_bytes=task.storage_bytes),
             cpus=task.cpus,
+            disk_bytes=task.storage_bytes,
             network=network,
             labels=labels,
             docker_host=docker_host,
@@ -116,7 +117,7 @@ class ContainerPlace:
             found = [await container.read_file(path, MAX_REWARD_BYTES) for path in (REWARD_JSON, REWARD_TEXT)]
         except InvalidInput as error:
             return Reward(reason=error.message, is_error=True, changed=tuple(changed[:100]))
-        reward = parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out)
+        reward = parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
         return replace(reward, changed=tuple(changed[:100]))
 
     async def aclose(self) -> None:

@@ -63,12 +63,15 @@ class Reward:
         )
 
 
-def parse_reward(as_json: bytes | None, as_text: bytes | None, exit_code: int | None, *, timed_out: bool) -> Reward:
+def parse_reward(
+    as_json: bytes | None, as_text: bytes | None, exit_code: int | None, *, timed_out: bool, is_full: bool = False
+) -> Reward:
     """Return the reward that a test script wrote; `reward.json` goes first.
 
     Args:
         as_json: Content of `reward.json`; None where it is not there.
         exit_code: Of the test script.
+        is_full: Whether it was ended because its files took more than the task may have.
     """
     if as_json is not None and as_json.strip():
         try:
@@ -82,6 +85,8 @@ def parse_reward(as_json: bytes | None, as_text: bytes | None, exit_code: int | 
             return Reward(reason=f"reward.txt is not a number: {as_text[:80]!r}", is_error=True)
     if timed_out:
         return Reward(reason="verifier timed out")
+    if is_full:
+        return Reward(reason="the verifier was ended: its files took more than storage_mb")
     return Reward(reason=f"test.sh wrote no reward (exit {exit_code})")
 
 

@@ -122,7 +122,7 @@ class SandboxPlace:
             found = [await anyio.to_thread.run_sync(self._read, name) for name in ("reward.json", "reward.txt")]
         except OSError as error:
             return Reward(reason=f"the reward is not a regular file: {error.strerror}", is_error=True)
-        return parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out)
+        return parse_reward(*found, exit_code=done.exit_code, timed_out=done.timed_out, is_full=done.is_full)
 
     async def aclose(self) -> None:
         """Nothing is held here; the attempt's folders belong to the run."""
@@ -147,6 +147,7 @@ class SandboxPlace:
             stdout=found.stdout,
             stderr=found.stderr,
             timed_out=found.timed_out,
+            is_full=found.killed_by == "work_bytes",
             truncated=found.stdout_truncated or found.stderr_truncated,
         )
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import anyio
-
 from bough.agents.retry import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.state import add_usage
@@ -22,19 +20,34 @@ from bough.errors import BoughError, InvalidInput
 from bough.evals.case import Rubric
 from bough.evals.converse import ConversationHost, conversation_id, say
 from bough.evals.judge.prompt import SYSTEM_PROMPT, ask_again, quote_case
-from bough.evals.judge.verdict import NOTHING_USED, Ballot, Judgement, count_votes, read_verdicts
+from bough.evals.judge.verdict import (
+    NOTHING_USED,
+    Ballot,
+    Judgement,
+    Verdict,
+    Verdicts,
+    count_votes,
+    match_verdicts,
+)
 from bough.evals.trace import Trace
+from bough.events.model import OutputGiven
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.settings import ModelSettings
 
-    from bough.evals.judge.retry import Sleep
+    from bough.conversation import AsyncConversation
 
 MAX_RUBRICS = 20
 """How many rubrics one call judges."""
 
 MAX_VOTES = 9
+
+JUDGE_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_wait_seconds=16.0, jitter=False)
+"""A server that is busy is asked again after 2, 4, 8 and 16 seconds, or later where it says so."""
+
+OUTPUT_RETRIES = 2
+"""How many answers that are no list of verdicts are sent back before the judge has failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +82,13 @@ class Judge:
         *,
         base_url: str | None = None,
         settings: ModelSettings | None = None,
-        sleep: Sleep = anyio.sleep,
+        by_tool: bool | None = None,
     ) -> None:
         """Make a judge of a model string or a model; nothing is asked yet.
 
         Args:
             settings: Of the model; temperature 0 where none are given.
-            sleep: Waits before a busy server is asked again.
+            by_tool: Whether verdicts are given by a tool call; None: where the model takes no JSON schema for answers.
 
         Raises:
             InvalidInput: `votes` is even, or not between 1 and 9.
@@ -86,7 +99,7 @@ class Judge:
         self._model = model
         self._base_url = base_url
         self._settings: ModelSettings = settings or {"temperature": 0.0}
-        self._sleep = sleep
+        self._by_tool = by_tool
 
     @property
     def model_name(self) -> str:
@@ -142,13 +155,12 @@ class Judge:
             return Ballot(error=f"the judge could not be asked: {error.message}"), NOTHING_USED
         async with conversation:
             try:
-                result = await say(conversation, [message])
-                ballot.verdicts = read_verdicts(result.output, list(renamed))
+                await say(conversation, [message])
+                ballot.verdicts = await _read_verdicts(conversation, shown)
                 missing = [each for each in shown if each.id not in ballot.verdicts]
                 if missing:
-                    result = await say(conversation, [message, ask_again(missing)])
-                    again = read_verdicts(result.output, [each.id for each in missing])
-                    ballot.verdicts = ballot.verdicts | again
+                    await say(conversation, [message, ask_again(missing)])
+                    ballot.verdicts = await _read_verdicts(conversation, shown)
                 if len(ballot.verdicts) < len(shown):
                     ballot.error = f"the judge gave {len(ballot.verdicts)} of {len(shown)} verdicts"
             except BoughError as error:
@@ -158,12 +170,20 @@ class Judge:
         return ballot, usage
 
     def _spec(self) -> AgentSpec:
-        from bough.evals.judge.retry import RetryingModel
+        from pydantic_ai.output import NativeOutput, ToolOutput
 
         model = self._resolve()
-        retrying = RetryingModel(model, self._settings, sleep=self._sleep)
-        once = RetryPolicy(attempts=1)  # the model itself waits: 2, 4, 8, 16 s
-        return AgentSpec(name="judge", model=retrying, system_prompt=SYSTEM_PROMPT, skills=(), retry=once)
+        by_tool = not model.profile.get("supports_json_schema_output") if self._by_tool is None else self._by_tool
+        return AgentSpec(
+            name="judge",
+            model=model,
+            system_prompt=SYSTEM_PROMPT,
+            settings=dict(self._settings),
+            skills=(),
+            retry=JUDGE_RETRY,
+            output_type=ToolOutput(Verdicts) if by_tool else NativeOutput(Verdicts),
+            output_retries=OUTPUT_RETRIES,
+        )
 
     def _resolve(self) -> Model[Any]:
         if not isinstance(self._model, str):
@@ -174,3 +194,13 @@ class Judge:
 
         self._model = resolve_model(self._model, base_url=self._base_url, env=os.environ).model
         return self._model
+
+
+async def _read_verdicts(conversation: AsyncConversation, shown: Sequence[Rubric]) -> dict[str, Verdict]:
+    """Return the verdicts in a judge's log: those of its first answer, and what a second one adds."""
+    found: dict[str, Verdict] = {}
+    async for stored in conversation.events:
+        if stored.kind == "OutputGiven" and isinstance(event := stored.event, OutputGiven):
+            missing = [each.id for each in shown if each.id not in found]
+            found |= match_verdicts(Verdicts.model_validate(event.data), missing)
+    return found

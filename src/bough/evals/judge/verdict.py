@@ -1,17 +1,16 @@
-"""What a judge said: one verdict for each rubric, read from its text, and the votes of several calls together.
+"""What a judge said: one verdict for each rubric, and the votes of several calls together.
 
 Source: seed 003, one verdict with a rationale a rubric; verdicts are matched by id, never by text.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from bough.conversation.log.state import NOTHING_USED
 from bough.evals.case import Rubric
@@ -97,26 +96,17 @@ class Ballot:
     error: str = ""
 
 
-def read_verdicts(text: str, known: Sequence[str]) -> dict[str, Verdict]:
-    """Return the verdicts in a judge's answer by id, from the last JSON object in it that holds any.
-
-    Unknown ids are dropped. An id that comes twice with different words counts as none.
-    """
-    for data in _objects(text):
-        try:
-            listed = Verdicts.model_validate(data).verdicts
-        except ValidationError:
+def match_verdicts(given: Verdicts, known: Collection[str]) -> dict[str, Verdict]:
+    """Return verdicts by id. Unknown ids are dropped; an id that comes twice with different words counts as none."""
+    found: dict[str, Verdict] = {}
+    contradicted: set[str] = set()
+    for each in given.verdicts:
+        if each.rubric_id not in known:
             continue
-        found: dict[str, Verdict] = {}
-        contradicted: set[str] = set()
-        for each in listed:
-            if each.rubric_id not in known:
-                continue
-            if each.rubric_id in found and found[each.rubric_id].verdict != each.verdict:
-                contradicted.add(each.rubric_id)
-            found[each.rubric_id] = each
-        return {id: each for id, each in found.items() if id not in contradicted}
-    return {}
+        if each.rubric_id in found and found[each.rubric_id].verdict != each.verdict:
+            contradicted.add(each.rubric_id)
+        found[each.rubric_id] = each
+    return {id: each for id, each in found.items() if id not in contradicted}
 
 
 def count_votes(rubrics: Sequence[Rubric], ballots: Sequence[Ballot]) -> tuple[RubricVerdict, ...]:
@@ -134,19 +124,3 @@ def _count(rubric: Rubric, ballots: Sequence[Ballot]) -> RubricVerdict:
     word = "yes" if decided else "no"
     rationale = next(each.rationale for each in cast if each.verdict == word or len(cast) == 2 * yes)
     return RubricVerdict(rubric=rubric, verdict=decided, rationale=rationale[:2000], votes=(yes, len(ballots)))
-
-
-def _objects(text: str) -> Iterator[Mapping[str, object]]:
-    """Yield the JSON objects in a text that could hold verdicts, the last one first."""
-    decoder = json.JSONDecoder()
-    place = text.rfind('"verdicts"')
-    while place >= 0:
-        start = text.rfind("{", 0, place)
-        if start >= 0:
-            try:
-                value, _ = decoder.raw_decode(text, start)
-            except (ValueError, RecursionError):
-                value = None
-            if isinstance(value, dict):
-                yield value  # pyright: ignore[reportUnknownVariableType]
-        place = text.rfind('"verdicts"', 0, place)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from bough.conversation.log.state import NOTHING_USED, add_usage
 from bough.errors import BoughError
 from bough.evals.case import CaseInput, Rubric
 from bough.evals.context import AttemptHost, TraceContext
-from bough.evals.converse import ConversationHost, say
+from bough.evals.converse import ConversationHost
 from bough.evals.judge.judge import Judge, JudgedCase
 from bough.evals.judge.verdict import Judgement
 from bough.evals.run.folder import RunFolder
@@ -61,7 +61,7 @@ OnResult: TypeAlias = Callable[[PlannedAttempt, AttemptResult], Awaitable[None]]
 
 
 @dataclass(kw_only=True)
-class AttemptRunner:
+class AttemptRunner(ABC):
     """What all attempts of a run share, and what they add up to.
 
     Attributes:
@@ -70,6 +70,7 @@ class AttemptRunner:
         record_to: Where attempts and judgements are written as bundles.
         skill_folder: Of the skill that is tried.
         judge_host: Where the judge's conversations are; None: among the attempts.
+        seed: Of the run; the model of attempt n is given `seed + n`, unless its agent names one.
         spent_usd: Agent and judge, so far.
     """
 
@@ -87,6 +88,7 @@ class AttemptRunner:
     skill_folder: Path | None = None
     max_cost_usd: float | None = None
     keep: bool = False
+    seed: int = 0
     on_result: OnResult | None = None
     spent_usd: float = 0.0
     results: list[AttemptResult] = field(default_factory=list[AttemptResult])
@@ -102,6 +104,7 @@ class AttemptRunner:
         spec = self.agent if self.agent_for is None else self.agent_for(planned, self.agent, self.folder)
         if self.recordings is not None:
             spec = self.recordings.agent_of(planned, spec)
+        spec = spec.model_copy(update={"settings": {"seed": self.seed + planned.number, **spec.settings}})
         if not case.offer_skills:
             return spec.model_copy(update={"skills": (), "discover_skills": False, "skill_roots": ()})
         return spec.model_copy(update={"skill_roots": (*case.skill_roots, *spec.skill_roots)})
@@ -112,37 +115,9 @@ class AttemptRunner:
             return self.judge
         return self.recordings.judge_of(planned, self.judge.votes)
 
+    @abstractmethod
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
-        """Run the conversation of an attempt: one turn for each message, each when the one before is answered.
-
-        An attempt that an earlier process began continues from its log.
-        """
-        if not self.has_budget:
-            return AttemptEnd(status="", reason="the bound of cost is reached")
-        workspace = self.folder.workspace(planned.case.id, planned.number, planned.side)
-        messages = [turn.user for turn in planned.case.input.turns]
-        try:
-            await anyio.to_thread.run_sync(make_workspace, workspace, planned.case.input)
-            async with self._open_agent(planned, workspace) as spec:
-                conversation = await self.host.open(
-                    planned.conversation, spec, workspace, planned.tags, f"eval {planned.name}"
-                )
-                async with conversation:
-                    result = await say(conversation, messages)
-                    return AttemptEnd(status=result.status, answer=result.output, limit=result.limit)
-        except BoughError as error:
-            return AttemptEnd(status="error", error=error)
-        except OSError as error:
-            return AttemptEnd(status="error", reason=f"the workspace could not be made: {error}")
-
-    @asynccontextmanager
-    async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
-        spec = self.spec_of(planned)
-        if self.prepare is None:
-            yield spec
-            return
-        async with self.prepare(planned, spec, workspace) as prepared:
-            yield prepared
+        """Run an attempt, or go on with it, and return how it ended; errors are in what is returned."""
 
     async def read_trace(self, conversation: UUID) -> Trace:
         """Return the trace of a log of the run's store; each event is read once."""

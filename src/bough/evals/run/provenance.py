@@ -61,6 +61,8 @@ def describe_run(
         **plan,
         "agent": agent.snapshot(),
         "model": agent.model_name,
+        "model_settings": agent.snapshot()["settings"],
+        "tools": agent.snapshot()["tools"],
         "judge": judge,
         "prompt_sha256": sha256(instructions.encode()).hexdigest(),
         "skills": [{"name": each.name, "sha256": _digest(each)} for each in registry.list_all()],

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 import anyio
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, ToolCallPart
 
 from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
@@ -99,7 +99,9 @@ class Recordings:
     def judge_of(self, planned: PlannedAttempt, votes: int) -> Judge:
         """Return the judge with the recorded verdicts."""
         name = recording_name(planned.case.id, planned.side)
-        return Judge(ReplayModel(self._judge.get(name, [])), votes)
+        responses = self._judge.get(name, [])
+        by_tool = any(isinstance(part, ToolCallPart) for each in responses for part in each.parts)
+        return Judge(ReplayModel(responses), votes, by_tool=by_tool)
 
 
 async def _responses(store: EventStore, bundle: bytes) -> list[ModelResponse]:

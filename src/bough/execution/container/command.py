@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from bough.execution.process.capture import HeadTail
 
@@ -46,6 +46,7 @@ class CommandOutcome:
     Attributes:
         exit_code: None where a bound ended it, or the container ended below it.
         timed_out: By the host's clock, never guessed from an exit code.
+        is_full: Whether it was ended because the container's files took more than their bound.
         truncated: Whether the middle of a stream was left out.
     """
 
@@ -53,6 +54,7 @@ class CommandOutcome:
     stdout: bytes
     stderr: bytes
     timed_out: bool = False
+    is_full: bool = False
     truncated: bool = False
 
 
@@ -85,7 +87,13 @@ class FrameReader:
 
 
 def run_in_container(
-    engine: Any, container: str, command: ContainerCommand, *, stop: threading.Event, end: Callable[[], None]
+    engine: Any,
+    container: str,
+    command: ContainerCommand,
+    *,
+    stop: threading.Event,
+    end: Callable[[], None],
+    is_full: Callable[[], bool] = lambda: False,
 ) -> CommandOutcome:
     """Run a command to its end or to a bound. Blocks.
 
@@ -94,6 +102,7 @@ def run_in_container(
     Args:
         stop: Set to end it before its time.
         end: Called at a bound: ends every process of the container.
+        is_full: Asked again and again whether the container's files take too much.
     """
     stdout, stderr = HeadTail(command.stdout_bytes), HeadTail(command.stderr_bytes)
     made = engine.api.exec_create(
@@ -106,35 +115,48 @@ def run_in_container(
     deadline = time.monotonic() + command.timeout_seconds
     with engine.api.exec_start(made["Id"], socket=True) as stream:
         try:
-            timed_out = _read(engine, made["Id"], stream, FrameReader(stdout, stderr), deadline, stop)
-            if timed_out or stop.is_set():
+            reader = FrameReader(stdout, stderr)
+            bound = _read(engine, made["Id"], stream, reader, deadline, stop=stop, is_full=is_full)
+            if bound is not None or stop.is_set():
                 end()
         finally:
             stream._response.close()
     known = engine.api.exec_inspect(made["Id"])["ExitCode"]
     return CommandOutcome(
-        exit_code=None if timed_out or stop.is_set() else known,
+        exit_code=known if bound is None and not stop.is_set() else None,
         stdout=stdout.value(),
         stderr=stderr.value(),
-        timed_out=timed_out,
+        timed_out=bound == "time",
+        is_full=bound == "disk",
         truncated=stdout.truncated or stderr.truncated,
     )
 
 
-def _read(engine: Any, id: str, stream: Any, reader: FrameReader, deadline: float, stop: threading.Event) -> bool:
-    """Read until the command is over or must be ended; return whether its time is up."""
+def _read(
+    engine: Any,
+    id: str,
+    stream: Any,
+    reader: FrameReader,
+    deadline: float,
+    *,
+    stop: threading.Event,
+    is_full: Callable[[], bool],
+) -> Literal["time", "disk"] | None:
+    """Read until the command is over or must be ended; return the bound that it met, if it met one."""
     connection = stream._sock
     connection.settimeout(LOOK_SECONDS)
     while not stop.is_set():
         if time.monotonic() > deadline:
-            return True
+            return "time"
+        if is_full():
+            return "disk"
         try:
             data = connection.recv(_CHUNK_BYTES)
         except TimeoutError:
             if not engine.api.exec_inspect(id)["Running"]:
-                return False
+                return None
             continue
         if not data:
-            return False
+            return None
         reader.feed(data)
-    return False
+    return None

@@ -23,7 +23,7 @@ from bough.execution.container.child import ContainedRun, ContainerChild, Invita
 from bough.execution.container.engine import connect, engine_errors, is_refusal
 from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.cgroup import memory_group_of
-from bough.execution.process.child import Launch
+from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of, timed_out_at_once
@@ -172,7 +172,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 child = ContainerChild(self._launch(checked, workspace), connection, run, group)
                 ended, (collected, ran_out) = await child.run(
                     timeout_seconds=checked.timeout_seconds,
-                    watch=lambda it: watch(it, checked, workspace, group=NoGroup(lambda: None)),
+                    watch=lambda it: self._watch(it, checked, workspace),
                     harvest=lambda: child.harvest(workspace, checked),
                 )
         finally:
@@ -180,6 +180,10 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 await finished(asyncio.to_thread(run.end))
             await finished(asyncio.to_thread(workspace.remove))
         return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
+
+    async def _watch(self, child: ChildProcess, checked: Plan, workspace: Workspace) -> None:
+        """End the run where it uses more than it may; is cancelled at its end."""
+        await watch(child, checked, workspace, group=NoGroup(lambda: None))
 
     def _start(self, checked: Plan, workspace: Workspace) -> ContainedRun:
         """Create and start the container. Blocks."""

@@ -28,8 +28,9 @@ from bough.execution.container.archive import pack_file, pack_folder, pack_folde
 from bough.execution.container.child import ContainedRun
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
 from bough.execution.container.container import INSIDE_AT, ContainerCodeExecutor
+from bough.execution.container.disk import LOOK_SECONDS, ContainerDisk
 from bough.execution.container.engine import engine_errors, is_refusal
-from bough.execution.process.child import Launch
+from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
@@ -61,7 +62,8 @@ class TaskContainerExecutor(ContainerCodeExecutor):
     is gone. What a run of `execute` leaves behind is ended in the same way; what a command leaves runs on, for it may
     be a server under test, until a bound or `end_processes`.
 
-    Memory and processes are bounded for all of the container together; a bound in a request holds for each process.
+    Memory, processes and disk are bounded for all of the container together, the disk by looking at it while something
+    runs; a bound of memory in a request holds for each process.
 
     Args:
         image: Name or digest of an image of the engine; it is never pulled.
@@ -71,6 +73,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         user: As whom commands run; None: the image's.
         network: Whether the container has the engine's network.
         cpus: How many processors it may use.
+        disk_bytes: How much its files may take beside those of the image, the workspace included; None: unbounded.
         labels: Of the container, beside `bough=task`.
     """
 
@@ -86,6 +89,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         env: Mapping[str, str] | None = None,
         limits: ExecutionLimits = TASK_LIMITS,
         cpus: float = 1.0,
+        disk_bytes: int | None = None,
         network: bool = False,
         labels: Mapping[str, str] | None = None,
         docker_host: str | None = None,
@@ -99,6 +103,8 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         self._workspace = workspace
         self._user, self._env = user, dict(env or {})
         self._limits, self._cpus, self._network = limits, cpus, network
+        self._disk_bytes = disk_bytes
+        self._disk: ContainerDisk | None = None
         self._labels = {**(labels or {}), "bough": "task"}
         self._turn = asyncio.Lock()
         self._container: Any = None
@@ -231,7 +237,9 @@ class TaskContainerExecutor(ContainerCodeExecutor):
 
     def _run_command(self, wanted: ContainerCommand, stop: threading.Event) -> CommandOutcome:
         try:
-            return run_in_container(self._engine, self._container.id, wanted, stop=stop, end=self.restart)
+            return run_in_container(
+                self._engine, self._container.id, wanted, stop=stop, end=self.restart, is_full=self._is_full
+            )
         except (OSError, *engine_errors()) as error:
             raise ExecutorError(
                 f"The engine refused a command: {error}", hint="Check that the container engine is running."
@@ -259,6 +267,11 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 f"The container could not be started: {error}", hint="Check that the container engine is running."
             ) from error
         self._container = container
+        if self._disk_bytes is not None:
+            self._disk = ContainerDisk(self._engine, container.id, self._workspace, self._disk_bytes)
+
+    def _is_full(self) -> bool:
+        return self._disk is not None and self._disk.is_full()
 
     def _fill_workspace(self, container: Any) -> None:
         """Put what the image has at the working folder into the workspace. Blocks.
@@ -325,7 +338,20 @@ class TaskContainerExecutor(ContainerCodeExecutor):
             return None
         return read_member(content, path, max_bytes)
 
-    # Of the base: what a run is, and how it begins.
+    # Of the base: what a run is, how it begins, and what it may use.
+
+    async def _watch(self, child: ChildProcess, checked: Plan, workspace: Workspace) -> None:
+        looking = asyncio.create_task(self._stop_when_full(child))
+        try:
+            await super()._watch(child, checked, workspace)
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _stop_when_full(self, child: ChildProcess) -> None:
+        while not await asyncio.to_thread(self._is_full):  # noqa: ASYNC110 - a disk tells nobody that it fills
+            await asyncio.sleep(LOOK_SECONDS)
+        child.stop("work_bytes")
 
     def _identity(self, checked: Plan) -> Identity:
         return Identity()

@@ -43,7 +43,7 @@ class EvalRunOptions:
 
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Cases at once.")] = 4
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Attempts per case.")] = 1
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Kept with the run.")] = 0
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Given to the model, plus the attempt's number.")] = 0
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="MODEL|none", help="Decides rubrics; none leaves them out.")
     ] = None

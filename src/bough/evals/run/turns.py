@@ -1,0 +1,179 @@
+"""Attempts as tasks: each message of a case is a task of a broker, submitted when the one before it has completed.
+
+Keys follow from the run: a driver that goes on with a killed run submits the same tasks again, and gets those that are
+there. Leases, take-over and how many run at once are the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+import anyio
+
+from bough.agents.spec import AgentSpec
+from bough.cancellation import finished
+from bough.errors import BoughError
+from bough.evals.metrics.discovery import uses_skill
+from bough.evals.run.attempt import AttemptEnd, AttemptRunner, make_workspace
+from bough.evals.run.plan import PlannedAttempt
+from bough.evals.trace import Trace
+from bough.events.model import UserMessage
+from bough.events.record import StoredEvent
+from bough.tasks.agents import AGENT_PATH
+from bough.tasks.broker import TaskBroker
+from bough.tasks.model import Task
+from bough.tasks.state import TaskState
+from bough.tasks.submitting import MAX_KEY_CHARACTERS, id_of_key
+
+MAX_CLAIMS = 1000
+"""How often the run of a turn may be taken over: as often as a run is killed and resumed."""
+
+_USES = frozenset({"SkillActivated", "ScriptRan", "ToolReturned"})
+"""Kinds of events by which a skill can come into use."""
+
+
+@dataclass(kw_only=True)
+class TaskAttemptRunner(AttemptRunner):
+    """Runs attempts as tasks of a broker.
+
+    Attributes:
+        broker: Entered, over the run's own store. It serves no queue: what it runs is submitted here.
+    """
+
+    broker: TaskBroker
+
+    async def run(self, planned: PlannedAttempt) -> AttemptEnd:
+        """Run the turns of an attempt, each when the one before is answered; one that was begun before goes on."""
+        if not self.has_budget:
+            return AttemptEnd(status="", reason="the bound of cost is reached")
+        workspace = self.folder.workspace(planned.case.id, planned.number, planned.side)
+        try:
+            await anyio.to_thread.run_sync(make_workspace, workspace, planned.case.input)
+            async with self._open_agent(planned, workspace) as spec:
+                return await self._run_turns(planned, spec, workspace)
+        except BoughError as error:
+            return AttemptEnd(status="error", error=error)
+        except OSError as error:
+            return AttemptEnd(status="error", reason=f"the workspace could not be made: {error}")
+
+    @asynccontextmanager
+    async def _open_agent(self, planned: PlannedAttempt, workspace: Path) -> AsyncGenerator[AgentSpec]:
+        spec = self.spec_of(planned)
+        if self.prepare is None:
+            yield spec
+            return
+        async with self.prepare(planned, spec, workspace) as prepared:
+            yield prepared
+
+    async def _run_turns(self, planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AttemptEnd:
+        # By a name of its own: agents of several attempts have one name, and tools of their own.
+        self.broker.register_agents({planned.name: spec})
+        end = AttemptEnd(status="idle")
+        try:
+            for number in range(1, len(planned.case.input.turns) + 1):
+                task_id = await self._submit_turn(planned, number, spec, workspace)
+                end = read_end(await self._wait(planned, task_id))
+                if end.status != "finished":
+                    break
+        except asyncio.CancelledError:
+            # Handed back before the attempt's tools are closed: a call that then failed would be in the log.
+            await finished(self.broker.drain(0))
+            raise
+        finally:
+            self.broker.forget_agents([planned.name])
+        return end
+
+    async def _submit_turn(self, planned: PlannedAttempt, number: int, spec: AgentSpec, workspace: Path) -> str:
+        """Submit a turn, or have the task run that an earlier process submitted for it; return the task's id."""
+        key = _make_key(planned, number)
+        task_id = str(id_of_key(key))
+        if await self.broker.store.get(task_id) is not None:
+            self.broker.wake(task_id)
+            return task_id
+        if number == 1:
+            title = f"eval {planned.name}"
+            opening = self.host.open(planned.conversation, spec, workspace, planned.tags, title)
+        else:
+            opening = self.host.reopen(planned.conversation, spec)
+        async with await opening as conversation:
+            said, *activated = await conversation.prepare_message(planned.case.input.turns[number - 1].user)
+        metadata: dict[str, Any] = {AGENT_PATH: [planned.name], "max_attempts": MAX_CLAIMS}
+        submitted = await self.broker.run(
+            planned.conversation,
+            cast("UserMessage", said),
+            activated=activated,
+            agent_name=spec.name,
+            idempotency_key=key,
+            **metadata,
+        )
+        return submitted or task_id
+
+    async def _wait(self, planned: PlannedAttempt, task_id: str) -> Task:
+        """Return a task at its end. One that asks, or would be tried again, is cancelled and returned as it was then.
+
+        The run of a trigger query is interrupted as soon as its skill is in use.
+        """
+        case = planned.case.input
+        watch = None
+        if case.should_trigger is not None and case.skill is not None:
+            watch = asyncio.create_task(self._interrupt_in_use(planned.conversation, case.skill))
+        try:
+            task = await self.broker.wait_until(task_id, _is_over)
+        finally:
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+        if watch is not None and not watch.cancelled():
+            watch.result()
+        if not task.is_terminal:
+            await self.broker.cancel(task_id)
+        return task
+
+    async def _interrupt_in_use(self, conversation: UUID, skill: str) -> None:
+        events: list[StoredEvent] = []
+        async for stored in self.host.store.subscribe(conversation):
+            events.append(stored)
+            if stored.kind in _USES and uses_skill(Trace.of(events), skill):
+                await self.broker.interrupt(conversation, by="eval", reason=f"{skill} is in use")
+                return
+
+
+def read_end(task: Task) -> AttemptEnd:
+    """Return how a turn ended, from its task."""
+    answer = task.result or ""
+    if task.state is TaskState.COMPLETED:
+        return AttemptEnd(status="finished", answer=answer)
+    if task.state is TaskState.INPUT_REQUIRED:
+        return AttemptEnd(status="waiting_for_confirmation", answer=answer)
+    if task.state is TaskState.CANCELLED:
+        return AttemptEnd(status="paused", answer=answer)
+    reason = _read_reason(task.events[-1].payload if task.events else {})
+    if task.code == "limit_exceeded" and reason == "stuck":
+        return AttemptEnd(status="stuck", answer=answer)
+    if task.code == "limit_exceeded" and reason:
+        return AttemptEnd(status="paused", answer=answer, limit=reason)
+    error = BoughError(task.error or "the run failed", code=task.code or "internal")
+    return AttemptEnd(status="error", answer=answer, error=error)
+
+
+def _read_reason(payload: Mapping[str, object]) -> str:
+    return str(payload.get("reason") or "")
+
+
+def _is_over(task: Task) -> bool:
+    """Whether a turn is at its end here: what asks has nobody to ask, and what failed is not tried again."""
+    fails = task.state is TaskState.PENDING and task.not_before is not None
+    return task.is_terminal or task.state is TaskState.INPUT_REQUIRED or fails
+
+
+def _make_key(planned: PlannedAttempt, number: int) -> str:
+    parts: Sequence[object] = (planned.run, planned.case.id, planned.number, planned.side, number)
+    key = "/".join(map(str, parts))
+    return key if len(key) <= MAX_KEY_CHARACTERS else f"{planned.run}/{sha256(key.encode()).hexdigest()}"
