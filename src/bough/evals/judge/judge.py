@@ -47,7 +47,7 @@ JUDGE_RETRY = RetryPolicy(attempts=5, base_seconds=2.0, max_wait_seconds=16.0, j
 """A server that is busy is asked again after 2, 4, 8 and 16 seconds, or later where it says so."""
 
 OUTPUT_RETRIES = 2
-"""How many answers that are no list of verdicts are sent back before the judge has failed."""
+"""How many answers that do not fit are sent back before the judge has failed."""
 
 
 @dataclass(frozen=True, kw_only=True)

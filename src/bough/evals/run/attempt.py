@@ -117,7 +117,7 @@ class AttemptRunner(ABC):
 
     @abstractmethod
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
-        """Run an attempt, or go on with it, and return how it ended; errors are in what is returned."""
+        """Run an attempt, or continue it, and return how it ended; errors are in what is returned."""
 
     async def read_trace(self, conversation: UUID) -> Trace:
         """Return the trace of a log of the run's store; each event is read once."""

@@ -1,6 +1,6 @@
 """Attempts as tasks: each message of a case is a task of a broker, submitted when the one before it has completed.
 
-Keys follow from the run: a driver that goes on with a killed run submits the same tasks again, and gets those that are
+Keys follow from the run: a driver that continues a killed run submits the same tasks again, and gets those that are
 there. Leases, take-over and how many run at once are the broker's.
 """
 
