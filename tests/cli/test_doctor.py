@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from typing import Any
 
 import pytest
@@ -74,3 +75,24 @@ def test_it_checks_the_engine_on_postgres_and_prints_no_password(cli: Any, postg
     assert "very-secret" not in done.stdout + done.stderr
     (broken,) = [check for check in json.loads(done.stdout)["data"]["checks"] if check["part"] == "tasks"]
     assert (broken["state"], broken["fix"]) == ("broken", "upgrade procrastinate")
+
+
+def test_a_damaged_row_breaks_only_itself(cli: Any, bough_home: Any) -> None:
+    """Lists, trees and exports give the others and say which one is damaged; `doctor` names it."""
+    cli("run", "bake a cake")
+    damaged = cli.data("conv", "list")["conversations"][0]["id"]
+    cli("fork", "-@2")
+    (whole,) = [each["id"] for each in cli.data("conv", "list")["conversations"] if each["id"] != damaged]
+    with sqlite3.connect(bough_home / "bough.db") as db:
+        db.execute("update conversation set title = 'x' where forked_from is null and parent is not null")
+    db.close()
+    listed = cli.data("conv", "list")
+    assert [each["id"] for each in listed["conversations"]] == [damaged]
+    assert [finding["conversation"] for finding in listed["damaged"]] == [whole]
+    tree = cli("conv", "tree", damaged)
+    assert (tree.returncode, f"the row of {whole} is damaged" in " ".join(tree.stdout.split())) == (0, True)
+    assert cli("conv", "export", damaged, "--format", "jsonl").returncode == 0
+    assert cli("conv", "show", whole).returncode == 6
+    doctor = cli("doctor")
+    assert doctor.returncode == 6
+    assert "is damaged" in doctor.stdout

@@ -168,11 +168,15 @@ def tags_of(pairs: list[str] | None) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncGenerator[EventStore]:
-    """Open the settings' store for the length of a block."""
+async def opened(settings: Settings, *, create: bool = True) -> AsyncGenerator[EventStore]:
+    """Open the settings' store for the length of a block.
+
+    Args:
+        create: Whether it is made where there is none; what only reads leaves nothing behind.
+    """
     from bough.events import open_store
 
-    store = await open_store(settings.store)
+    store = await open_store(settings.store, create=create)
     try:
         yield store
     finally:
@@ -183,7 +187,7 @@ def complete_ids(incomplete: str) -> list[tuple[str, str]]:
     """Return the most recent conversations for shell completion: id and title."""
 
     async def recent() -> list[tuple[str, str]]:
-        async with opened(Settings.load()) as store:
+        async with opened(Settings.load(), create=False) as store:
             page = await store.list(limit=20)
         return [(record.id.hex[-8:], record.title or "") for record in page.items]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.errors import CorruptLog
-from bough.events.integrity import Integrity, IntegrityFinding
+from bough.events.integrity import Integrity, IntegrityFinding, report_damaged_row
 from bough.events.record import ConversationRecord, StoredEvent
 
 if TYPE_CHECKING:
@@ -21,13 +21,15 @@ async def check(store: EventStore) -> Integrity:
     """Return what a look at every row of the store finds. O(store); it may run beside writers."""
     census = await store.census()
     findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
+    findings += (report_damaged_row(cid) for cid in census.rows)
     records = {record.id: record async for record in every_record(store)}
     forks = _forks(records.values())
     counted = 0
     for record in records.values():
         found = [problem async for problem in _own_problems(store, record)]
         findings += found
-        findings += (IntegrityFinding(problem, record.id) for problem in _places(record, records, forks[record.id]))
+        problems = _find_place_problems(record, records, forks[record.id], frozenset(census.rows))
+        findings += (IntegrityFinding(problem, record.id) for problem in problems)
         counted += record.head - record.base
     if census.events != counted and not findings:
         findings.append(IntegrityFinding(f"{census.events} events are stored, conversations account for {counted}"))
@@ -35,14 +37,12 @@ async def check(store: EventStore) -> Integrity:
 
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
-    """Iterate all records, tombstones too."""
-    after, more = 0, True
-    while more:
-        records = await store.scan(after, _PAGE)
+    """Iterate all records, tombstones too; damaged rows are passed over."""
+    after = 0
+    while records := await store.scan(after, _PAGE):
         for record in records:
-            after = record.number
             yield record
-        more = len(records) == _PAGE
+        after = records[-1].number
 
 
 async def readable(store: EventStore, owner: UUID, lo: int, hi: int) -> list[tuple[int, int]]:
@@ -87,16 +87,15 @@ async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncI
         yield IntegrityFinding(f"{lost} events of {record.id} are missing or damaged", record.id, tuple(found))
 
 
-def _places(record: ConversationRecord, records: dict[UUID, ConversationRecord], cuts: list[int]) -> Iterator[str]:
+def _find_place_problems(
+    record: ConversationRecord, records: dict[UUID, ConversationRecord], cuts: list[int], damaged: Collection[UUID]
+) -> Iterator[str]:
     if record.head < record.base:
         yield f"conversation {record.id} ends at {record.head}, before its own events begin at {record.base}"
-    if record.root not in records:
-        yield f"the root of {record.id} is gone"
-    if record.forked_from is not None and record.forked_from not in records:
-        yield f"what {record.id} was forked from is gone"
-    if record.deleted and record.head != max([record.base, *cuts]):
+    if record.deleted and not damaged and record.head != max([record.base, *cuts]):
         yield f"the tombstone {record.id} keeps events that no fork reaches"
-    yield from _parent_problems(record, records)
+    if record.parent not in damaged:
+        yield from _parent_problems(record, records)
 
 
 def _parent_problems(record: ConversationRecord, records: dict[UUID, ConversationRecord]) -> Iterator[str]:

@@ -15,10 +15,12 @@ class Census(NamedTuple):
     Attributes:
         events: How many event rows there are, reachable or not; None where damage keeps them from being counted.
         damage: What the database's own check found.
+        rows: The conversations whose rows are not what was written.
     """
 
     events: int | None
     damage: tuple[str, ...] = ()
+    rows: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class IntegrityFinding:
     problem: str
     conversation: UUID | None = None
     readable: tuple[tuple[int, int], ...] = ()
+
+
+def report_damaged_row(cid: UUID) -> IntegrityFinding:
+    """Return what is said of a conversation whose row is not what its digest says."""
+    return IntegrityFinding(f"the row of {cid} is damaged", cid)
 
 
 @dataclass(frozen=True)

@@ -16,22 +16,26 @@ _SQLITE = "sqlite:///"
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
+async def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> EventStore:
     """Return the store a URL names, created and brought up to date where needed.
+
+    A file that cannot be written is read; every write raises `StoreError` then.
 
     Args:
         url: `memory:` (it ends with its use), `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql://…`.
         clock: Where time comes from; the machine's by default.
+        create: Whether a file is made where there is none; otherwise an empty store stands for it.
 
     Raises:
         InvalidInput: The URL names no kind of store.
         StoreError: It cannot be opened.
     """
-    if url == "memory:":
+    is_file = url.startswith(_SQLITE) and len(url) > len(_SQLITE)
+    if url == "memory:" or (is_file and not create and _is_missing(_absolute(url.removeprefix(_SQLITE)))):
         from bough.events.stores.sqlite import SqliteEventStore
 
         return await SqliteEventStore.open_private(clock=clock)
-    if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
+    if is_file:
         from bough.events.stores.sqlite import SqliteEventStore
 
         return await SqliteEventStore.open(_absolute(url.removeprefix(_SQLITE)), clock=clock)
@@ -43,6 +47,17 @@ async def open_store(url: str, *, clock: Clock | None = None) -> EventStore:
         f"invalid store URL {url!r}",
         hint="use memory:, sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://…",
     )
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether nothing has that name, and something could."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:  # opening it says why it cannot be
+        return False
+    return False
 
 
 def _absolute(path: str) -> Path:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 STORE = "bough.events.stores.sql"
 """The package with the store's own statements and migrations."""
 
-_NAMED = re.compile(r"^-- name: (\w+)[^\n]*\n", re.MULTILINE)
+_NAMED = re.compile(r"^-- (name|part): (\w+)[^\n]*\n", re.MULTILINE)
+_BRACES = re.compile(r"\{(\w+)\}")
 
 
 class Migration(NamedTuple):
@@ -21,9 +22,17 @@ class Migration(NamedTuple):
 
 
 def queries(dialect: str, package: str = STORE) -> dict[str, str]:
-    """Return the statements of `<package>/<dialect>/queries.sql` by name, without their descriptions."""
-    parts = _NAMED.split((files(package) / dialect / "queries.sql").read_text("utf-8"))
-    return {name: _bare(sql) for name, sql in zip(parts[1::2], parts[2::2], strict=True)}
+    """Return the statements of `<package>/<dialect>/queries.sql` by name, without their descriptions.
+
+    What begins with `-- part: name` is no statement: it stands wherever a statement, or a later part, has `{name}`.
+    """
+    _, *found = _NAMED.split((files(package) / dialect / "queries.sql").read_text("utf-8"))
+    statements: dict[str, str] = {}
+    parts: dict[str, str] = {}
+    for what, name, sql in zip(found[0::3], found[1::3], found[2::3], strict=True):
+        whole = _BRACES.sub(lambda match: parts.get(match[1], match[0]), _bare(sql))
+        (parts if what == "part" else statements)[name] = whole
+    return statements
 
 
 def migrations(dialect: str, package: str = STORE) -> list[Migration]:

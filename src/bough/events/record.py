@@ -15,6 +15,7 @@ from bough.errors import CorruptLog
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
+    from bough.events.integrity import IntegrityFinding
     from bough.events.model import Event
 
 Status: TypeAlias = Literal[
@@ -209,10 +210,15 @@ class ConversationFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Conversations in the order asked for, and the cursor of the next page (None at the end)."""
+    """Conversations in the order asked for, and the cursor of the next page (None at the end).
+
+    Attributes:
+        damaged: What stands in place of conversations whose rows are not what was written.
+    """
 
     items: list[ConversationRecord]
     next_cursor: str | None = None
+    damaged: list[IntegrityFinding] = field(default_factory=list["IntegrityFinding"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,7 @@ class EventStore(Protocol):
 
         Raises:
             NotFound: There is no such conversation, or it was deleted.
+            CorruptLog: Its row is not what was written; so every method that needs the row.
         """
         ...
 
@@ -196,6 +197,8 @@ class EventStore(Protocol):
     ) -> Page:
         """Return a page of conversations. O(the owner's conversations), or O(store) without one in the filter.
 
+        One whose row is damaged is in `Page.damaged`, and keeps no other one from being listed.
+
         Raises:
             InvalidInput: The cursor or the order is none.
         """
@@ -206,7 +209,10 @@ class EventStore(Protocol):
         ...
 
     async def scan(self, after: int = 0, limit: int = 500) -> list[ConversationRecord]:
-        """Return conversations by `number`, those above `after`, tombstones too. O(limit)."""
+        """Return conversations by `number`, those above `after`, tombstones too. O(limit).
+
+        Those whose rows are damaged are passed over; an empty list is the end.
+        """
         ...
 
     async def prune(

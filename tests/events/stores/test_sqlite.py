@@ -23,7 +23,7 @@ from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 from bough.events import SqliteEventStore, open_store
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
-from bough.events.stores.sqlite import connection
+from bough.events.stores.sqlite import file as store_file
 from bough.types import new_id
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 
 
 def fill_newer(path: Path) -> None:
-    fill(path, f"pragma application_id = {connection.APPLICATION_ID}")
+    fill(path, f"pragma application_id = {store_file.APPLICATION_ID}")
     fill(path, "pragma user_version = 99")
 
 
@@ -154,7 +154,7 @@ async def test_pragmas_and_schema(sqlite: SqliteEventStore) -> None:
         return [log.db.execute(f"pragma {name}").fetchone()[0] for name in pragmas]
 
     newest = migrations("sqlite")[-1].version
-    assert await sqlite._write(asked) == [16384, "wal", 2, newest, connection.APPLICATION_ID]
+    assert await sqlite._write(asked) == [16384, "wal", 2, newest, store_file.APPLICATION_ID]
 
 
 def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_a_plain_fork_is_one_row_of_64_bytes_at_most(sqlite: SqliteEventSt
 
 
 ROW_BYTES = """
-select 2 + 18 + sum(case typeof(value) when 'integer' then
+select 2 + 23 + sum(case typeof(value) when 'integer' then
     case when value in (0, 1) then 0 when abs(value) < 128 then 1 when abs(value) < 32768 then 2
          when abs(value) < 8388608 then 3 when abs(value) < 2147483648 then 4
          when abs(value) < 140737488355328 then 6 else 8 end
@@ -212,7 +212,9 @@ from (select cid, id as value from conversation where parent is not null
       union all select cid, generation from conversation where parent is not null
       union all select cid, deleted from conversation where parent is not null
       union all select cid, created from conversation where parent is not null
-      union all select cid, changed from conversation where parent is not null
+      union all select cid, updated from conversation where parent is not null
+      union all select cid, digest from conversation where parent is not null
+      union all select cid, place from conversation where parent is not null
       union all select cid, status from conversation where parent is not null
       union all select cid, owner from conversation where parent is not null
       union all select cid, title from conversation where parent is not null
@@ -405,18 +407,21 @@ async def test_a_flipped_byte_is_noticed_by_whoever_reads_it(tmp_path: Path) -> 
     [
         ("update conversation set head = head + 1 where parent is null", "missing or damaged"),
         ("update conversation set base = 9, head = 9 where parent is not null", "does not own"),
-        ("update conversation set parent = 77 where parent is not null", "with nobody"),
+        ("update conversation set parent = 77 where parent is not null", "is damaged"),
         ("update conversation set parent = null where parent is not null", "with nobody"),
-        ("update conversation set root = 77 where parent is not null", "root"),
+        ("update conversation set root = 77 where parent is not null", "is damaged"),
         ("insert into event select 99 << 32, x'00', kind, ts, data, digest from event limit 1", "account for"),
     ],
 )
 async def test_a_lineage_that_does_not_add_up_is_found(sqlite: SqliteEventStore, damage: str, problem: str) -> None:
+    """Each row is what was written, and together they are wrong."""
     record = await sqlite.create(events=[message() for _ in range(5)])
-    await sqlite.fork(record.id, at=3)
+    fork = await sqlite.fork(record.id, at=3)
     assert (await sqlite.check()).findings == ()
     with database(sqlite.path) as db:
         db.execute(damage)
+    for number in (record.number, fork.number):
+        await sqlite._write(lambda log, number=number: log.run("seal", cid=number))
     findings = (await sqlite.check()).findings
     assert findings
     assert problem in " ".join(finding.problem for finding in findings)

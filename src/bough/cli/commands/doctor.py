@@ -122,7 +122,7 @@ async def _store(settings: Settings) -> list[Check]:
     """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable."""
     name = hide_password(settings.store)
     try:
-        async with options.opened(settings) as store:
+        async with options.opened(settings, create=False) as store:
             found = await store.check()
             found.require()
     except CorruptLog as error:
@@ -168,7 +168,8 @@ def _damage(finding: JsonObject) -> Check:
     name = UUID(cid).hex[-8:]
     parts = ", ".join(f"{lo} to {hi - 1}" for lo, hi in readable)
     said = f"{finding['problem']}; readable: {f'events {parts}' if parts else 'none of its own'}"
-    return Check("store", name, "broken", said, f"bough conv export {name} --salvage -o {name}.jsonl", essential=True)
+    fix = f"bough conv export {name} --salvage -o {name}.jsonl" if parts else "put a copy of the store back"
+    return Check("store", name, "broken", said, fix, essential=True)
 
 
 def _versions() -> Iterator[Check]:

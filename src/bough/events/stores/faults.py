@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
-from bough.errors import Conflict, InvalidInput, NotFound, StoreError, Unavailable
+from bough.errors import Conflict, CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
+from bough.events.integrity import as_details, report_damaged_row
 
 
 def no_conversation(cid: UUID) -> NotFound:
@@ -13,6 +15,16 @@ def no_conversation(cid: UUID) -> NotFound:
         f"there is no conversation {cid}",
         hint="it may have been deleted; `bough conv list` shows what there is",
         details={"conversation": str(cid)},
+    )
+
+
+def bad_row(cid: UUID) -> CorruptLog:
+    """The conversation's row is not what was written, so nothing it says is used."""
+    finding = report_damaged_row(cid)
+    return CorruptLog(
+        finding.problem,
+        hint="`bough doctor` says what is readable; export that",
+        details={"conversation": str(cid), "findings": [as_details(finding)]},
     )
 
 
@@ -107,6 +119,24 @@ def changed_meanwhile(cid: UUID) -> Conflict:
 def closed(url: str) -> StoreError:
     """The store was closed."""
     return StoreError(f"the store {url} is closed", hint="open it again with open_store")
+
+
+def read_only(path: Path) -> StoreError:
+    """The file, its folder or its file system cannot be written."""
+    return StoreError(
+        f"{path}: the store is read-only here",
+        hint="fix the permissions of the file and its folder, or copy the store to where you may write",
+        details={"path": str(path)},
+    )
+
+
+def no_tables(url: str, package: str) -> Unavailable:
+    """The store is read-only, and has no tables of a package, or older ones."""
+    return Unavailable(
+        f"{url} is read-only and has no tables of {package}",
+        hint="open the store once where it can be written",
+        details={"package": package},
+    )
 
 
 def forked(url: str) -> Unavailable:

@@ -70,7 +70,7 @@ def diff(
 
 
 async def _compared(settings: Settings, a: Target, b: Target) -> tuple[int, _Side, _Side]:
-    async with options.opened(settings) as store:
+    async with options.opened(settings, create=False) as store:
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]

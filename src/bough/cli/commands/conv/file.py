@@ -116,7 +116,7 @@ class _Exporting:
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
         """Write it, and return its record."""
-        async with options.opened(self._settings) as store:
+        async with options.opened(self._settings, create=False) as store:
             record = await store.get(await store.resolve(self._target.name))
             if self._kind == "bundle":
                 await self._bundle(store, record.id, file)

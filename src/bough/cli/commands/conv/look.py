@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 from uuid import UUID
 
 import typer
@@ -18,11 +18,9 @@ from bough.cli.target import Target, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
 from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.events.integrity import IntegrityFinding, as_details
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status
 from bough.types import JsonObject
-
-if TYPE_CHECKING:
-    from bough.events import EventStore
 
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
 _PAGE = 500
@@ -43,7 +41,11 @@ def list_(
     page = asyncio.run(_page(options.settings_of(home, store), chosen, cursor, limit))
     return Report(
         command="conv list",
-        data={"conversations": [record_json(record) for record in page.items], "next_cursor": page.next_cursor},
+        data={
+            "conversations": [record_json(record) for record in page.items],
+            "next_cursor": page.next_cursor,
+            "damaged": [as_details(finding) for finding in page.damaged],
+        },
         blocks=list(_listing(page, filtered=chosen != ConversationFilter())),
         next=(f"bough conv show {short(page.items[0].id)}",) if page.items else ('bough run "…"',),
     )
@@ -75,7 +77,7 @@ def tree(
 ) -> Report:
     """Show the tree of forks a conversation belongs to."""
     target = Target.parse(id)
-    record, records = asyncio.run(_family(options.settings_of(home, store), target.name))
+    record, records, damaged = asyncio.run(_family(options.settings_of(home, store), target.name))
     branches = list(_branches(records))
     return Report(
         command="conv tree",
@@ -83,8 +85,12 @@ def tree(
             "conversation": str(record.id),
             "root": str(record.root),
             "conversations": [record_json(each) | {"depth": len(stem) // 3} for each, stem in branches],
+            "damaged": [as_details(finding) for finding in damaged],
         },
-        blocks=[_tree_line(each, stem, marked=each.id == record.id) for each, stem in branches],
+        blocks=[
+            *(_tree_line(each, stem, marked=each.id == record.id) for each, stem in branches),
+            *_damage_lines(damaged),
+        ],
     )
 
 
@@ -138,19 +144,19 @@ def record_json(record: ConversationRecord) -> JsonObject:
 
 
 async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
-    async with options.opened(settings) as store:
+    async with options.opened(settings, create=False) as store:
         return await store.list(chosen, cursor, limit)
 
 
 async def _whole(settings: Settings, target: Target) -> tuple[ConversationRecord, list[JsonObject]]:
-    async with options.opened(settings) as store:
+    async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         stop = _cut(record, target.at)
         return record, [stored.as_json() async for stored in store.read(record.id, 0, stop)]
 
 
 async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
-    async with options.opened(settings) as store:
+    async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         stop = _cut(record, target.at)
         start = max(0, stop - count)
@@ -159,7 +165,7 @@ async def _last(settings: Settings, target: Target, count: int) -> tuple[Convers
 
 async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> None:
     renderer = renderer_for(json=json)
-    async with options.opened(settings) as store:
+    async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
             event = stored.as_json()
@@ -168,21 +174,20 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
                 renderer.result(shown)
 
 
-async def _family(settings: Settings, name: str) -> tuple[ConversationRecord, list[ConversationRecord]]:
-    async with options.opened(settings) as store:
+async def _family(
+    settings: Settings, name: str
+) -> tuple[ConversationRecord, list[ConversationRecord], list[IntegrityFinding]]:
+    """Return a conversation, those of its tree (tombstones too: living forks may hang on them), and what is damaged."""
+    async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
-        return record, [each async for each in _of_root(store, record.root)]
-
-
-async def _of_root(store: EventStore, root: UUID) -> AsyncIterator[ConversationRecord]:
-    """Iterate the conversations of one tree, tombstones too, since live forks may hang on them."""
-    cursor, more = None, True
-    while more:
-        page = await store.list(ConversationFilter(root=root, include_deleted=True), cursor, _PAGE)
-        for record in page.items:
-            yield record
-        cursor = page.next_cursor
-        more = cursor is not None
+        family = ConversationFilter(root=record.root, include_deleted=True)
+        records, damaged, cursor, more = list[ConversationRecord](), list[IntegrityFinding](), None, True
+        while more:
+            page = await store.list(family, cursor, _PAGE)
+            records += page.items
+            damaged += page.damaged
+            cursor, more = page.next_cursor, page.next_cursor is not None
+        return record, records, damaged
 
 
 def _cut(record: ConversationRecord, at: int | None) -> int:
@@ -203,7 +208,7 @@ def _status(name: str | None) -> Any:
 
 
 def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
-    if not page.items:
+    if not page.items and not page.damaged:
         yield line(("no conversation matches" if filtered else "no conversations yet", "dim"))
         return
     now = datetime.now(UTC)
@@ -213,8 +218,14 @@ def _listing(page: Page, *, filtered: bool) -> Iterator[Block]:
         flexible=1,
         right=frozenset({3}),
     )
+    yield from _damage_lines(page.damaged)
     if page.next_cursor:
         yield line(("… more: raise --limit", "dim"))
+
+
+def _damage_lines(damaged: list[IntegrityFinding]) -> Iterator[Line]:
+    for finding in damaged:
+        yield line((f"{finding.problem}; `bough doctor` looks at the whole store", "bad"))
 
 
 def _row(record: ConversationRecord, now: datetime) -> tuple[Span, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +17,19 @@ from bough.events.record import microseconds
 from bough.events.stores import faults
 from bough.events.stores.batch import Answered
 from bough.events.stores.hub import Hub
-from bough.events.stores.postgres.connection import Pool, discard, is_lost, store_error
+from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CALL_SECONDS, CONNECT_SECONDS, Watchdog
+from bough.events.stores.postgres.connection import Pool, is_lost, store_error, unanswered
 from bough.events.stores.postgres.group import Group, parameters_of, refusal, rounds
 from bough.types import Clock
+
+
+class _Lost(Exception):
+    """A connection went while an answer was waited for."""
+
+    def __init__(self, cause: Error, expired: bool) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.expired = expired
 
 
 class BatchedAppend:
@@ -26,24 +37,37 @@ class BatchedAppend:
 
     Appends to one conversation with the same conditions are one row of the statement. One that must be judged after
     another of the same conversation waits for the next statement. A batch the server refuses whole is repeated one
-    by one, so that a bad append never harms another.
+    by one, so that a bad append never harms another. One whose answer was lost is looked for by the ids of its events,
+    and what is not there is sent once more: should the first one arrive late, its ids are taken.
     """
 
     def __init__(
-        self, pool: Pool, url: str, sql: Mapping[str, str], hub: Hub, clock: Clock, channel: str, pids: set[int]
+        self,
+        pool: Pool,
+        url: str,
+        sql: Mapping[str, str],
+        hub: Hub,
+        clock: Clock,
+        channel: str,
+        pids: set[int],
+        watchdog: Watchdog,
     ) -> None:
         self._pool = pool
         self._url = url
         self._statement = sql["append"].encode()
         self._statement_for_one = sql["append_one"].encode()
+        self._find_statement = sql["found_events"].encode()
+        self._watchdog = watchdog
         self._hub = hub
         self._clock = clock
         self._channel = channel
         self._pids = pids
+        self._ends = 0.0
 
     def commit(self, requests: Sequence[Append]) -> list[Answered]:
         """Return an outcome for each append; those without an error are durable."""
         outcomes: dict[int, Answered] = {}
+        self._ends = monotonic() + CALL_SECONDS
         for groups in rounds(requests):
             outcomes |= self._write(groups)
         return [outcomes[number] for number in range(len(requests))]
@@ -58,24 +82,74 @@ class BatchedAppend:
     def close(self) -> None:
         """The pool belongs to the store."""
 
-    def _write(self, groups: list[Group]) -> dict[int, Answered]:
+    def _write(self, groups: list[Group], *, is_repeated: bool = False) -> dict[int, Answered]:
+        """Write groups in one statement.
+
+        Args:
+            is_repeated: They were sent before, and may have arrived all the same.
+        """
         try:
             judged = self._write_one(groups) or self._write_all(groups)
         except UniqueViolation as error:
+            if is_repeated:
+                return self._look_again(groups, error)
             return self._apart(groups) or {groups[0][0][0]: _because(faults.event_exists(groups[0][0][1].cid), error)}
+        except _Lost as lost:
+            return self._fail(groups, lost) if is_repeated else self._repeat(groups, lost)
         except (Error, PoolTimeout) as error:
-            return self._apart(groups, error) or {
+            failed = {} if isinstance(error, PoolTimeout) else self._apart(groups)
+            return failed or {
                 number: _because(store_error(self._url, error), error) for group in groups for number, _ in group
             }
         outcomes: dict[int, Answered] = {}
-        for group, (head, current, ok) in zip(groups, judged, strict=True):
-            outcomes |= self._taken(group, head) if ok else _refuse_all(group, head, current)
+        refused: list[Group] = []
+        for group, (head, current, ok, intact) in zip(groups, judged, strict=True):
+            outcomes |= self._taken(group, head) if ok else _refuse_all(group, head, current, intact)
+            refused += [] if ok else [group]
+        # What was sent first may have arrived between the two, and be why the second is refused.
+        return outcomes | (self._find(refused) if is_repeated and refused else {})
+
+    def _repeat(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
+        """Return what came of groups whose answer was lost; what did not arrive is sent once more."""
+        try:
+            outcomes = self._find(groups)
+            left = _without(groups, outcomes)
+            return outcomes | (self._write(left, is_repeated=True) if left else {})
+        except (_Lost, Error, PoolTimeout):
+            return self._fail(groups, lost)
+
+    def _look_again(self, groups: list[Group], error: UniqueViolation) -> dict[int, Answered]:
+        """Return what came of groups sent twice, of which an event is stored: the first time, or by somebody else."""
+        outcomes = self._find(groups)
+        for single in [[single] for group in _without(groups, outcomes) for single in group]:
+            try:
+                ((head, current, ok, intact),) = self._write_all([single])
+            except UniqueViolation:
+                outcomes[single[0][0]] = _because(faults.event_exists(single[0][1].cid), error)
+            else:
+                outcomes |= self._taken(single, head) if ok else _refuse_all(single, head, current, intact)
         return outcomes
 
-    def _apart(self, groups: list[Group], error: BaseException | None = None) -> dict[int, Answered]:
-        """Repeat appends one by one; nothing when there is just one, or the connection is what failed."""
+    def _find(self, groups: list[Group]) -> dict[int, Answered]:
+        """Return the appends that the log has already: each as a whole, as it was sent."""
+        singles = {
+            UUID(bytes=append.draft.rows[0].id): (number, append) for group in groups for number, append in group
+        }
+        outcomes: dict[int, Answered] = {}
+        for id, cid, seq in self._execute(self._find_statement, {"ids": list(singles)}):
+            number, append = singles[id]
+            if cid == append.cid:
+                outcomes |= self._taken([(number, append)], seq)
+        return outcomes
+
+    def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
+        error = unanswered(self._url) if lost.expired else store_error(self._url, lost.cause)
+        return {number: _because(error, lost.cause) for group in groups for number, _ in group}
+
+    def _apart(self, groups: list[Group]) -> dict[int, Answered]:
+        """Repeat appends one by one; nothing when there is just one."""
         singles = [[single] for group in groups for single in group]
-        if len(singles) == 1 or (error is not None and store_error(self._url, error).code == "store_error"):
+        if len(singles) == 1:
             return {}
         return {number: outcome for single in singles for number, outcome in self._write([single]).items()}
 
@@ -88,27 +162,38 @@ class BatchedAppend:
         given = row._asdict() | {"id": UUID(bytes=row.id), "cid": append.cid, "now": microseconds(self._clock.now())}
         conditions = {"generation": append.generation, "expected": append.expected_head}
         given |= conditions | {"channel": self._channel, "ids": str(append.cid)}
-        return [(head - 1, None, True) for head, _ in self._execute(self._statement_for_one, given)]
+        return [(head - 1, None, True, True) for head, _ in self._execute(self._statement_for_one, given)]
 
     def _write_all(self, groups: list[Group]) -> list[Any]:
         return [
-            row[:3]
+            row[:4]
             for row in self._execute(
                 self._statement, parameters_of(groups, microseconds(self._clock.now()), self._channel)
             )
         ]
 
     def _execute(self, statement: bytes, parameters: Mapping[str, Any]) -> list[Any]:
-        with self._pool.connection() as db:
+        """Return the rows of a statement.
+
+        Raises:
+            _Lost: The connection is gone; nobody knows what was done.
+            Error: The server refused it.
+            PoolTimeout: There is no connection.
+        """
+        left = self._ends - monotonic()
+        if left <= 0:
+            raise PoolTimeout(f"no time is left of {CALL_SECONDS:.0f} s")
+        with self._pool.connection(min(CONNECT_SECONDS, left)) as db:
             self._pids.add(db.info.backend_pid)
-            try:
-                return db.execute(statement, parameters, binary=True).fetchall()
-            except Error as error:
-                lost = is_lost(error, db)
-                failed = error
-        if lost:
-            discard(self._pool)
-        raise failed
+            with self._watchdog.watch(db, min(ANSWER_SECONDS, left)) as watched:
+                try:
+                    return db.execute(statement, parameters, binary=True).fetchall()
+                except Error as error:
+                    if not is_lost(error, db):
+                        raise
+                    lost = _Lost(error, watched.expired)
+        self._pool.drain()  # the others are as dead, most likely
+        raise lost
 
     def _taken(self, group: Group, head: int) -> dict[int, Answered]:
         self._hub.publish_commit()
@@ -121,8 +206,14 @@ class BatchedAppend:
         return outcomes
 
 
-def _refuse_all(group: Group, head: int | None, current: int | None) -> dict[int, Answered]:
-    return {number: Answered(error=refusal(append, head, current)) for number, append in group}
+def _refuse_all(group: Group, head: int | None, current: int | None, intact: bool | None) -> dict[int, Answered]:
+    return {number: Answered(error=refusal(append, head, current, intact)) for number, append in group}
+
+
+def _without(groups: list[Group], known: Collection[int]) -> list[Group]:
+    """Return groups without the appends whose outcome is known."""
+    left = [[single for single in group if single[0] not in known] for group in groups]
+    return [group for group in left if group]
 
 
 def _because(error: BoughError, cause: BaseException) -> Answered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 from psycopg import Connection, Error, OperationalError, errors, sql
@@ -12,13 +12,13 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from bough.errors import BoughError, InvalidInput, StoreError, Unavailable
 from bough.events.queries import Migration, migrations
+from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CONNECT_SECONDS, Watchdog
 from bough.events.url import hide_password
 
 Db: TypeAlias = Connection[Any]
 Pool: TypeAlias = ConnectionPool[Db]
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-_CONNECT_SECONDS = 5.0
 _SERVER_BOUNDS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=60s"
 _SOCKET_BOUNDS: dict[str, int] = {
     "keepalives": 1,
@@ -27,13 +27,18 @@ _SOCKET_BOUNDS: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }
-"""A server that is gone is noticed by its socket, one that hangs by the bounds it was given itself."""
+"""A server that is gone is noticed by its socket, one that hangs by the bounds it was given itself. See `Watchdog`."""
 
 _POOL_SIZE = 8
 
 
-def open_pool(url: str, schema: str) -> Pool:
+def open_pool(url: str, schema: str, watchdog: Watchdog) -> Pool:
     """Return an open pool whose connections work in a schema.
+
+    Args:
+        url: Where the server is.
+        schema: Which schema of the database.
+        watchdog: Ends connections that the server does not answer while they are made.
 
     Raises:
         InvalidInput: The schema's name is not a plain name.
@@ -44,31 +49,35 @@ def open_pool(url: str, schema: str) -> Pool:
     pool: Pool = ConnectionPool(
         _without_driver(url),
         kwargs=_options(url),
-        configure=lambda db: configure(db, schema),
+        configure=lambda db: configure(db, schema, watchdog),
         min_size=1,
         max_size=_POOL_SIZE,
-        timeout=_CONNECT_SECONDS,
-        reconnect_timeout=_CONNECT_SECONDS,
+        timeout=CONNECT_SECONDS,
+        reconnect_timeout=CONNECT_SECONDS,
         open=False,
     )
     try:
-        with connect(url, schema):
+        with connect(url, schema, watchdog):
             pool.open()
-            pool.wait(_CONNECT_SECONDS)
+            pool.wait(CONNECT_SECONDS)
     except (Error, PoolTimeout) as error:
         pool.close()
         raise store_error(url, error) from error
     return pool
 
 
-def connect(url: str, schema: str) -> Db:
+def connect(url: str, schema: str, watchdog: Watchdog | None = None) -> Db:
     """Return a connection outside the pool, in autocommit mode."""
     db: Db = Connection.connect(_without_driver(url), **_options(url))
-    configure(db, schema)
+    try:
+        configure(db, schema, watchdog)
+    except Error:
+        db.close()
+        raise
     return db
 
 
-def configure(db: Db, schema: str) -> None:
+def configure(db: Db, schema: str, watchdog: Watchdog | None) -> None:
     """Make a connection work in a schema, and find rows by their keys.
 
     Plans are kept. One that was made while the tables were small would scan them, and keep doing so while they grow,
@@ -79,7 +88,8 @@ def configure(db: Db, schema: str) -> None:
     joins transactions of these connections. Where there is none, it is passed over.
     """
     path = sql.SQL(", ").join([sql.Identifier(schema), sql.Identifier(f"{schema}_jobs")])
-    db.execute(sql.SQL("set search_path to {}; set enable_seqscan = off; set jit = off").format(path))
+    with nullcontext() if watchdog is None else watchdog.watch(db, CONNECT_SECONDS):
+        db.execute(sql.SQL("set search_path to {}; set enable_seqscan = off; set jit = off").format(path))
 
 
 def migrate(db: Db, url: str, schema: str) -> None:
@@ -122,14 +132,24 @@ def store_error(url: str, error: BaseException) -> BoughError:
                 f"{where}: an event is larger than the server stores", hint="keep large content in files"
             )
         case PoolTimeout():
-            return StoreError(f"{where}: no connection available", hint="is the server running?")
+            return Unavailable(f"{where}: no connection available", hint="is the server running?")
         case OperationalError() | errors.AdminShutdown():
             return StoreError(
                 f"{where}: the server cannot be reached, or the connection was lost ({str(error).strip()})",
                 hint="check that it runs, then repeat: what was written is found by its event ids, none is doubled",
+                details={"outcome": "unknown"},
             )
         case _:
             return StoreError(f"{where}: {str(error).strip()}", hint="run `bough doctor`")
+
+
+def unanswered(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable:
+    """The server did not answer in time. Whether it did what it was asked to, nobody knows."""
+    return Unavailable(
+        f"{hide_password(url)}: the server did not answer within {seconds:.0f} s",
+        hint="repeat: what was written is found by its event ids, none is doubled",
+        details={"outcome": "unknown"},
+    )
 
 
 def is_lost(error: BaseException, db: Db) -> bool:
@@ -137,17 +157,11 @@ def is_lost(error: BaseException, db: Db) -> bool:
     return db.closed or db.broken or isinstance(error, errors.AdminShutdown)
 
 
-def discard(pool: Pool) -> None:
-    """Throw dead connections out of a pool; live ones stay."""
-    with suppress(PoolTimeout, OperationalError):
-        pool.check()
-
-
 def _options(url: str) -> dict[str, Any]:
     """Return how every connection is made; options that the URL gives are kept and come last."""
     given = conninfo_to_dict(_without_driver(url)).get("options") or ""
     options = f"{_SERVER_BOUNDS} {given}".strip()
-    plain = {"autocommit": True, "connect_timeout": int(_CONNECT_SECONDS), "application_name": "bough"}
+    plain = {"autocommit": True, "connect_timeout": int(CONNECT_SECONDS), "application_name": "bough"}
     return plain | _SOCKET_BOUNDS | {"options": options}
 
 

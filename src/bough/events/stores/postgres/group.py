@@ -45,10 +45,12 @@ def join_drafts(group: Group) -> Draft:
     return Draft(rows, changes)
 
 
-def refusal(append: Append, head: int | None, current: int | None) -> BoughError:
+def refusal(append: Append, head: int | None, current: int | None, intact: bool | None) -> BoughError:
     """Return why an append was refused, from the head and the generation that were found."""
     if head is None or current is None:
         return faults.no_conversation(append.cid)
+    if not intact:
+        return faults.bad_row(append.cid)
     if append.generation is not None and append.generation != current:
         return faults.fenced(append.cid, append.generation, current)
     return faults.moved_on(append.cid, append.expected_head or 0, head)

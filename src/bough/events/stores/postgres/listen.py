@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from time import monotonic
 from uuid import UUID
 
 from psycopg import Error, sql
 
 from bough.events.stores.hub import END, Hub
+from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CONNECT_SECONDS, Watchdog
 from bough.events.stores.postgres.connection import Db, connect
 from bough.events.stores.postgres.reading import PostgresReading
 from bough.types import Clock
 
 _RETRY_SECONDS = 0.5
+_MOST_RETRY_SECONDS = 5.0
 EVERYTHING = "*"
 
 
@@ -22,7 +25,8 @@ class Listener:
 
     Args:
         own: The server processes that this process's own writes come from; their news was told already.
-        poll_seconds: How often heads are compared although nothing was heard.
+        poll_seconds: How often heads are compared, whatever is heard.
+        watchdog: Ends a connection that answers nothing, so that it is made again.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class Listener:
         own: Collection[int],
         poll_seconds: float,
         clock: Clock,
+        watchdog: Watchdog,
     ) -> None:
         self._url = url
         self._schema = schema
@@ -42,6 +47,8 @@ class Listener:
         self._own = own
         self._poll_seconds = poll_seconds
         self._clock = clock
+        self._watchdog = watchdog
+        self._next_look = monotonic() + poll_seconds
         self._stopping = threading.Event()
         self._heads: dict[UUID, int] = {}
         self._db = self._connect()
@@ -65,12 +72,12 @@ class Listener:
                 self._connect_again()
 
     def _hear(self) -> None:
-        heard = list(self._db.notifies(timeout=self._poll_seconds, stop_after=1))
+        heard = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
         if heard:
             self._hub.publish_commit()
         for payload in {notification.payload for notification in heard if notification.pid not in self._own}:
             self._tell(payload)
-        if not heard:
+        if monotonic() >= self._next_look:  # beside steady traffic, too: a notification of another may be lost
             self._compare()
 
     def _tell(self, payload: str) -> None:
@@ -83,16 +90,17 @@ class Listener:
         watched = [cid for cid in heard if self._hub.watches(cid)]
         if not watched:
             return
-        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
+        heads = self._read_heads(watched)
         for cid in watched:
             self._hub.publish(cid, None if cid in heads else END)
 
     def _compare(self) -> None:
+        self._next_look = monotonic() + self._poll_seconds
         self._hub.publish_commit()  # one may have been missed
         watched = self._hub.watched()
         if not watched:
             return
-        heads = PostgresReading(self._db, self._queries, self._clock).heads(watched)
+        heads = self._read_heads(watched)
         for cid in watched:
             if cid not in heads:
                 self._hub.publish(cid, END)
@@ -100,18 +108,25 @@ class Listener:
                 self._hub.publish(cid, None)
         self._heads = heads
 
+    def _read_heads(self, watched: Sequence[UUID]) -> dict[UUID, int]:
+        with self._watchdog.watch(self._db, ANSWER_SECONDS):
+            return PostgresReading(self._db, self._queries, self._clock).heads(watched)
+
     def _connect(self) -> Db:
-        db = connect(self._url, self._schema)
-        db.execute(sql.SQL("listen {}").format(sql.Identifier(self._schema)))
+        db = connect(self._url, self._schema, self._watchdog)
+        with self._watchdog.watch(db, CONNECT_SECONDS):
+            db.execute(sql.SQL("listen {}").format(sql.Identifier(self._schema)))
         return db
 
     def _connect_again(self) -> None:
+        pause = _RETRY_SECONDS
         while not self._stopping.is_set():
             try:
                 self._db.close()
                 self._db = self._connect()
                 self._compare()
             except (Error, OSError):
-                self._stopping.wait(_RETRY_SECONDS)  # the server is away; writers are told, watchers just wait
+                self._stopping.wait(pause)  # the server is away; writers are told, watchers just wait
+                pause = min(pause * 2, _MOST_RETRY_SECONDS)
             else:
                 return

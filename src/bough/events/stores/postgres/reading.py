@@ -108,7 +108,7 @@ class PostgresReading(RelationalReading):
         """Count the events. The server checks its own pages as it reads them."""
         with self.db.transaction():
             self.run("be_patient")
-            return Census(self.one("count_events")[0])
+            return Census(self.one("count_events")[0], rows=tuple(self.find_damaged_rows()))
 
     def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
         """Return events of a kind behind a place, each with the number of its owner."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from psycopg import Error
 
 from bough.events.record import Lease
+from bough.events.stores.postgres.bounds import ANSWER_SECONDS, Watchdog
 from bough.events.stores.postgres.connection import Db, connect, store_error
 from bough.events.stores.postgres.writing import PostgresWriting
 
@@ -16,12 +17,14 @@ class RenewalConnection:
 
     Args:
         writing: Makes the writer over a connection.
+        watchdog: Ends a renewal that the server does not answer.
     """
 
-    def __init__(self, url: str, schema: str, writing: Callable[[Db], PostgresWriting]) -> None:
+    def __init__(self, url: str, schema: str, writing: Callable[[Db], PostgresWriting], watchdog: Watchdog) -> None:
         self._url = url
         self._schema = schema
         self._writing = writing
+        self._watchdog = watchdog
         self._db: Db | None = None
 
     def renew(self, lease: Lease, ttl_seconds: float) -> None:
@@ -33,8 +36,8 @@ class RenewalConnection:
         """
         try:
             if self._db is None:
-                self._db = connect(self._url, self._schema)
-            with self._db.transaction():
+                self._db = connect(self._url, self._schema, self._watchdog)
+            with self._watchdog.watch(self._db, min(ttl_seconds, ANSWER_SECONDS)), self._db.transaction():
                 self._writing(self._db).renew(lease, ttl_seconds)
         except (Error, OSError) as error:
             self.close()

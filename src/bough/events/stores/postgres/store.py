@@ -5,31 +5,40 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
+from uuid import UUID
 
 from psycopg import Error
 from psycopg.errors import DeadlockDetected
 from psycopg_pool import PoolTimeout
 
-from bough.errors import BoughError
+from bough.errors import BoughError, Conflict, StoreError, Unavailable
 from bough.events.draft import Append
 from bough.events.keeping import Keeper
 from bough.events.queries import queries
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.postgres.appending import BatchedAppend
+from bough.events.stores.postgres.bounds import (
+    ANSWER_SECONDS,
+    CALL_SECONDS,
+    CONNECT_SECONDS,
+    PATIENT_SECONDS,
+    Watchdog,
+)
 from bough.events.stores.postgres.connection import (
     Db,
     Pool,
     connect,
-    discard,
     is_lost,
     migrate,
     open_pool,
     store_error,
+    unanswered,
 )
 from bough.events.stores.postgres.listen import EVERYTHING, Listener
 from bough.events.stores.postgres.reading import PostgresReading
@@ -59,7 +68,9 @@ class PostgresEventStore(RelationalEventStore):
         schema: Which schema of the database.
     """
 
-    def __init__(self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float) -> None:
+    def __init__(
+        self, url: str, schema: str, pool: Pool, *, clock: Clock, poll_seconds: float, watchdog: Watchdog
+    ) -> None:
         super().__init__(clock, "postgres")
         self.url = hide_password(url)
         self.address = url
@@ -67,17 +78,19 @@ class PostgresEventStore(RelationalEventStore):
         self._sql = queries("postgres")
         self._pool = pool
         self._pids = set[int]()
-        self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds, clock)
-        work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, self._pids)
+        self._watchdog = watchdog
+        self._listener = Listener(url, schema, self._sql, self._hub, self._pids, poll_seconds, clock, watchdog)
+        work = BatchedAppend(pool, url, self._sql, self._hub, clock, schema, self._pids, watchdog)
         self._appends: Batch[Append] = Batch("bough-appends", self.url, work)
         self._writing = partial(PostgresWriting, sql=self._sql, clock=clock, channel=schema, followers=self._followers)
-        renewal = RenewalConnection(url, schema, self._writing)
+        renewal = RenewalConnection(url, schema, self._writing, watchdog)
         self._keeper = Keeper(renewal.renew, renewal.close)
         self._threads = ThreadPoolExecutor(_THREADS, "bough-postgres")
         self._pid = os.getpid()
         weakref.finalize(self, self._keeper.stop)
         weakref.finalize(self, self._appends.stop)
         weakref.finalize(self, self._listener.stop)
+        weakref.finalize(self, watchdog.stop)
 
     @classmethod
     async def open(
@@ -98,16 +111,19 @@ class PostgresEventStore(RelationalEventStore):
 
     @classmethod
     def _open(cls, url: str, schema: str, clock: Clock, poll_seconds: float) -> PostgresEventStore:
-        pool = open_pool(url, schema)
+        watchdog = Watchdog()
+        pool: Pool | None = None
         try:
-            with connect(url, schema) as db:
+            pool = open_pool(url, schema, watchdog)
+            with connect(url, schema, watchdog) as db:
                 migrate(db, url, schema)
-            return cls(url, schema, pool, clock=clock, poll_seconds=poll_seconds)
-        except Error as error:
-            pool.close()
-            raise store_error(url, error) from error
-        except BoughError:
-            pool.close()
+            return cls(url, schema, pool, clock=clock, poll_seconds=poll_seconds, watchdog=watchdog)
+        except (Error, BoughError) as error:
+            watchdog.stop()
+            if pool is not None:
+                pool.close()
+            if isinstance(error, Error):
+                raise store_error(url, error) from error
             raise
 
     async def aclose(self) -> None:
@@ -130,6 +146,7 @@ class PostgresEventStore(RelationalEventStore):
         self._listener.stop()
         self._listener.join()
         self._pool.close()
+        self._watchdog.stop()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -140,9 +157,9 @@ class PostgresEventStore(RelationalEventStore):
     async def _append(self, append: Append) -> int:
         self._check_open()
         if self._followers.wants(append.draft):
-            return await self._write(lambda log: log.append(append))
+            return await self._wait(self._append_followed(append), CALL_SECONDS)
         if append.draft.rows:
-            return await self._appends.submit(append)
+            return await self._wait(self._appends.submit(append), CALL_SECONDS)
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
             raise faults.fenced(append.cid, append.generation or 0, record.generation)
@@ -150,11 +167,37 @@ class PostgresEventStore(RelationalEventStore):
             raise faults.moved_on(append.cid, append.expected_head or 0, record.head)
         return record.head
 
-    async def _read(self, question: Callable[[PostgresReading], T], *, small: bool = False) -> T:
-        return await self._ask(lambda db: question(PostgresReading(db, self._sql, self._clock)), repeatable=True)
+    async def _append_followed(self, append: Append) -> int:
+        """Append in a transaction of its own; one whose answer was lost is looked for, and sent once more."""
+        try:
+            return await self._write(lambda log: log.append(append))
+        except (StoreError, Unavailable) as lost:
+            if lost.details.get("outcome") != "unknown":
+                raise
+        if (head := await self._find_append(append)) is not None:
+            return head
+        try:
+            return await self._write(lambda log: log.append(append))
+        except Conflict:  # what was sent first may have arrived meanwhile
+            if (head := await self._find_append(append)) is None:
+                raise
+            return head
 
-    async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False) -> T:
-        return await self._ask(partial(self._change, change, alone))
+    async def _find_append(self, append: Append) -> int | None:
+        """Return the head behind an append that the log has already."""
+        ids = [UUID(bytes=append.draft.rows[0].id)]
+        found = await self._read(lambda log: log.run("found_events", ids=ids))
+        there = [seq + len(append.draft.rows) for _, cid, seq in found if cid == append.cid.bytes]
+        return there[0] if there else None
+
+    async def _read(self, question: Callable[[PostgresReading], T], *, small: bool = False, patient: bool = False) -> T:
+        def ask(db: Db) -> T:
+            return question(PostgresReading(db, self._sql, self._clock))
+
+        return await self._ask(ask, repeatable=True, patient=patient)
+
+    async def _write(self, change: Callable[[PostgresWriting], T], *, alone: bool = False, patient: bool = False) -> T:
+        return await self._ask(partial(self._change, change, alone), patient=patient)
 
     def _change(self, change: Callable[[PostgresWriting], T], alone: bool, db: Db) -> T:
         log = self._writing(db)
@@ -173,28 +216,46 @@ class PostgresEventStore(RelationalEventStore):
             self._hub.publish(cid, batch_of(first, drafted))
         return result
 
-    async def _ask(self, work: Callable[[Db], T], *, repeatable: bool = False) -> T:
+    async def _ask(self, work: Callable[[Db], T], *, repeatable: bool = False, patient: bool = False) -> T:
         self._check_open()
-        call = partial(self._with_connection, work, repeatable)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        seconds = PATIENT_SECONDS if patient else CALL_SECONDS
+        call = partial(self._with_connection, work, repeatable, monotonic() + seconds, patient)
+        return await self._wait(asyncio.get_running_loop().run_in_executor(self._threads, call), seconds)
 
-    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool) -> Any:
-        """Do something over a pooled connection; what only reads is done once more when its connection was dead."""
-        lost = False
+    async def _wait(self, answer: Awaitable[T], seconds: float) -> T:
+        """Wait for an answer no longer than that: those who are served before may wait for theirs.
+
+        Raises:
+            Unavailable: It did not come.
+        """
+        bound = asyncio.timeout(seconds)
         try:
-            with self._pool.connection() as db:
+            async with bound:
+                return await answer
+        except TimeoutError as error:
+            if not bound.expired():
+                raise
+            raise unanswered(self.address, seconds) from error
+
+    def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, ends: float, patient: bool) -> Any:
+        """Do something over a pooled connection; what only reads is done once more when its connection was dead."""
+        lost = expired = False
+        try:
+            with self._pool.connection(min(CONNECT_SECONDS, max(ends - monotonic(), 0.0))) as db:
                 self._pids.add(db.info.backend_pid)
-                try:
-                    return work(db)
-                except Error as error:
-                    lost = is_lost(error, db)
-                    raise
+                left = ends - monotonic()
+                with self._watchdog.watch(db, left if patient else min(left, ANSWER_SECONDS)) as watched:
+                    try:
+                        return work(db)
+                    except Error as error:
+                        lost, expired = is_lost(error, db), watched.expired
+                        raise
         except DeadlockDetected:
             pass  # the server rolled it back in favour of another, which has continued since
         except (Error, PoolTimeout) as error:
             if lost:
-                discard(self._pool)
-            if not (lost and repeatable):
-                raise store_error(self.address, error) from error
+                self._pool.drain()  # the others are as dead, most likely
+            if not (lost and repeatable and monotonic() < ends):
+                raise (unanswered(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
-        return self._with_connection(work, repeatable)
+        return self._with_connection(work, repeatable, ends, patient)

@@ -52,11 +52,11 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         """Append all events or none and return the new head; watchers elsewhere are told with the transaction."""
         given = parameters_of([[(0, append)]], microseconds(self.clock.now()), self.channel)
         try:
-            head, current, ok = self.run("append", **given)[0][:3]
+            head, current, ok, intact = self.run("append", **given)[0][:4]
         except UniqueViolation as error:
             raise faults.event_exists(append.cid) from error
         if not ok:
-            raise refusal(append, head, current)
+            raise refusal(append, head, current, intact)
         if append.draft.rows:
             self.news.append((append.cid, head, append.draft))
             self.follow(append.cid, head, append.draft)
@@ -161,6 +161,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         cut = self._place(cid, at)
         if cut is not None and not 0 <= cut <= source.head:
             raise faults.bad_cut(at, source.head)
+        self.parts(cid)  # an ancestor's row may be damaged
         there = self.living(id)
         same = there.forked_from == source.cid and load(there.lineage) == lineage
         if not same or cut not in (None, there.base if there.forked_at is None else there.forked_at):

@@ -15,7 +15,7 @@ from zlib import crc32
 from bough.errors import CorruptLog, InvalidInput
 from bough.events.beside import Beside
 from bough.events.draft import dump, load, uuid_of
-from bough.events.integrity import Census
+from bough.events.integrity import Census, report_damaged_row
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.record import (
     ConversationFilter,
@@ -38,6 +38,9 @@ FIRST_ROWS = 16
 
 Parts = list[Range[int]]
 
+_CREATED, _UPDATED, _NUMBER, _INTACT = 10, 11, 18, 21
+"""Places in a row that has the columns of a whole record."""
+
 
 class RelationalReading(ABC):
     """Questions to one connection. Conversations have numbers inside, ids outside.
@@ -56,6 +59,10 @@ class RelationalReading(ABC):
     @abstractmethod
     def query(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
         """Return the rows of a statement. Ids go in as UUID and come out as 16 bytes."""
+
+    def query_rows(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
+        """Return the rows of a statement that reads conversations, damaged ones too."""
+        return self.query(statement, parameters)
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[Any]:
@@ -103,11 +110,15 @@ class RelationalReading(ABC):
         return record
 
     def peek(self, cid: UUID) -> ConversationRecord:
-        """Return the record of a conversation, tombstone or not."""
-        row = self.one("record", id=cid)
-        if row is None:
+        """Return the record of a conversation, tombstone or not.
+
+        Raises:
+            CorruptLog: Its row is not what was written.
+        """
+        rows = self.query_rows(self.sql["record"], {"id": cid})
+        if not rows:
             raise faults.no_conversation(cid)
-        return record_of(row)
+        return record_of(rows[0])
 
     def count_imported(self, cid: UUID) -> int:
         """Return before which seq a log has events that came by import; 0 where none did."""
@@ -128,7 +139,7 @@ class RelationalReading(ABC):
         return only(name, [UUID(bytes=row[0]) for row in rows])
 
     def generations(self, cid: UUID) -> builtins.list[Any]:
-        """Return (number, id, lo, hi, deleted) of a conversation and those it shares events with, newest first."""
+        """Return (number, id, lo, hi, deleted, intact) of a conversation and of what it shares with, newest first."""
         return self.run("lineage", id=cid)
 
     def number(self, cid: UUID) -> int:
@@ -148,11 +159,17 @@ class RelationalReading(ABC):
 
         Raises:
             NotFound: There is no such conversation, or it was deleted.
+            CorruptLog: A row is not what was written: where it says that events are cannot be trusted.
         """
         rows = self.generations(cid)
         if not rows or rows[0][4]:
             raise faults.no_conversation(cid)
-        ranges = [(number, lo, hi) for number, _, lo, hi, _ in reversed(rows) if lo < hi]
+        for row in rows:
+            if not row[5]:
+                raise faults.bad_row(_read_id(row[1]))
+        if rows[-1][2] > 0:
+            raise missing(0, rows[-1][2])  # the row that owns the first events is gone
+        ranges = [(row[0], row[2], row[3]) for row in reversed(rows) if row[2] < row[3]]
         return ranges, rows[0][3], {row[0]: UUID(bytes=row[1]) for row in rows}
 
     def lineage(self, cid: UUID) -> builtins.list[Range[UUID]]:
@@ -216,13 +233,14 @@ class RelationalReading(ABC):
         """Return a page of records. O(conversations of the owner asked for, or of the store)."""
         time, number = decode_cursor(cursor) or (None, None)
         place = {"place_time": time, "place_cid": number, "limit": limit + 1}
-        rows = self.query(self._records(wanted, order), self._parameters(wanted) | place)
-        items = [record_of(row) for row in rows[:limit]]
+        rows = self.query_rows(self._records(wanted, order), self._parameters(wanted) | place)
+        items = [record_of(row) for row in rows[:limit] if row[_INTACT]]
+        damaged = [report_damaged_row(_read_id(row[0])) for row in rows[:limit] if not row[_INTACT]]
         if len(rows) <= limit or limit <= 0:
-            return Page(items=items)
-        last = items[-1]
-        moment_of_place = last.created if order.startswith("created") else last.updated
-        return Page(items=items, next_cursor=encode_cursor(microseconds(moment_of_place), last.number))
+            return Page(items=items, damaged=damaged)
+        last = rows[limit - 1]
+        time = last[_CREATED] if order.startswith("created") else last[_UPDATED]
+        return Page(items=items, next_cursor=encode_cursor(time, last[_NUMBER]), damaged=damaged)
 
     def count(self, wanted: ConversationFilter) -> int:
         """Return how many records match."""
@@ -230,8 +248,18 @@ class RelationalReading(ABC):
         return self.query(statement, self._parameters(wanted))[0][0]
 
     def scan(self, after: int, limit: int) -> builtins.list[ConversationRecord]:
-        """Return records by number, tombstones too. O(limit)."""
-        return [record_of(row) for row in self.run("scan", after=after, limit=limit)]
+        """Return records by number, tombstones too; damaged rows are passed over. O(limit)."""
+        rows: list[Any] = []
+        while not rows or not any(row[_INTACT] for row in rows):
+            rows = self.query_rows(self.sql["scan"], {"after": after, "limit": limit})
+            if len(rows) < limit:
+                break
+            after = rows[-1][_NUMBER]
+        return [record_of(row) for row in rows if row[_INTACT]]
+
+    def find_damaged_rows(self) -> builtins.list[UUID]:
+        """Return the conversations whose rows are not what was written. O(conversations)."""
+        return [_read_id(row[0]) for row in self.query_rows(self.sql["damaged"], {})]
 
     def every(self, kind: str, cid: int, seq: int, limit: int) -> builtins.list[tuple[int, StoredEvent]]:
         """Return events of a kind behind a place, each with the number of its owner."""
@@ -253,7 +281,7 @@ class RelationalReading(ABC):
         """Return several texts as one parameter of a statement."""
 
     def _records(self, wanted: ConversationFilter, order: Order) -> str:
-        time = "c.created" if order.startswith("created") else f"{self.coalesce}(c.changed, c.created)"
+        time = "c.created" if order.startswith("created") else f"{self.coalesce}(c.updated, c.created)"
         beyond, direction = ("<", "desc") if order.endswith("desc") else (">", "asc")
         matching = self._matching(wanted)
         return self.sql["records"].format(matching=matching, time=time, beyond=beyond, direction=direction)
@@ -306,12 +334,18 @@ class EventChoice(NamedTuple):
 
 
 def record_of(row: Sequence[Any]) -> ConversationRecord:
-    """Return the record in a row of `record` or `records`."""
+    """Return the record in a row of `record`, `records` or `scan`.
+
+    Raises:
+        CorruptLog: The row is not what was written.
+    """
+    if not row[_INTACT]:
+        raise faults.bad_row(_read_id(row[0]))
     id, root, parent, base, head, forked_from, at, fork_event, generation, deleted, created, updated = row[:12]
     status, owner, title, tags, config, lineage, number, project, imported = row[12:21]
     return ConversationRecord(
         id=UUID(bytes=id),
-        root=uuid_of(root) or UUID(int=0),
+        root=UUID(bytes=root),
         parent=uuid_of(parent),
         base=base,
         head=head,
@@ -332,6 +366,11 @@ def record_of(row: Sequence[Any]) -> ConversationRecord:
         project=project,
         imported=imported,
     )
+
+
+def _read_id(id: object) -> UUID:
+    """Return the id in a damaged row, zeros where that is what is damaged."""
+    return UUID(bytes=id) if isinstance(id, bytes) and len(id) == 16 else UUID(int=0)
 
 
 def missing(lo: int, hi: int) -> CorruptLog:

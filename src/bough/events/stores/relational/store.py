@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, get_args
 from uuid import UUID
 
-from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError
+from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
 from bough.events.integrity import Census
@@ -28,6 +28,7 @@ from bough.events.record import (
     StoredEvent,
     microseconds,
 )
+from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
 from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
 from bough.events.stores.relational.tables import Followers, run_change
@@ -53,6 +54,10 @@ class RelationalEventStore(BaseEventStore):
         self._followers = Followers(dialect)
         self._statements: dict[Beside, dict[str, str]] = {}
 
+    url: str
+    _is_read_only = False
+    """Whether nothing can be written."""
+
     _keeper: Keeper
     """Renews leases; each store has a way of its own to do that in a thread."""
 
@@ -70,19 +75,25 @@ class RelationalEventStore(BaseEventStore):
         """Append durably, together with whatever else is appended at the same time; return the new head."""
 
     @abstractmethod
-    async def _read(self, question: Callable[[RelationalReading], T], *, small: bool = False) -> T:
+    async def _read(
+        self, question: Callable[[RelationalReading], T], *, small: bool = False, patient: bool = False
+    ) -> T:
         """Return the answer to a question.
 
         Args:
             small: The answer is mostly a few rows, found by their keys.
+            patient: It may look at every row of the store.
         """
 
     @abstractmethod
-    async def _write(self, change: Callable[[RelationalWriting], T], *, alone: bool = False) -> T:
+    async def _write(
+        self, change: Callable[[RelationalWriting], T], *, alone: bool = False, patient: bool = False
+    ) -> T:
         """Make a change durably and tell watchers.
 
         Args:
             alone: It is one statement, which needs no transaction around it.
+            patient: It may look at every row of some conversations.
         """
 
     async def create(
@@ -164,7 +175,7 @@ class RelationalEventStore(BaseEventStore):
         """Iterate all events of a kind. See `EventStore.every`."""
         cid, seq, more = 0, -1, True
         while more:
-            found = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS))
+            found = await self._read(lambda log, cid=cid, seq=seq: log.every(kind, cid, seq, _EVERY_ROWS), patient=True)
             for _, stored in found:
                 yield stored
             more = len(found) == _EVERY_ROWS
@@ -209,11 +220,12 @@ class RelationalEventStore(BaseEventStore):
         """Return a page of conversations. See `EventStore.list`."""
         if order not in get_args(Order):
             raise InvalidInput(f"no order named {order!r}", hint=", ".join(get_args(Order)))
-        return await self._read(lambda log: log.list(filter or ConversationFilter(), cursor, limit, order))
+        wanted = filter or ConversationFilter()
+        return await self._read(lambda log: log.list(wanted, cursor, limit, order), patient=True)
 
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations match. See `EventStore.count`."""
-        return await self._read(lambda log: log.count(filter or ConversationFilter()))
+        return await self._read(lambda log: log.count(filter or ConversationFilter()), patient=True)
 
     async def scan(self, after: int = 0, limit: int = 500) -> builtins.list[ConversationRecord]:
         """Return conversations by number. See `EventStore.scan`."""
@@ -242,7 +254,7 @@ class RelationalEventStore(BaseEventStore):
 
     async def _prune(self, cid: UUID, before: int, dry_run: bool) -> int | None:
         try:
-            return await self._write(lambda log: log.prune(cid, before, dry_run=dry_run))
+            return await self._write(lambda log: log.prune(cid, before, dry_run=dry_run), patient=True)
         except NotFound:
             return None  # somebody else was faster
 
@@ -290,7 +302,7 @@ class RelationalEventStore(BaseEventStore):
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `EventStore.delete`."""
-        await self._write(lambda log: log.delete(cid, mode))
+        await self._write(lambda log: log.delete(cid, mode), patient=True)
 
     async def count_imported(self, cid: UUID) -> int:
         """Return where what came by import ends. See `EventStore.count_imported`."""
@@ -310,24 +322,27 @@ class RelationalEventStore(BaseEventStore):
 
     async def restore(self, pieces: Sequence[Piece]) -> None:
         """Insert what an import found missing. See `EventStore.restore`."""
-        await self._write(lambda log: log.restore(pieces))
+        await self._write(lambda log: log.restore(pieces), patient=True)
 
     async def census(self) -> Census:
         """Count the events and let the database check itself. See `EventStore.census`."""
-        return await self._read(lambda log: log.census())
+        return await self._read(lambda log: log.census(), patient=True)
 
     async def _prepare(self, packages: Collection[Beside]) -> None:
         """Bring tables beside the log up to date, once for each package.
 
         Raises:
             StoreError: They come from a newer version of the package.
+            Unavailable: They are not there, or old, and the store is read-only.
         """
         for beside in packages:
             if beside in self._statements:
                 continue
             version = await self._read(lambda log, beside=beside: log.beside_version(beside))
             if beside.steps_after(version, self._dialect):
-                await self._write(lambda log, beside=beside: log.migrate_beside(beside))
+                if self._is_read_only:
+                    raise faults.no_tables(self.url, beside.name)
+                await self._write(lambda log, beside=beside: log.migrate_beside(beside), patient=True)
             self._statements[beside] = beside.statements(self._dialect)
 
     async def _prepare_followers(self, drafted: Draft) -> None:
@@ -339,7 +354,7 @@ class RelationalEventStore(BaseEventStore):
         """Make a follower's tables ready; one whose tables are newer than the code is left out."""
         try:
             await self._prepare([beside])
-        except StoreError as error:
+        except (StoreError, Unavailable) as error:
             if error.details.get("package") != beside.name:
                 raise  # the store itself cannot be written
             self._followers.refuse(beside, error)

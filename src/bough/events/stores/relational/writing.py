@@ -50,6 +50,7 @@ class Row(NamedTuple):
     generation: int
     deleted: int
     lineage: str | None
+    intact: int
 
 
 class RelationalWriting(RelationalReading):
@@ -110,10 +111,9 @@ class RelationalWriting(RelationalReading):
         for holder, expires in self.run("lease", cid=row.cid, boot=boot):
             if holder != owner and expires > now:
                 raise faults.leased(cid, holder, (expires - now) / 1e6)
-        (generation,) = self.one("raise_generation", cid=row.cid)
-        return self._lease(
-            row.cid, Lease(conversation=cid, owner=owner, generation=generation, expires=self.clock.now()), ttl
-        )
+        self.change("raise_generation", cid=row.cid)
+        taken = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
+        return self._lease(row.cid, taken, ttl)
 
     def renew(self, lease: Lease, ttl: float) -> Lease:
         """Extend a lease that is still held, expired or not."""
@@ -164,9 +164,27 @@ class RelationalWriting(RelationalReading):
         """Return the time by which leases end, in microseconds, and what names the clock that told it."""
 
     def row(self, cid: UUID) -> Row | None:
-        """Return a conversation's row, tombstone or not, kept from changing until the transaction ends."""
-        row = self.one("row_of", id=cid)
-        return row and Row(*row)
+        """Return a conversation's row, tombstone or not, kept from changing until the transaction ends.
+
+        Raises:
+            CorruptLog: It is not what was written; whatever changed it would give it new digests.
+        """
+        rows = self.query_rows(self.sql["row_of"], {"id": cid})
+        if not rows:
+            return None
+        row = Row(*rows[0])
+        if not row.intact:
+            raise faults.bad_row(cid)
+        return row
+
+    def change(self, name: str, **parameters: Any) -> None:
+        """Run a named statement that changes one conversation's row, found intact before, and seal it anew.
+
+        Args:
+            parameters: Among them `cid`, its number.
+        """
+        self.run(name, **parameters)
+        self.run("seal", cid=parameters["cid"])
 
     def living(self, cid: UUID) -> Row:
         """Return the row of a conversation that is not deleted."""
@@ -199,6 +217,7 @@ class RelationalWriting(RelationalReading):
             self.run("set_title", title=changes["title"], cid=number)
         if "tags" in changes:
             self.run("set_tags", tags=dump(changes["tags"]), cid=number)
+        self.run("seal", cid=number)
 
     def _lease(self, number: int, lease: Lease, ttl: float) -> Lease:
         now, boot = self.lease_time()
@@ -222,18 +241,18 @@ class RelationalWriting(RelationalReading):
         if row.head != piece.first:
             raise faults.changed_meanwhile(record.id)
         parent = self.row(record.parent) if record.parent else None
-        self.run("trim", head=head, parent=parent and parent.cid, cid=row.cid)
-        self.run("set_imported", imported=head, cid=row.cid)
+        self.change("trim", head=head, parent=parent and parent.cid, cid=row.cid)
+        self.change("set_imported", imported=head, cid=row.cid)
         if not record.deleted:
             config, lineage = (dump(record.config), dump(record.lineage)) if row.deleted else (None, None)
             updated = microseconds(record.updated)
-            self.run("revive", updated=updated, config=config, lineage=lineage, cid=row.cid)
+            self.change("revive", updated=updated, config=config, lineage=lineage, cid=row.cid)
             self.apply(row.cid, {"status": record.status, "title": record.title, "tags": record.tags})
         return row.cid
 
     def _mark_deleted(self, cid: UUID) -> None:
         row = self.living(cid)
-        self.run("bury", cid=row.cid)
+        self.change("bury", cid=row.cid)
         self.run("forget_lease", cid=row.cid)
         self.news.append((cid, 0, None))
         self._collect(row.cid)
@@ -256,7 +275,7 @@ class RelationalWriting(RelationalReading):
         if furthest is None and not named:
             self.run("drop_conversation", cid=number)
             return parent, forked_from
-        self.run("trim", head=keep, parent=None if furthest is None else parent, cid=number)
+        self.change("trim", head=keep, parent=None if furthest is None else parent, cid=number)
         return (parent,) if furthest is None else ()
 
     def _erase(self, row: Row) -> None:
@@ -269,7 +288,7 @@ class RelationalWriting(RelationalReading):
                 scrubbed = EventRow.of(id, kind, ts, stub(kind, data))
                 self.run("set_payload", data=scrubbed.data, digest=scrubbed.digest, cid=row.cid, seq=seq)
             place = rows[-1][0] + 1
-        self.run("set_erased", erased=self.now(), cid=row.cid)
+        self.change("set_erased", erased=self.now(), cid=row.cid)
 
 
 def batch_of(first: int, draft: Draft | None) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,12 @@ from uuid import UUID
 
 from bough.errors import Conflict
 from bough.events.draft import Append
+from bough.events.stores import faults
 from bough.events.stores.batch import Answered
 from bough.events.stores.hub import END, Hub
 from bough.events.stores.relational.writing import AppendFollower, batch_of
-from bough.events.stores.sqlite.connection import connect, store_error
+from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
+from bough.events.stores.sqlite.reading import SqliteReading
 from bough.events.stores.sqlite.turnstile import Turnstile
 from bough.events.stores.sqlite.writing import SqliteWriting
 from bough.types import Clock
@@ -37,7 +38,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        path: Path,
+        file: StoreFile,
         sql: dict[str, str],
         hub: Hub,
         clock: Clock,
@@ -45,9 +46,9 @@ class GroupCommit:
         *,
         is_private: bool = False,
     ) -> None:
-        self._path = path
-        self._turnstile = Turnstile(path)
-        self._log = SqliteWriting(connect(path, is_private=is_private), sql, clock, followers)
+        self._path = file.path
+        self._turnstile = Turnstile(file.path)
+        self._log = SqliteWriting(connect(file, is_private=is_private), sql, clock, followers)
         self._watch = _Watch(self._log, hub)
         self._hub = hub
 
@@ -84,7 +85,7 @@ class GroupCommit:
         with self._turnstile.taken():
             try:
                 self._log.db.execute("begin immediate")
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 return [Answered(error=self._meaning(error)) for _ in requests]
             outcomes = self._finish(requests, run)
         if self._log.scrubbed:
@@ -111,7 +112,7 @@ class GroupCommit:
             self._log.forget()
             if db.in_transaction:
                 db.execute("rollback")
-            if isinstance(error, (sqlite3.Error, Conflict)):
+            if isinstance(error, (*SQLITE_ERRORS, Conflict)):
                 raise _Spoilt from error
             raise
         return outcomes
@@ -137,7 +138,7 @@ class GroupCommit:
         try:
             outcome = self._run_one(request)
             self._log.flush()
-        except (_Spoilt, sqlite3.Error, Conflict) as error:
+        except (_Spoilt, *SQLITE_ERRORS, Conflict) as error:
             if not db.in_transaction:
                 raise
             self._log.forget()
@@ -151,13 +152,44 @@ class GroupCommit:
                 db.execute("release request")
 
     def _meaning(self, error: BaseException | None) -> BaseException | None:
-        return store_error(self._path, error) if isinstance(error, sqlite3.Error) else error
+        return store_error(self._path, error) if isinstance(error, SQLITE_ERRORS) else error
+
+
+class ReadOnlyWork:
+    """Refuses every request, and tells watchers what other processes write. Source: `BatchWork`.
+
+    Args:
+        path: The store, as errors name it.
+        file: What is read.
+    """
+
+    def __init__(self, path: Path, file: StoreFile, sql: dict[str, str], hub: Hub, clock: Clock) -> None:
+        self._path = path
+        self._log = SqliteReading(connect(file), sql, clock)
+        self._watch = _Watch(self._log, hub)
+        self._hub = hub
+
+    def commit(self, requests: Sequence[Request]) -> list[Answered]:
+        """Refuse all."""
+        return [Answered(error=faults.read_only(self._path)) for _ in requests]
+
+    def idle_seconds(self) -> float | None:
+        """As `GroupCommit`."""
+        return _LOOK_SECONDS if self._hub.any() else None
+
+    def look(self) -> None:
+        """Tell watchers what other processes wrote."""
+        self._watch.look()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._log.db.close()
 
 
 class _Watch:
     """Notices what other processes write to conversations that someone here watches."""
 
-    def __init__(self, log: SqliteWriting, hub: Hub) -> None:
+    def __init__(self, log: SqliteReading, hub: Hub) -> None:
         self._log = log
         self._hub = hub
         self._version = -1
@@ -170,7 +202,7 @@ class _Watch:
         watched = self._hub.watched()
         try:
             self._compare(watched)
-        except sqlite3.Error:
+        except SQLITE_ERRORS:
             for cid in watched:
                 self._hub.publish(cid, None)  # they read the store themselves and meet the error where it can be told
 

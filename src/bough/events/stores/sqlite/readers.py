@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from bough.events.stores import faults
 from bough.events.stores.batch import Answered, deliver
-from bough.events.stores.sqlite.connection import connect, store_error
+from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect, store_error
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.events.stores.sqlite.spot import Spot
 from bough.types import Clock
@@ -38,11 +36,12 @@ class Readers:
     costs one wake-up there and one back. Threads are daemons and start when all others are busy.
     """
 
-    def __init__(self, path: Path, sql: Mapping[str, str], clock: Clock) -> None:
-        self._path = path
+    def __init__(self, file: StoreFile, sql: Mapping[str, str], clock: Clock) -> None:
+        self._file = file
+        self._path = file.path
         self._sql = sql
         self._clock = clock
-        self._spot = Spot(path, sql, clock)
+        self._spot = Spot(file, sql, clock)
         self._in_a_row = 0
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Question | None] = SimpleQueue()
@@ -101,9 +100,9 @@ class Readers:
         log: SqliteReading | None = None
         while (question := self._queue.get()) is not None:
             try:
-                log = log or SqliteReading(connect(self._path, read_only=True), self._sql, self._clock)
+                log = log or SqliteReading(connect(self._file, read_only=True), self._sql, self._clock)
                 outcome = Answered(question.ask(log))
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 outcome = Answered(error=store_error(self._path, error))
             except Exception as error:  # noqa: BLE001 whoever asked is told; the thread has to continue
                 outcome = Answered(error=error)

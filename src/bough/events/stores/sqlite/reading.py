@@ -21,6 +21,7 @@ from bough.events.stores.relational.reading import (
     events_of,
     rest,
 )
+from bough.events.stores.sqlite.connection import SQLITE_ERRORS
 from bough.types import Clock
 
 SEQ_BITS = 32
@@ -53,6 +54,14 @@ class SqliteReading(RelationalReading):
         given = {key: value.bytes if isinstance(value, UUID) else value for key, value in parameters.items()}
         return self.db.execute(statement, given).fetchall()
 
+    def query_rows(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
+        """Return the rows of a statement that reads conversations: text that a damaged one has is no reason to stop."""
+        self.db.text_factory = _decode
+        try:
+            return self.query(statement, parameters)
+        finally:
+            self.db.text_factory = str
+
     @contextmanager
     def snapshot(self) -> Generator[None]:
         """Read the same state of the file until the end."""
@@ -72,7 +81,7 @@ class SqliteReading(RelationalReading):
 
     def generations(self, cid: UUID, most: int = -1) -> builtins.list[Any]:
         """Return the rows of a lineage, the first `most` if not negative. See `RelationalReading.generations`."""
-        return self.db.execute(self.sql["lineage"], (cid.bytes, most)).fetchall()
+        return self.db.execute(self.sql["lineage"], {"id": cid.bytes, "most": most}).fetchall()
 
     def page(self, parts: Parts, reverse: bool, rows: int = PAGE_ROWS) -> tuple[builtins.list[StoredEvent], Parts]:
         """Return the next page. See `RelationalReading.page`."""
@@ -118,13 +127,14 @@ class SqliteReading(RelationalReading):
     def census(self) -> Census:
         """Count the events and run SQLite's own check."""
         damage = list[str]()
-        count = None
+        count, rows = None, list[UUID]()
         try:
             damage += (row[0] for row in self.db.execute("pragma integrity_check(20)") if row[0] != "ok")
+            rows = self.find_damaged_rows()
             count = self.one("count_events")[0]
-        except sqlite3.DatabaseError as error:
+        except SQLITE_ERRORS as error:
             damage.append(str(error))
-        return Census(count, tuple(damage))
+        return Census(count, tuple(damage), tuple(rows))
 
     def _events(self, parts: Parts, reverse: bool) -> builtins.list[StoredEvent]:
         """Return the events of some ranges until the budget of bytes is used up."""
@@ -140,6 +150,10 @@ class SqliteReading(RelationalReading):
         if reverse:
             return (row for key in keys for row in self.db.execute(self.sql["page_reverse"], key))
         return self.db.execute(self.sql["pages"], (json.dumps(keys),))
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 def _first(parts: Parts, most: int, reverse: bool) -> Parts:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -17,7 +16,7 @@ from uuid import UUID
 from bough.events.record import StoredEvent
 from bough.events.stores.batch import Answered
 from bough.events.stores.relational.reading import PAGE_ROWS, EventChoice, Parts
-from bough.events.stores.sqlite.connection import connect
+from bough.events.stores.sqlite.connection import SQLITE_ERRORS, StoreFile, connect
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.types import Clock
 
@@ -41,9 +40,9 @@ class Spot:
     A slow disk costs at most one slow answer a second: after it, threads are asked for a while.
     """
 
-    def __init__(self, path: Path, sql: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, file: StoreFile, sql: Mapping[str, str], clock: Clock) -> None:
         self._lock = threading.Lock()
-        self._log: _SmallReading | None = _SmallReading(connect(path, read_only=True), sql, clock)
+        self._log: _SmallReading | None = _SmallReading(connect(file, read_only=True), sql, clock)
         self._log.db.execute("pragma busy_timeout = 0")
         self._log.db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES_OF_A_ROW)
         self._not_before = 0.0
@@ -60,7 +59,7 @@ class Spot:
             ended = monotonic()
             if ended - started > SLOW_SECONDS:
                 self._not_before = ended + _PAUSE_SECONDS
-        except (_TooMuch, sqlite3.Error):
+        except (_TooMuch, *SQLITE_ERRORS):
             return None  # a thread waits for locks, reads long, and knows what errors mean
         else:
             return outcome

@@ -17,8 +17,8 @@ from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.relational.store import RelationalEventStore
-from bough.events.stores.sqlite.commit import GroupCommit, Request
-from bough.events.stores.sqlite.connection import open_file
+from bough.events.stores.sqlite.commit import GroupCommit, ReadOnlyWork, Request
+from bough.events.stores.sqlite.file import OpenedFile, open_file
 from bough.events.stores.sqlite.private import PrivateFolder
 from bough.events.stores.sqlite.readers import Readers
 from bough.events.stores.sqlite.reading import SqliteReading
@@ -36,16 +36,19 @@ class SqliteEventStore(RelationalEventStore):
     loops at once.
     """
 
-    def __init__(self, path: Path, clock: Clock, *, is_private: bool = False) -> None:
+    def __init__(self, opened: OpenedFile, clock: Clock, *, is_private: bool = False) -> None:
         super().__init__(clock, "sqlite")
-        self.path = path
-        self.url = "memory:" if is_private else f"sqlite:///{path}"
+        self.path, file, self._folder = opened
+        self.url = "memory:" if is_private else f"sqlite:///{self.path}"
         self._sql = queries("sqlite")
-        work = GroupCommit(path, self._sql, self._hub, clock, self._followers, is_private=is_private)
-        self._writer: Batch[Request] = Batch(f"bough-writer {path.name}", self.url, work)
+        self._is_read_only = file.is_read_only
+        if file.is_read_only:
+            work = ReadOnlyWork(self.path, file, self._sql, self._hub, clock)
+        else:
+            work = GroupCommit(file, self._sql, self._hub, clock, self._followers, is_private=is_private)
+        self._writer: Batch[Request] = Batch(f"bough-writer {self.path.name}", self.url, work)
         self._hub.on_first = self._writer.wake
-        self._folder: PrivateFolder | None = None
-        self._readers = Readers(path, self._sql, clock)
+        self._readers = Readers(file, self._sql, clock)
         self._keeper = Keeper(partial(_renew, self._writer))
         self._pid = os.getpid()
         weakref.finalize(self, self._keeper.stop)
@@ -68,17 +71,12 @@ class SqliteEventStore(RelationalEventStore):
 
     @classmethod
     def _open(cls, path: Path, clock: Clock) -> SqliteEventStore:
-        open_file(path)
-        return cls(path, clock)
+        return cls(open_file(path), clock)
 
     @classmethod
     def _open_private(cls, clock: Clock) -> SqliteEventStore:
         folder = PrivateFolder()
-        path = folder.path / "log.db"
-        open_file(path)
-        store = cls(path, clock, is_private=True)
-        store._folder = folder
-        return store
+        return cls(open_file(folder.path / "log.db")._replace(folder=folder), clock, is_private=True)
 
     async def aclose(self) -> None:
         """Finish what is being written and close; subscribers end. See `EventStore.aclose`."""
@@ -102,11 +100,11 @@ class SqliteEventStore(RelationalEventStore):
         self._check_open()
         return await self._writer.submit(append)
 
-    async def _read(self, question: Callable[[SqliteReading], T], *, small: bool = False) -> T:
+    async def _read(self, question: Callable[[SqliteReading], T], *, small: bool = False, patient: bool = False) -> T:
         self._check_open()
         return await self._readers.ask(question, small=small)
 
-    async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False) -> T:
+    async def _write(self, change: Callable[[SqliteWriting], T], *, alone: bool = False, patient: bool = False) -> T:
         self._check_open()
         return await self._writer.submit(change)
 

@@ -56,11 +56,6 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self._waiting: list[Any] = []
         db.execute("pragma secure_delete = on")
 
-    def row(self, cid: UUID) -> Row | None:
-        """Return a conversation's row; the transaction is immediate, so nobody else changes it."""
-        row = self.db.execute(self.sql["row_of"], (cid.bytes,)).fetchone()
-        return row and Row(*row)
-
     def lease_time(self) -> tuple[int, str]:
         """Return the machine's monotonic time, which every process of one boot shares, and which boot it is."""
         return int(self.clock.monotonic() * 1_000_000), self._boot
@@ -122,10 +117,13 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self._places, self._waiting = {}, []
 
     def _look_up(self, cid: UUID) -> _Place:
-        row = self.db.execute(self.sql["place"], (cid.bytes,)).fetchone()
+        row = self.db.execute(self.sql["place"], {"id": cid.bytes}).fetchone()
         if row is None:
             raise faults.no_conversation(cid)
-        place = self._places[cid] = _Place(*row)
+        number, head, generation, intact = row
+        if not intact:
+            raise faults.bad_row(cid)
+        place = self._places[cid] = _Place(number, head, generation)
         return place
 
     def _wait(self, cid: UUID, place: _Place, draft: Draft) -> None:
@@ -183,10 +181,12 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         self.scrubbed = True
 
     def _source(self, cid: UUID) -> _Source:
-        row = self.db.execute(self.sql["source"], (cid.bytes,)).fetchone()
+        row = self.db.execute(self.sql["source"], {"id": cid.bytes}).fetchone()
         if row is None:
             raise faults.no_conversation(cid)
-        number, base, head, root, root_id = row
+        number, base, head, root, root_id, intact = row
+        if not intact:
+            raise faults.bad_row(cid)
         return _Source(number, base, head, root, UUID(bytes=root_id))
 
     def _cut(self, cid: UUID, source: _Source, at: Cut | None) -> tuple[int, int | None, UUID | None]:

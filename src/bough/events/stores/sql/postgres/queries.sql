@@ -1,5 +1,57 @@
 -- Every statement the Postgres store issues, except migrations.
 
+-- Parts of statements, put in wherever a statement names one in braces.
+
+-- part: digest
+-- What `digest` has to be: of everything in a row but what appends and leases change.
+digest_of(row(c.id, c.parent, c.base, c.forked_from, c.forked_at, c.root, c.deleted, c.created, c.imported, c.erased,
+              c.project, c.status, c.owner, c.title, c.tags, c.config, c.lineage)::text)
+
+-- part: place_digest
+-- What `place` has to be: of what appends and leases change.
+digest_of(row(c.id, c.head, coalesce(c.updated, c.created), c.generation)::text)
+
+-- part: intact
+-- Whether a row is what was written.
+(c.digest is not distinct from {digest} and c.place is not distinct from {place_digest})
+
+-- part: complete
+-- Whether a row is what was written, and so is what it names.
+({intact} and r.cid is not null and (c.parent is null or p.cid is not null)
+ and (c.forked_from is null or f.cid is not null))
+
+-- part: whole
+-- The columns of a whole record, with the ids behind its numbers.
+uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
+coalesce(c.forked_at, c.base),
+(select uuid_send(e.id) from event e
+ where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
+   and e.seq = coalesce(c.forked_at, c.base) - 1),
+c.generation, c.deleted, c.created, coalesce(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+c.config, c.lineage, c.cid, c.project, c.imported, {complete}
+
+-- part: related
+-- The conversations that a record names.
+left join conversation r on r.cid = coalesce(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = c.forked_from
+
+-- part: asked_events
+-- Events given as one array a column.
+unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[], %(payloads)s::bytea[],
+       %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest)
+
+-- part: asked_ranges
+-- The events of several ranges.
+unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
+join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+
+-- part: found
+-- The events at places, as many as fit in the budget of bytes (one at least).
+select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
+from place p join event e on e.cid = p.cid and e.seq = p.seq
+where p.before < %(budget)s
+
 -- name: append
 -- One batch of appends to any number of conversations: judged, written and told in one statement.
 -- Each is taken or refused by itself; conversations are locked in the order of their numbers, so batches never deadlock.
@@ -10,24 +62,30 @@ with asked as (
     with ordinality as a (id, generation, expected, count, status, set_title, title, set_tags, tags, n)
 ),
 locked as materialized (
-  select cid, id, head, generation from conversation
-  where id = any (%(ids)s::uuid[]) and not deleted
-  order by cid for no key update
+  select c.*, {intact} as intact from conversation c
+  where c.id = any (%(ids)s::uuid[]) and not c.deleted
+  order by c.cid for no key update
 ),
 judged as materialized (
-  select a.*, l.cid, l.head, l.generation as current,
-         l.cid is not null and (a.generation is null or a.generation = l.generation)
+  select a.*, l.cid, l.head, l.generation as current, l.intact,
+         l.intact and (a.generation is null or a.generation = l.generation)
          and (a.expected is null or a.expected = l.head) as ok
   from asked a left join locked l on l.id = a.id
 ),
+becoming as (
+  select l.cid, l.id, l.parent, l.base, l.forked_from, l.forked_at, l.root, l.deleted, l.created, l.imported, l.erased,
+         l.project, l.owner, l.config, l.lineage, l.generation, j.head + j.count as head,
+         greatest(coalesce(l.updated, l.created), %(now)s) as updated,
+         case when j.status is null then l.status else nullif(j.status, 'idle') end as status,
+         case when j.set_title then j.title else l.title end as title,
+         case when j.set_tags then j.tags else l.tags end as tags
+  from judged j join locked l on l.cid = j.cid where j.ok
+),
 moved as (
-  update conversation c
-  set head = j.head + j.count,
-      changed = greatest(coalesce(c.changed, c.created), %(now)s),
-      status = case when j.status is null then c.status else nullif(j.status, 'idle') end,
-      title = case when j.set_title then j.title else c.title end,
-      tags = case when j.set_tags then j.tags else c.tags end
-  from judged j where j.ok and c.cid = j.cid
+  update conversation u
+  set head = c.head, updated = c.updated, status = c.status, title = c.title, tags = c.tags,
+      digest = {digest}, place = {place_digest}
+  from becoming c where u.cid = c.cid
 ),
 written as (
   insert into event (cid, seq, id, kind, ts, data, digest)
@@ -37,7 +95,7 @@ written as (
     as e (n, place, id, kind, ts, data, digest)
   join judged j on j.n = e.n and j.ok
 )
-select j.head, j.current, j.ok,
+select j.head, j.current, j.ok, j.intact,
        (select pg_notify(%(channel)s, case when length(told.ids) < 7900 then told.ids else '*' end)
         from (select string_agg(o.id::text, ',') as ids from judged o where o.ok) told where told.ids is not null)
 from judged j order by j.n;
@@ -46,9 +104,10 @@ from judged j order by j.n;
 -- One event to one conversation, alone in its batch: what most appends are. No row comes back when it is refused; the
 -- statement above then says why.
 with moved as (
-  update conversation
-  set head = head + 1, changed = greatest(coalesce(changed, created), %(now)s)
-  where id = %(cid)s and not deleted
+  update conversation c
+  set head = head + 1, updated = greatest(coalesce(updated, created), %(now)s),
+      place = digest_of(row(id, head + 1, greatest(coalesce(updated, created), %(now)s), generation)::text)
+  where id = %(cid)s and not deleted and {intact}
     and (%(generation)s::bigint is null or generation = %(generation)s)
     and (%(expected)s::bigint is null or head = %(expected)s)
   returning cid, head
@@ -62,30 +121,34 @@ select head, pg_notify(%(channel)s, %(ids)s) from moved;
 -- name: fork
 -- The row of a fork and its first events. No row comes back when there is no such source or cut, or the id is taken.
 with recursive source as materialized (
-  select cid, parent, base, root, least(coalesce(%(at)s::bigint, head), head + 1) as cut, head
-  from conversation where id = %(source)s and not deleted for key share
+  select cid, parent, base, root, least(coalesce(%(at)s::bigint, head), head + 1) as cut, head, {intact} as intact
+  from conversation c where id = %(source)s and not deleted for key share
 ),
-part (cid, lo, parent, cut) as (
-  select cid, base, parent, cut from source where cut between 0 and head
+part (cid, lo, parent, cut, intact) as (
+  select cid, base, parent, cut, intact from source where cut between 0 and head
   union all
-  select c.cid, c.base, c.parent, part.cut from part join conversation c on c.cid = part.parent
+  select c.cid, c.base, c.parent, part.cut, {intact} from part join conversation c on c.cid = part.parent
   where part.lo >= part.cut and part.cut > 0
 ),
+wanted (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
+        tags, config, lineage, project, imported, erased) as (
+  select %(id)s::uuid, (select p.cid from part p where p.lo < p.cut limit 1), s.cut, s.cut + %(count)s, s.cid,
+         null::bigint, coalesce(s.root, s.cid), 0::bigint, false, %(created)s::bigint, null::bigint,
+         nullif(%(status)s, 'idle'), %(owner)s::text, %(title)s::text, %(tags)s::text, %(config)s::text,
+         %(lineage)s::text, null::text, null::bigint, null::bigint
+  from source s where s.cut between 0 and s.head and not exists (select from part where not part.intact)
+),
 made as (
-  insert into conversation (id, parent, base, head, forked_from, root, generation, deleted, created, status, owner,
-                            title, tags, config, lineage)
-  select %(id)s, (select p.cid from part p where p.lo < p.cut limit 1), s.cut, s.cut + %(count)s, s.cid,
-         coalesce(s.root, s.cid), 0, false, %(created)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s,
-         %(config)s, %(lineage)s
-  from source s where s.cut between 0 and s.head
+  insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
+                            status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
+  select c.*, {digest}, {place_digest} from wanted c
   on conflict (id) do nothing
   returning cid, parent, base, root
 ),
 written as (
   insert into event (cid, seq, id, kind, ts, data, digest)
   select m.cid, m.base + e.place, e.id, e.kind, e.ts, e.data, e.digest
-  from made m, unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[],
-                      %(payloads)s::bytea[], %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest)
+  from made m, {asked_events}
 )
 select m.base, uuid_send(r.id), uuid_send(p.id), uuid_send(e.id), m.cid
 from made m
@@ -94,24 +157,34 @@ left join conversation p on p.cid = m.parent
 left join event e on e.cid = m.parent and e.seq = m.base - 1;
 
 -- name: insert_conversation
-insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, changed,
-                          status, owner, title, tags, config, lineage, project, imported)
-values (%(id)s, %(parent)s, %(base)s, %(head)s, %(forked_from)s, %(forked_at)s, %(root)s, %(generation)s, %(deleted)s,
-        %(created)s, %(updated)s, nullif(%(status)s, 'idle'), %(owner)s, %(title)s, %(tags)s, %(config)s, %(lineage)s,
-        %(project)s, %(imported)s)
+with c (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
+        tags, config, lineage, project, imported, erased) as (
+  select %(id)s::uuid, %(parent)s::bigint, %(base)s::bigint, %(head)s::bigint, %(forked_from)s::bigint,
+         %(forked_at)s::bigint, %(root)s::bigint, %(generation)s::bigint, %(deleted)s::boolean, %(created)s::bigint,
+         %(updated)s::bigint, nullif(%(status)s, 'idle'), %(owner)s::text, %(title)s::text, %(tags)s::text,
+         %(config)s::text, %(lineage)s::text, %(project)s::text, %(imported)s::bigint, null::bigint)
+insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
+                          status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
+select c.*, {digest}, {place_digest} from c
 on conflict (id) do nothing
 returning cid;
 
 -- name: insert_events
 insert into event (cid, seq, id, kind, ts, data, digest)
-select %(cid)s, %(first)s + e.place, e.id, e.kind, e.ts, e.data, e.digest
-from unnest(%(places)s::bigint[], %(event_ids)s::uuid[], %(kinds)s::text[], %(times)s::bigint[], %(payloads)s::bytea[],
-            %(digests)s::bigint[]) as e (place, id, kind, ts, data, digest);
+select %(cid)s, %(first)s + e.place, e.id, e.kind, e.ts, e.data, e.digest from {asked_events};
+
+-- name: seal
+-- The digests of a row that was changed; what changes one has found it intact before.
+update conversation c set digest = {digest}, place = {place_digest} where cid = %(cid)s;
+
+-- name: damaged
+-- Rows that are not what was written, or name one that is gone.
+select uuid_send(c.id) from conversation c {related} where not {complete} order by c.cid;
 
 -- name: row_of
 -- What a write has to know about a conversation; locked until the transaction ends.
-select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage
-from conversation where id = %(id)s for no key update;
+select cid, parent, base, head, forked_from, forked_at, root, generation, deleted, lineage, {intact}
+from conversation c where id = %(id)s for no key update;
 
 -- name: tree_of
 -- The number of the tree a conversation is in.
@@ -136,17 +209,7 @@ update conversation set tags = %(tags)s where cid = %(cid)s;
 
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
-select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
-       coalesce(c.forked_at, c.base),
-       (select uuid_send(e.id) from event e
-        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
-          and e.seq = coalesce(c.forked_at, c.base) - 1),
-       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from conversation c
-left join conversation r on r.cid = coalesce(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = c.forked_from
+select {whole} from conversation c {related}
 where c.id = %(id)s;
 
 -- name: matching
@@ -156,15 +219,15 @@ where c.id = %(id)s;
   and {owner}
   and (%(ids)s::uuid[] is null or c.id = any (%(ids)s::uuid[]))
   and (%(text)s::text is null or strpos(lower(c.title collate "und-x-icu"), %(text)s) > 0)
-  and (%(agent)s::text is null or c.config::jsonb ->> 'agent' = %(agent)s)
+  and (%(agent)s::text is null or case when {intact} then c.config::jsonb ->> 'agent' = %(agent)s end)
   and (%(root)s::uuid is null or coalesce(c.root, c.cid) = (select t.cid from conversation t where t.id = %(root)s))
   and (%(project)s::text is null
        or %(project)s = (select t.project from conversation t where t.cid = coalesce(c.root, c.cid)))
-  and (%(tags)s::text is null or c.tags::jsonb @> %(tags)s::jsonb)
+  and (%(tags)s::text is null or case when {intact} then c.tags::jsonb @> %(tags)s::jsonb end)
   and (%(created_after)s::bigint is null or c.created >= %(created_after)s)
   and (%(created_before)s::bigint is null or c.created < %(created_before)s)
-  and (%(updated_after)s::bigint is null or coalesce(c.changed, c.created) >= %(updated_after)s)
-  and (%(updated_before)s::bigint is null or coalesce(c.changed, c.created) < %(updated_before)s);
+  and (%(updated_after)s::bigint is null or coalesce(c.updated, c.created) >= %(updated_after)s)
+  and (%(updated_before)s::bigint is null or coalesce(c.updated, c.created) < %(updated_before)s);
 
 -- name: count
 select count(*) from conversation c where {matching};
@@ -178,32 +241,12 @@ with chosen as materialized (
   order by {time} {direction}, c.cid {direction}
   limit %(limit)s
 )
-select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
-       coalesce(c.forked_at, c.base),
-       (select uuid_send(e.id) from event e
-        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
-          and e.seq = coalesce(c.forked_at, c.base) - 1),
-       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from chosen c
-left join conversation r on r.cid = coalesce(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = c.forked_from
+select {whole} from chosen c {related}
 order by {time} {direction}, c.cid {direction};
 
 -- name: scan
 -- Records by number, tombstones too.
-select uuid_send(c.id), uuid_send(r.id), uuid_send(p.id), c.base, c.head, uuid_send(f.id),
-       coalesce(c.forked_at, c.base),
-       (select uuid_send(e.id) from event e
-        where e.cid = case when coalesce(c.forked_at, c.base) > c.base then c.cid else c.parent end
-          and e.seq = coalesce(c.forked_at, c.base) - 1),
-       c.generation, c.deleted, c.created, coalesce(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from conversation c
-left join conversation r on r.cid = coalesce(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = c.forked_from
+select {whole} from conversation c {related}
 where c.cid > %(after)s order by c.cid limit %(limit)s;
 
 -- name: children
@@ -226,7 +269,7 @@ with recursive up (cid) as (
 select uuid_send(c.id) from conversation c join up on up.cid = c.cid where c.id <> %(id)s order by c.cid;
 
 -- name: latest
-select uuid_send(id) from conversation where not deleted order by coalesce(changed, created) desc, cid desc limit 1;
+select uuid_send(id) from conversation where not deleted order by coalesce(updated, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -236,12 +279,12 @@ order by cid limit 6;
 
 -- name: lineage
 -- The ranges of a log, the newest first; the first row is the conversation itself, empty or not.
-with recursive part (cid, id, lo, hi, parent, deleted, depth) as (
-  select cid, id, base, head, parent, deleted, 0 from conversation where id = %(id)s
+with recursive part (cid, id, lo, hi, parent, deleted, intact, depth) as (
+  select cid, id, base, head, parent, deleted, {intact}, 0 from conversation c where id = %(id)s
   union all
-  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted, part.depth + 1
+  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted, {intact}, part.depth + 1
   from part join conversation c on c.cid = part.parent)
-select cid, uuid_send(id), lo, hi, deleted from part order by depth;
+select cid, uuid_send(id), lo, hi, deleted, intact from part order by depth;
 
 -- name: page
 -- Events of one owner, oldest first, as many as fit in the budget (one at least). Mostly all do, which a sum finds out
@@ -261,45 +304,35 @@ order by seq limit %(rows)s;
 -- Events of several ranges, oldest first, as many as fit in the budget (one at least).
 with place as (
   select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq rows unbounded preceding) - octet_length(e.data) as before
-  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
-  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  from {asked_ranges}
   order by e.seq limit %(rows)s
 )
-select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
-from place p join event e on e.cid = p.cid and e.seq = p.seq
-where p.before < %(budget)s order by e.seq;
+{found} order by e.seq;
 
 -- name: pages_reverse
 -- The same, newest first.
 with place as (
   select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq desc rows unbounded preceding) - octet_length(e.data) as before
-  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
-  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  from {asked_ranges}
   order by e.seq desc limit %(rows)s
 )
-select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
-from place p join event e on e.cid = p.cid and e.seq = p.seq
-where p.before < %(budget)s order by e.seq desc;
+{found} order by e.seq desc;
 
 -- name: chosen
 -- Events of several ranges that a filter lets through, in a direction, as many as fit in the budget (one at least).
 with place as (
   select e.cid, e.seq, sum(octet_length(e.data)) over (order by e.seq {direction} rows unbounded preceding) - octet_length(e.data) as before
-  from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
-  join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi
+  from {asked_ranges}
    and (%(kinds)s::text[] is null or e.kind = any (%(kinds)s::text[]))
    and (%(after)s::bigint is null or e.ts >= %(after)s) and (%(before)s::bigint is null or e.ts < %(before)s)
   order by e.seq {direction} limit %(rows)s
 )
-select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
-from place p join event e on e.cid = p.cid and e.seq = p.seq
-where p.before < %(budget)s order by e.seq {direction};
+{found} order by e.seq {direction};
 
 -- name: ids
 -- Places, ids and kinds of several ranges.
 select e.seq, uuid_send(e.id), e.kind
-from unnest(%(cids)s::bigint[], %(los)s::bigint[], %(his)s::bigint[]) as r (cid, lo, hi)
-join event e on e.cid = r.cid and e.seq >= r.lo and e.seq < r.hi order by e.seq;
+from {asked_ranges} order by e.seq;
 
 -- name: every
 -- Events of a kind, whoever owns them, from a place on. The kind is a word of the statement, for its partial index.
@@ -311,6 +344,10 @@ where kind = '{kind}' and (cid, seq) > (%(cid)s, %(seq)s) order by cid, seq limi
 select e.seq, uuid_send(e.id), e.kind, e.ts, e.data, e.digest
 from conversation c join event e on e.cid = c.cid and e.seq >= %(lo)s and e.seq < %(hi)s
 where c.id = %(id)s order by e.seq;
+
+-- name: found_events
+-- Which of some events are stored, and where.
+select e.id, c.id, e.seq from event e join conversation c on c.cid = e.cid where e.id = any (%(ids)s::uuid[]);
 
 -- name: locate
 select e.cid, e.seq, uuid_send(c.id) from event e join conversation c on c.cid = e.cid where e.id = %(id)s;
@@ -328,7 +365,7 @@ insert into lease (cid, owner, expires) values (%(cid)s, %(owner)s, %(expires)s)
 on conflict (cid) do update set owner = excluded.owner, expires = excluded.expires;
 
 -- name: raise_generation
-update conversation set generation = generation + 1 where cid = %(cid)s returning generation;
+update conversation set generation = generation + 1 where cid = %(cid)s;
 
 -- name: drop_lease
 -- The lease goes only if nobody took it over.
@@ -380,7 +417,7 @@ update event set data = %(data)s, digest = %(digest)s where cid = %(cid)s and se
 
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
-update conversation set deleted = false, changed = greatest(coalesce(changed, created), %(updated)s),
+update conversation set deleted = false, updated = greatest(coalesce(updated, created), %(updated)s),
                         config = coalesce(%(config)s, config), lineage = coalesce(%(lineage)s, lineage)
 where cid = %(cid)s;
 

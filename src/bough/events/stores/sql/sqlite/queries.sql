@@ -1,34 +1,94 @@
 -- Every statement the SQLite store issues, except pragmas and migrations.
 -- What was forked is mostly what owns the last shared event: `forked_from` is null then, and its index is left alone.
 
+-- Parts of statements, put in wherever a statement names one in braces.
+
+-- part: digest
+-- What `digest` has to be: of everything in a row but what appends and leases change.
+digest_of(c.id, c.parent, c.base, c.forked_from, c.forked_at, c.root, c.deleted, c.created, c.imported, c.erased,
+          cast(c.project as blob), cast(c.status as blob), cast(c.owner as blob), cast(c.title as blob),
+          cast(c.tags as blob), cast(c.config as blob), cast(c.lineage as blob))
+
+-- part: place_digest
+-- What `place` has to be: of what appends and leases change.
+digest_of(c.id, c.head, ifnull(c.updated, c.created), c.generation)
+
+-- part: named
+-- By its id, which is then read from the row itself, where damage may be, and not from the index.
+c.cid = (select x.cid from conversation x where x.id = :id)
+
+-- part: intact
+-- Whether a row is what was written.
+(c.digest is {digest} and c.place is {place_digest})
+
+-- part: complete
+-- Whether a row is what was written, and so are the ids it names: the index has them, too.
+({intact} and (select x.cid from conversation x where x.id = r.id) is ifnull(c.root, c.cid)
+ and (select x.cid from conversation x where x.id = p.id) is c.parent
+ and (select x.cid from conversation x where x.id = f.id) is ifnull(c.forked_from, c.parent))
+
+-- part: whole
+-- The columns of a whole record, with the ids behind its numbers.
+c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
+(select e.id from event e where e.k =
+  (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
+  | (ifnull(c.forked_at, c.base) - 1) and e.k = (select x.k from event x where x.id = e.id)),
+c.generation, c.deleted, c.created, ifnull(c.updated, c.created), c.status, c.owner, c.title, c.tags,
+c.config, c.lineage, c.cid, c.project, c.imported, {complete}
+
+-- part: related
+-- The conversations that a record names.
+left join conversation r on r.cid = ifnull(c.root, c.cid)
+left join conversation p on p.cid = c.parent
+left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
+
+-- part: fits
+-- Which events of one range of keys a choice lets through.
+k >= :lo and k < :hi and (:kinds is null or kind in (select value from json_each(:kinds)))
+and (:after is null or ts >= :after) and (:before is null or ts < :before)
+
 -- name: row_of
 -- What a write has to know about a conversation.
-select cid, parent, base, head, ifnull(forked_from, parent), forked_at, root, generation, deleted, lineage
-from conversation where id = ?;
+select cid, parent, base, head, ifnull(forked_from, parent), forked_at, root, generation, deleted, lineage, {intact}
+from conversation c where {named};
 
 -- name: insert_conversation
-insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted,
-                          created, changed, status, owner, title, tags, config, lineage, project, imported)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert into conversation (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated,
+                          status, owner, title, tags, config, lineage, project, imported, erased, digest, place)
+with c (id, parent, base, head, forked_from, forked_at, root, generation, deleted, created, updated, status, owner, title,
+        tags, config, lineage, project, imported, erased)
+  as (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, null))
+select c.*, {digest}, {place_digest} from c;
 
 -- name: insert_event
 insert into event (k, id, kind, ts, data, digest) values (?, ?, ?, ?, ?, ?);
 
 -- name: place
 -- What an append has to know about a conversation.
-select cid, head, generation from conversation where id = ? and not deleted;
+select cid, head, generation, {intact} from conversation c where {named} and not deleted;
 
 -- name: source
 -- What a fork has to know about the conversation it is made of.
-select c.cid, c.base, c.head, r.cid, r.id
-from conversation c join conversation r on r.cid = ifnull(c.root, c.cid) where c.id = ? and not c.deleted;
+select c.cid, c.base, c.head, r.cid, r.id, {intact}
+from conversation c join conversation r on r.cid = ifnull(c.root, c.cid) where {named} and not c.deleted;
 
 -- name: event_id
 select id from event where k = ?;
 
 -- name: advance
 -- The head after appends; time never goes back.
-update conversation set head = ?, changed = max(ifnull(changed, created), ?) where cid = ?;
+update conversation
+set head = ?1, updated = max(ifnull(updated, created), ?2),
+    place = digest_of(id, ?1, max(ifnull(updated, created), ?2), generation)
+where cid = ?3;
+
+-- name: seal
+-- The digests of a row that was changed; what changes one has found it intact before.
+update conversation as c set digest = {digest}, place = {place_digest} where cid = :cid;
+
+-- name: damaged
+-- Rows that are not what was written, or name one that is gone.
+select c.id from conversation c {related} where not {complete} order by c.cid;
 
 -- name: set_status
 update conversation set status = nullif(:status, 'idle') where cid = :cid;
@@ -41,17 +101,8 @@ update conversation set tags = :tags where cid = :cid;
 
 -- name: record
 -- A whole record with the ids behind its numbers; deleted ones too.
-select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
-       (select e.id from event e where e.k =
-         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
-         | (ifnull(c.forked_at, c.base) - 1)),
-       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from conversation c
-left join conversation r on r.cid = ifnull(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
-where c.id = :id;
+select {whole} from conversation c {related} where {named};
+
 
 -- name: matching
 -- Which records a filter lets through; a part of other statements.
@@ -60,17 +111,17 @@ where c.id = :id;
   and {owner}
   and (:ids is null or c.id in (select unhex_text(value) from json_each(:ids)))
   and (:text is null or instr(lower_text(c.title), :text))
-  and (:agent is null or c.config ->> '$.agent' = :agent)
+  and (:agent is null or case when {intact} then c.config ->> '$.agent' = :agent end)
   and (:root is null or ifnull(c.root, c.cid) = (select t.cid from conversation t where t.id = :root))
   and (:project is null
        or :project = (select t.project from conversation t where t.cid = ifnull(c.root, c.cid)))
-  and (:tags is null or not exists (
+  and (:tags is null or case when {intact} then not exists (
         select 1 from json_each(:tags) w
-        where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)))
+        where not exists (select 1 from json_each(c.tags) t where t.key = w.key and t.value = w.value)) end)
   and (:created_after is null or c.created >= :created_after)
   and (:created_before is null or c.created < :created_before)
-  and (:updated_after is null or ifnull(c.changed, c.created) >= :updated_after)
-  and (:updated_before is null or ifnull(c.changed, c.created) < :updated_before);
+  and (:updated_after is null or ifnull(c.updated, c.created) >= :updated_after)
+  and (:updated_before is null or ifnull(c.updated, c.created) < :updated_before);
 
 -- name: count
 select count(*) from conversation c where {matching};
@@ -83,30 +134,12 @@ with chosen as materialized (
   order by {time} {direction}, c.cid {direction}
   limit :limit
 )
-select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
-       (select e.id from event e where e.k =
-         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
-         | (ifnull(c.forked_at, c.base) - 1)),
-       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from chosen c
-left join conversation r on r.cid = ifnull(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
+select {whole} from chosen c {related}
 order by {time} {direction}, c.cid {direction};
 
 -- name: scan
 -- Records by number, tombstones too.
-select c.id, r.id, p.id, c.base, c.head, f.id, ifnull(c.forked_at, c.base),
-       (select e.id from event e where e.k =
-         (case when ifnull(c.forked_at, c.base) > c.base then c.cid else c.parent end << 32)
-         | (ifnull(c.forked_at, c.base) - 1)),
-       c.generation, c.deleted, c.created, ifnull(c.changed, c.created), c.status, c.owner, c.title, c.tags,
-       c.config, c.lineage, c.cid, c.project, c.imported
-from conversation c
-left join conversation r on r.cid = ifnull(c.root, c.cid)
-left join conversation p on p.cid = c.parent
-left join conversation f on f.cid = ifnull(c.forked_from, c.parent)
+select {whole} from conversation c {related}
 where c.cid > :after order by c.cid limit :limit;
 
 -- name: children
@@ -116,7 +149,7 @@ where (f.forked_from = (select cid from conversation where id = :id)
 order by f.cid;
 
 -- name: latest
-select id from conversation where not deleted order by ifnull(changed, created) desc, cid desc limit 1;
+select id from conversation where not deleted order by ifnull(updated, created) desc, cid desc limit 1;
 
 -- name: named
 -- Conversations whose id starts or ends with the digits.
@@ -127,12 +160,13 @@ order by cid limit 6;
 -- name: lineage
 -- The ranges of a log, the newest first; the first row is the conversation itself, empty or not. The limit keeps it
 -- from climbing on.
-with recursive part (cid, id, lo, hi, parent, deleted) as (
-  select cid, id, base, head, parent, deleted from conversation where id = ?
+with recursive part (cid, id, lo, hi, parent, deleted, intact) as (
+  select cid, id, base, head, parent, deleted, {intact} from conversation c where {named}
   union all
-  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted from part join conversation c on c.cid = part.parent
-  limit ?)
-select cid, id, lo, hi, deleted from part;
+  select c.cid, c.id, c.base, part.lo, c.parent, c.deleted, {intact}
+  from part join conversation c on c.cid = part.parent
+  limit :most)
+select cid, id, lo, hi, deleted, intact from part;
 
 -- name: page
 -- Events of one owner, oldest first.
@@ -150,15 +184,13 @@ from json_each(?) part cross join event on k >= part.value ->> 0 and k < part.va
 -- name: chosen
 -- Events of one range of keys that a filter lets through, oldest first.
 select k & 4294967295, event.id, kind, ts, data, digest from event
-where k >= :lo and k < :hi and (:kinds is null or kind in (select value from json_each(:kinds)))
-  and (:after is null or ts >= :after) and (:before is null or ts < :before)
+where {fits}
 order by k;
 
 -- name: chosen_reverse
 -- The same, newest first.
 select k & 4294967295, event.id, kind, ts, data, digest from event
-where k >= :lo and k < :hi and (:kinds is null or kind in (select value from json_each(:kinds)))
-  and (:after is null or ts >= :after) and (:before is null or ts < :before)
+where {fits}
 order by k desc;
 
 -- name: ids
@@ -186,7 +218,7 @@ insert into lease (cid, owner, boot, expires) values (:cid, :owner, :boot, :expi
 on conflict (cid) do update set owner = excluded.owner, boot = excluded.boot, expires = excluded.expires;
 
 -- name: raise_generation
-update conversation set generation = generation + 1 where cid = :cid returning generation;
+update conversation set generation = generation + 1 where cid = :cid;
 
 -- name: drop_lease
 -- The lease goes only if nobody took it over.
@@ -259,7 +291,7 @@ select count(*) from event;
 
 -- name: revive
 -- An imported continuation; a tombstone comes back to life.
-update conversation set deleted = 0, changed = max(ifnull(changed, created), :updated), config = ifnull(:config, config),
+update conversation set deleted = 0, updated = max(ifnull(updated, created), :updated), config = ifnull(:config, config),
                         lineage = ifnull(:lineage, lineage)
 where cid = :cid;
 

@@ -1,0 +1,228 @@
+"""How a store file comes into use: made, brought up to date, or read where nothing can be written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from bough.errors import BoughError, CorruptLog, StoreError
+from bough.events.queries import Migration, migrations, split_statements
+from bough.events.stores.sqlite.connection import BUSY_SECONDS, SQLITE_ERRORS, StoreFile, connect, store_error
+from bough.events.stores.sqlite.private import PrivateFolder
+
+APPLICATION_ID = 0x626F7567
+"""Written into the file's header, so that another program's database is never taken for a store."""
+
+_LOG = logging.getLogger("bough.events")
+_PAGE_SIZE_BYTES = 16384
+_READING = ("mode=ro", "immutable=1")
+"""How a file that cannot be written is read: as others go on writing it, or, where that is impossible, as it lies."""
+
+
+class OpenedFile(NamedTuple):
+    """A store file in use.
+
+    Attributes:
+        path: The file that was asked for.
+        file: What to connect to: that one, or a copy.
+        folder: Where the copy is; it goes when this is no longer used.
+    """
+
+    path: Path
+    file: StoreFile
+    folder: PrivateFolder | None = None
+
+
+def open_file(path: Path) -> OpenedFile:
+    """Create the file if there is none (readable by its owner only) and bring its schema up to date.
+
+    What cannot be written is read as it is. Where a write-ahead log was left beside it, or its schema is an older one,
+    a private copy is made and read: SQLite would leave out what is only in that log.
+
+    Raises:
+        CorruptLog: It is empty: a store file never is.
+        StoreError: It cannot be opened, is not a bough store, or comes from a newer bough.
+    """
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _create(path)
+        is_empty = path.is_file() and path.stat().st_size == 0
+    except OSError as error:
+        raise StoreError(
+            f"cannot create {path}: {error.strerror}", hint="choose a path in a folder you may write to"
+        ) from error
+    if is_empty:
+        raise CorruptLog(
+            f"{path}: the file is empty: truncated, or still being made by another program",
+            hint="restore a copy; if it never held anything, remove it",
+            details={"path": str(path)},
+        )
+    if path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return _open_for_reading(path)
+    _upgrade(path)
+    return OpenedFile(path, StoreFile(path))
+
+
+def _open_for_reading(path: Path) -> OpenedFile:
+    """Return a file that cannot be written, as it lies where that gives all of it, else a copy."""
+    log = _beside(path, "-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    for mode in _READING[:1] if has_log else _READING:
+        file = StoreFile(path, mode)
+        if _is_usable(file):
+            return OpenedFile(path, file)
+    return _copy(path)
+
+
+def _is_usable(file: StoreFile) -> bool:
+    """Whether a file can be read in its mode, and its schema is the newest.
+
+    Raises:
+        StoreError: It is not a bough store, or comes from a newer bough.
+    """
+    newest = migrations("sqlite")[-1].version
+    try:
+        with closing(connect(file)) as db:
+            return _version(db, file.path, newest) == newest
+    except SQLITE_ERRORS as error:
+        refused = store_error(file.path, error)
+    except BoughError as error:
+        refused = error
+    if str(refused.details.get("sqlite")).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
+        return False
+    raise refused
+
+
+def _copy(path: Path) -> OpenedFile:
+    """Copy a file and its write-ahead log to a private folder, and bring the copy up to date."""
+    folder = PrivateFolder()
+    copy = folder.path / "log.db"
+    try:
+        shutil.copyfile(path, copy)
+        if _beside(path, "-wal").exists():
+            shutil.copyfile(_beside(path, "-wal"), _beside(copy, "-wal"))
+    except OSError as error:
+        folder.remove()
+        raise StoreError(
+            f"{path} cannot be written, and cannot be copied to be read: {error.strerror}",
+            hint="free space in the folder for temporary files, or fix the permissions of the file and its folder",
+        ) from error
+    _LOG.warning("%s cannot be written; a copy of it is read", path)
+    _upgrade(copy)
+    return OpenedFile(path, StoreFile(copy, "mode=ro"), folder)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}{suffix}")
+
+
+def _create(path: Path) -> None:
+    """Make a store under another name and link it into place whole, so that a store file is never empty."""
+    new = path.with_name(f"{path.name}.new-{uuid4().hex}")
+    os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        _upgrade(new)
+        _put_in_place(new, path)
+    finally:
+        for leftover in (new, _beside(new, "-wal"), _beside(new, "-shm")):
+            leftover.unlink(missing_ok=True)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    """Give a new store its name, unless another process was faster."""
+    with suppress(FileExistsError):
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            os.rename(new, path)  # a file system without hard links: of two that come at once the later one is kept
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name has to survive a power cut before anything in the file is acknowledged
+    finally:
+        os.close(folder)
+
+
+def _upgrade(path: Path) -> None:
+    db = connect(StoreFile(path))
+    try:
+        _prepare(db, path)
+    except SQLITE_ERRORS as error:
+        raise store_error(path, error) from error
+    finally:
+        db.close()
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    steps = migrations("sqlite")
+    newest = steps[-1].version
+    with _transaction(db, "begin"):
+        if _version(db, path, newest) == newest:
+            return
+    db.execute(f"pragma page_size = {_PAGE_SIZE_BYTES}")
+    _set_wal(db)
+    with _transaction(db, "begin immediate"):
+        version = _version(db, path, newest)
+        for step in steps:
+            if step.version > version:
+                _migrate(db, step)
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection, begin: str) -> Generator[None]:
+    db.execute(begin)
+    try:
+        yield
+        db.execute("commit")
+    except BaseException:
+        db.execute("rollback")
+        raise
+
+
+def _version(db: sqlite3.Connection, path: Path, newest: int) -> int:
+    """Return the schema's version, 0 for an empty file."""
+    (version,) = db.execute("pragma user_version").fetchone()
+    (application,) = db.execute("pragma application_id").fetchone()
+    (tables,) = db.execute("select count(*) from sqlite_master").fetchone()
+    if application != APPLICATION_ID and (application or version or tables):
+        raise StoreError(
+            f"{path}: this is another program's database", hint="choose another path", details={"path": str(path)}
+        )
+    if version > newest:
+        raise StoreError(
+            f"{path} has schema {version}; this bough knows up to {newest}",
+            hint="upgrade bough, or export with the newer version and import here",
+            details={"path": str(path), "schema": version, "known": newest},
+        )
+    return version
+
+
+def _migrate(db: sqlite3.Connection, step: Migration) -> None:
+    for statement in split_statements(step.sql):
+        db.execute(statement)
+    db.execute(f"pragma application_id = {APPLICATION_ID}")
+    db.execute(f"pragma user_version = {step.version}")
+
+
+def _set_wal(db: sqlite3.Connection) -> None:
+    """Switch to write-ahead logging. SQLite does not wait for other openers here, so this does, in small steps."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            db.execute("pragma journal_mode = wal")
+        except sqlite3.OperationalError as error:
+            if not getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
