@@ -31,7 +31,7 @@ def forked(cli: Any, forked_home: Path, bough_home: Path) -> tuple[str, str]:
 
 def test_an_empty_store_is_said_and_the_noun_alone_is_its_list(cli: Any) -> None:
     assert cli("conv").stdout == cli("conv", "list").stdout == "no conversations yet\n"
-    assert cli.data("conv") == {"conversations": [], "next_cursor": None}
+    assert cli.data("conv") == {"conversations": [], "next_cursor": None, "damaged": []}
     assert cli("conv", "--limit", "3").returncode == 0
 
 
