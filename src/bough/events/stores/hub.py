@@ -6,17 +6,19 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from bough.errors import NotFound, StoreError
+from bough.errors import NotFound, StoreError, Unavailable
 from bough.events.record import StoredEvent
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
 
 _BACKLOG = 64
+_RETRY_SECONDS = 0.5
+_MOST_RETRY_SECONDS = 5.0
 
 
 class End:
@@ -172,18 +174,24 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
     with hub.watch(cid) as watcher:
         await store.get(cid)
         batch: Batch = None
+        pause = _RETRY_SECONDS
         while not isinstance(batch, End):
             if batch is None or batch[0].seq > place:
                 try:
                     async for stored in store.read(cid, place):
                         yield stored
                         place = stored.seq + 1
+                    pause = _RETRY_SECONDS
                 except NotFound:
                     return
-                except StoreError:
+                except (StoreError, Unavailable) as error:
                     if hub.closed:
                         return
-                    raise
+                    if not error.details.get("transient"):
+                        raise
+                    # The store is away; nothing is lost meanwhile, so whoever watches need not know.
+                    batch, pause = await _take_within(watcher, pause), min(pause * 2, _MOST_RETRY_SECONDS)
+                    continue
             else:
                 for stored in batch[max(place - batch[0].seq, 0) :]:
                     yield stored
@@ -199,6 +207,16 @@ async def follow_commits(hub: Hub) -> AsyncIterator[None]:
             watcher.arrived.clear()  # before whoever iterates looks: what is committed from here on is another moment
             if not hub.closed:
                 yield
+
+
+async def _take_within(watcher: Watcher, seconds: float) -> Batch:
+    """Return `END` as soon as it is said, else None, which makes a subscriber read the store, after that time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not isinstance(await watcher.take(), End):
+                pass
+            return END
+    return None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, watchers: list[Watcher], batch: Batch) -> None:

@@ -132,12 +132,14 @@ def store_error(url: str, error: BaseException) -> BoughError:
                 f"{where}: an event is larger than the server stores", hint="keep large content in files"
             )
         case PoolTimeout():
-            return Unavailable(f"{where}: no connection available", hint="is the server running?")
+            return Unavailable(
+                f"{where}: no connection available", hint="is the server running?", details={"transient": True}
+            )
         case OperationalError() | errors.AdminShutdown():
             return StoreError(
                 f"{where}: the server cannot be reached, or the connection was lost ({str(error).strip()})",
                 hint="check that it runs, then repeat: what was written is found by its event ids, none is doubled",
-                details={"outcome": "unknown"},
+                details={"outcome": "unknown", "transient": True},
             )
         case _:
             return StoreError(f"{where}: {str(error).strip()}", hint="run `bough doctor`")
@@ -148,7 +150,7 @@ def unanswered(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable:
     return Unavailable(
         f"{hide_password(url)}: the server did not answer within {seconds:.0f} s",
         hint="repeat: what was written is found by its event ids, none is doubled",
-        details={"outcome": "unknown"},
+        details={"outcome": "unknown", "transient": True},
     )
 
 
