@@ -18,8 +18,8 @@ _CONTEXT: dict[str, Any] = {"help_option_names": ["--help", "-h"]}
 _VERBS: Mapping[str, str] = {
     "run": "run",
     "chat": "chat",
-    "resume": "run",
-    "fork": "run",
+    "resume": "resume",
+    "fork": "fork",
     "approve": "decide",
     "reject": "decide",
     "answer": "decide",

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 import typer
 
 from bough.cli import options
-from bough.cli.commands.run import go_on, streams
+from bough.cli.commands.resume import continue_run
 from bough.cli.opening import opened_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, read_value
+from bough.cli.turns.turn import shows_stream
 from bough.errors import InvalidInput
 from bough.types import Json, JsonObject
 
@@ -140,14 +141,14 @@ async def _decided(command: str, id: str, decide: Decision, given: Continuing) -
         for call_id, call in before.items():
             for shown in call_lines(call_id, call):
                 renderer.note(shown)
-        return await go_on(
+        return await continue_run(
             conversation,
             renderer,
             rules,
             None,
             command=command,
             json=given.json,
-            stream=streams(given.no_stream),
+            stream=shows_stream(given.no_stream),
             timeout_seconds=given.timeout,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import ExitStack, aclosing, nullcontext
 from typing import TYPE_CHECKING, cast
@@ -345,3 +346,8 @@ def started_note(model_was_named: bool, model: str | None) -> Line | None:
     if model_was_named or model != "offline":
         return None
     return line(("no model named and no key set: using the offline planner (see bough doctor)", "dim"))
+
+
+def shows_stream(no_stream: bool) -> bool:
+    """Whether the answer is shown as it comes."""
+    return not no_stream and sys.stdout.isatty()

@@ -1,0 +1,94 @@
+"""`bough fork`: a branch of a conversation, and a turn in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bough.cli import options
+from bough.cli.commands.resume import Message, continue_run
+from bough.cli.opening import opened_conversation
+from bough.cli.render import Report, renderer_for
+from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.target import Target
+from bough.cli.text import line, one_line
+from bough.cli.turns.turn import shows_stream
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+
+def fork(
+    id: options.Conversation,
+    prompt: Message = None,
+    title: options.Title = None,
+    tag: options.Tags = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    pending: Annotated[
+        str, typer.Option("--pending", metavar="close|drop", help="What to do with calls open at the cut.")
+    ] = "close",
+    model: options.Model = None,
+    rules: RuleOptions = NO_RULES,
+    timeout: options.Timeout = None,
+    script_timeout: options.ScriptTimeout = None,
+    no_stream: options.NoStream = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> Report | int:
+    """Branch off a conversation. ID@SEQ cuts after its first SEQ events; PROMPT runs the branch."""
+    target = Target.parse(id)
+    tags = options.tags_of(tag)
+    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    renderer = renderer_for(json=json)
+
+    async def main() -> Report | int:
+        async with await opened_conversation(target.name, settings, rules) as source:
+            name = title if title is not None or prompt is None else one_line(prompt, 60)
+            agent = None if model is None else source.agent.model_copy(update={"model": model})
+            branch = await source.fork(
+                at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=_parse_pending(pending)
+            )
+            async with branch:
+                if prompt is None:
+                    return await _report_fork(source, branch)
+                return await continue_run(
+                    branch,
+                    renderer,
+                    rules,
+                    prompt,
+                    command="fork",
+                    json=json,
+                    stream=shows_stream(no_stream),
+                    timeout_seconds=timeout,
+                )
+
+    return asyncio.run(main())
+
+
+async def _report_fork(source: AsyncConversation, branch: AsyncConversation) -> Report:
+    from bough.cli.commands.conv.look import record_json
+
+    record = await branch.store.get(branch.id)
+    at = record.forked_at
+    then = f"bough resume {branch.short_id}" + ("" if branch.state.has_work else ' "…"')
+    return Report(
+        command="fork",
+        data={"conversation": record_json(record)},
+        blocks=[
+            line(
+                (branch.short_id, "id"),
+                f"  fork of {source.short_id}@{at}",
+            )
+        ],
+        next=(then, f"bough conv tree {branch.short_id}"),
+    )
+
+
+def _parse_pending(choice: str) -> Literal["close", "drop"]:
+    if choice == "close" or choice == "drop":
+        return choice
+    raise InvalidInput(f"--pending {choice!r} is neither close nor drop", hint="close keeps the call as not executed")

@@ -1,0 +1,92 @@
+"""`bough resume`: continues a conversation at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bough.cli import options
+from bough.cli.opening import opened_conversation
+from bough.cli.render import Renderer, renderer_for
+from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.target import Target
+from bough.cli.text import line
+from bough.cli.turns.turn import WatchedRun, shows_stream
+from bough.cli.turns.untrusted import refuse_untrusted_request
+from bough.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from bough.conversation import AsyncConversation
+
+Message = Annotated[str | None, typer.Argument(metavar="PROMPT", help="A message to send first.")]
+
+
+def resume(
+    id: options.Conversation = "-",
+    prompt: Message = None,
+    model: options.Model = None,
+    rules: RuleOptions = NO_RULES,
+    timeout: options.Timeout = None,
+    script_timeout: options.ScriptTimeout = None,
+    no_stream: options.NoStream = False,
+    check: options.Check = False,
+    home: options.Home = None,
+    store: options.Store = None,
+    json: options.Json = False,
+) -> int:
+    """Continue a conversation: finish what was interrupted, or answer PROMPT."""
+    target = Target.parse(id)
+    if target.at is not None:
+        raise InvalidInput(
+            "a conversation continues at its end", hint=f"`bough fork {id}` branches off there, and the fork continues"
+        )
+    settings = options.settings_of(home, store, script_timeout=script_timeout)
+    renderer = renderer_for(json=json)
+
+    async def main() -> int:
+        async with await opened_conversation(target.name, settings, rules) as conversation:
+            if model is not None:
+                await conversation.set_model(model)
+            return await continue_run(
+                conversation,
+                renderer,
+                rules,
+                prompt,
+                command="resume",
+                json=json,
+                stream=shows_stream(no_stream),
+                timeout_seconds=timeout,
+                check=check,
+            )
+
+    return asyncio.run(main())
+
+
+async def continue_run(
+    conversation: AsyncConversation,
+    renderer: Renderer,
+    rules: RuleOptions,
+    prompt: str | None,
+    *,
+    command: str,
+    json: bool,
+    stream: bool,
+    timeout_seconds: float | None,
+    check: bool = False,
+) -> int:
+    """Run a conversation that exists, after a message where there is one, and return the exit code."""
+    turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
+    turn.warn_all(rules.kept(conversation.state.policies))
+    turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
+    await turn.heading()
+    start = conversation.state.head
+    if prompt is not None:
+        refuse_untrusted_request(conversation, prompt)
+        await conversation.send_message(prompt)
+    elif not conversation.state.has_work:
+        renderer.note(
+            line((f'nothing to do; add a message to continue: bough resume {conversation.short_id} "…"', "dim"))
+        )
+    return await turn.run(timeout_seconds=timeout_seconds, show_from=start)
