@@ -68,10 +68,13 @@ def cases(count: int) -> EvalSet:
 
 
 async def overhead(settings: Settings, count: int) -> None:
-    """A case of twelve metrics, to its conversation alone; one at a time."""
+    """A case of twelve metrics, to its conversation alone, one at a time; less what a run of one case costs."""
 
-    async def run() -> None:
-        await evaluate(cases(count), agent(), settings=settings, jobs=1, metrics=METRICS)
+    def run(some: int) -> Any:
+        return seconds_async(lambda: evaluate(cases(some), agent(), settings=settings, jobs=1, metrics=METRICS))
+
+    async def measure() -> float:
+        return await run(count + 1) - await run(1)
 
     async def bare() -> None:
         store = await open_store(f"sqlite:///{settings.home / f'{perf_counter()}.db'}")
@@ -84,8 +87,7 @@ async def overhead(settings: Settings, count: int) -> None:
                 await each.run()
         await store.aclose()
 
-    await run()  # imports
-    took, floors = await in_turns_async(lambda: seconds_async(run), lambda: seconds_async(bare), rounds=MIN_ROUNDS)
+    took, floors = await in_turns_async(measure, lambda: seconds_async(bare), rounds=MIN_ROUNDS)
     took, floors = [1e3 * each / count for each in took], [1e3 * each / count for each in floors]
     Figure.of("evals: a case, to its conversation", took, floors, unit="ms").report()
     over = [each - floor for each, floor in zip(took, floors, strict=True)]
@@ -189,7 +191,7 @@ async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.load(home=folder, env={}, cwd=Path(folder))
         await query(settings)
-        await overhead(settings, max(count // 10, 2))
+        await overhead(settings, max(count // 10, 5))
         await at_once(settings, max(count // 100, 1))
         await many(settings, count)
 

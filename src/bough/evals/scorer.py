@@ -53,8 +53,7 @@ class LogScorer(AttemptRunner):
 
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
         """Return how the conversation ended."""
-        trace = await self.read_trace(planned.conversation)
-        return AttemptEnd(status=trace.status, answer=trace.answer)
+        return AttemptEnd(status=(await self.host.store.get(planned.conversation)).status)
 
 
 async def score_logs(

@@ -145,7 +145,7 @@ async def test_contributions_are_sums_of_the_database(tools: DataTools) -> None:
 
 async def test_the_query_process_has_no_files_and_ends_with_its_tools(tools: DataTools, datasets: Path) -> None:
     await tools.list_dataset_ids(PROJECT)
-    process = tools._session._process._process  # type: ignore[union-attr]
+    process = tools._warehouse._process._process  # type: ignore[union-attr]
     assert process is not None
     limits = Path(f"/proc/{process.pid}/limits").read_text()
     written = next(line for line in limits.splitlines() if line.startswith("Max file size"))

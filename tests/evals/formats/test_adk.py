@@ -141,6 +141,17 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     assert [fault.code for fault in read_set(path).faults] == ["too-long"]
 
 
+def test_of_too_many_cases_the_first_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is made small, for a hundred thousand cases take seconds to read."""
+    monkeypatch.setattr("bough.evals.formats.adk.MAX_CASES", 2)
+    conversation = [{"user_content": {"parts": [{"text": "x"}]}}]
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps({"eval_cases": [{"eval_id": str(n), "conversation": conversation} for n in range(3)]}))
+    found = read_set(path)
+    assert [case.id for case in found.cases] == ["0", "1"]
+    assert [(fault.code, fault.message) for fault in found.faults] == [("too-many", "has 3 cases, more than 2")]
+
+
 def test_a_path_that_is_none_of_the_formats_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         read_set(tmp_path / "missing.json")

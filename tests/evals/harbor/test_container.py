@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -111,6 +112,39 @@ async def test_a_task_that_cannot_build_is_an_error_and_the_others_run(
     assert "longer than 2 s" in scores["endless"].reason
     built = found.builds.as_dict()
     assert (built["failed"], built["retries"]) == (3, 2), "what fails by itself is tried twice more, a bound is final"
+
+
+FORKS = "import os, time\nwhile True:\n  try: os.fork() or time.sleep(99)\n  except OSError: pass"
+
+
+async def test_a_build_that_forks_without_end_takes_no_more_than_its_task_may(
+    settings: Settings, write_task: WriteTask, container_engine: str
+) -> None:
+    tasks = write_task(
+        "forks",
+        environment__Dockerfile=f"FROM bough-task-base\nRUN {json.dumps(['python3', '-c', FORKS])}\n",
+        task_DOT_toml="[environment]\nbuild_timeout_sec = 3\nmemory_mb = 64\n",
+    )
+    found = await run(tasks, "oracle", settings, container_engine)
+    assert [(each.status, each.reward) for each in found.tasks] == [("error", None)], found.tasks
+
+
+async def test_what_tests_and_agents_leave_and_fill_is_ended(
+    settings: Settings, write_task: WriteTask, container_engine: str
+) -> None:
+    daemon = (
+        "(while :; do echo 0.25 > /logs/verifier/late; done) >/dev/null 2>&1 & echo 0.5 > /logs/verifier/reward.txt"
+    )
+    tasks = write_task("daemon", tests__test_DOT_sh=daemon)
+    left = await run(tasks, "nop", settings, container_engine)
+    assert (left.tasks[0].reward, left.tasks[0].status) == (0.5, "failed"), "it ends with its script"
+    full = write_task("full", task_DOT_toml='[environment]\nworkdir = "/app"\nmemory_mb = 256\nstorage_mb = 16\n')
+    fill = 'python3 -c \'import time; open("/full", "wb").write(bytes(32 << 20)); time.sleep(99)\''
+    found = await run(full, agent(fill, "> /full; echo 42 > answer"), settings, container_engine, filter="full")
+    assert found.tasks[0].reward == 1.0, found.tasks[0].reason
+    assert found.cases is not None and found.folder is not None
+    page = (found.folder / "report.html").read_text()
+    assert "disk_full" in page, "the agent is told why its command ended"
 
 
 def test_a_build_ends_when_the_disk_is_nearly_full(write_task: WriteTask, container_engine: str) -> None:

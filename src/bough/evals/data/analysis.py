@@ -16,12 +16,45 @@ from bough.types import JsonObject
 MAX_HORIZON = 10_000
 
 
+def check_horizon(horizon: int) -> None:
+    """Raise `QueryError` for a number of steps that is not forecast."""
+    if not 1 <= horizon <= MAX_HORIZON:
+        raise QueryError("INVALID_ARGUMENT", f"horizon is {horizon}: give 1 to {MAX_HORIZON}")
+
+
+def check_probability(threshold: float) -> None:
+    """Raise `QueryError` for a threshold that is not a probability."""
+    if not 0 < threshold < 1:
+        raise QueryError("INVALID_ARGUMENT", f"anomaly_prob_threshold is {threshold}: give a number between 0 and 1")
+
+
+def check_contribution(metric: str, dimensions: Sequence[str], *, top: int, pruning: str) -> ContributionMetric:
+    """Return the metric of an analysis.
+
+    Raises:
+        QueryError: It, the dimensions or an option are not valid.
+    """
+    parsed = ContributionMetric.parse(metric)
+    if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
+        raise QueryError("INVALID_ARGUMENT", f"give 1 to {MAX_DIMENSIONS} different dimension_id_cols")
+    if pruning not in ("PRUNE_REDUNDANT_INSIGHTS", "NO_PRUNING"):
+        raise QueryError("INVALID_ARGUMENT", "pruning_method is PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING")
+    if top < 1:
+        raise QueryError("INVALID_ARGUMENT", f"top_k_insights is {top}: give 1 or more")
+    return parsed
+
+
+def check_features(features: Sequence[str]) -> None:
+    """Raise `QueryError` where no column says how alike rows are."""
+    if not features:
+        raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
+
+
 def forecast(
     session: DataSession, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
 ) -> JsonObject:
     """Return the answer of `forecast`."""
-    if not 1 <= horizon <= MAX_HORIZON:
-        raise QueryError("INVALID_ARGUMENT", f"horizon is {horizon}: give 1 to {MAX_HORIZON}")
+    check_horizon(horizon)
     from bough.evals.data.series import forecast_series
 
     series = _read_series(session, project, history, time, value, ids)
@@ -43,8 +76,7 @@ def detect_anomalies(
     threshold: float,
 ) -> JsonObject:
     """Return the answer of `detect_anomalies`; where it is cut, the most probable anomalies stay."""
-    if not 0 < threshold < 1:
-        raise QueryError("INVALID_ARGUMENT", f"anomaly_prob_threshold is {threshold}: give a number between 0 and 1")
+    check_probability(threshold)
     from bough.evals.data.series import compare_to_history, find_anomalies
 
     history, target = data
@@ -85,13 +117,7 @@ def analyze_contribution(
     pruning: str,
 ) -> JsonObject:
     """Return the answer of `analyze_contribution`; all sums are made by the database."""
-    parsed = ContributionMetric.parse(metric)
-    if not 1 <= len(set(dimensions)) == len(dimensions) <= MAX_DIMENSIONS:
-        raise QueryError("INVALID_ARGUMENT", f"give 1 to {MAX_DIMENSIONS} different dimension_id_cols")
-    if pruning not in ("PRUNE_REDUNDANT_INSIGHTS", "NO_PRUNING"):
-        raise QueryError("INVALID_ARGUMENT", "pruning_method is PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING")
-    if top < 1:
-        raise QueryError("INVALID_ARGUMENT", f"top_k_insights is {top}: give 1 or more")
+    parsed = check_contribution(metric, dimensions, top=top, pruning=pruning)
     named = [*dimensions, is_test, parsed.numerator, *([parsed.denominator] if parsed.denominator else [])]
     source = session.source(project, data, named)
     segments = _sum_segments(session, source, parsed, dimensions, is_test)
@@ -136,8 +162,7 @@ def cluster_data(
     session: DataSession, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
 ) -> JsonObject:
     """Return the answer of `cluster_data`; rows with a null are left out."""
-    if not features:
-        raise QueryError("INVALID_ARGUMENT", "feature_cols is empty: name columns of numbers")
+    check_features(features)
     source = session.source(project, data, [*features, *ids])
     columns = ", ".join(quote_column(each) for each in [*ids, *features])
     present = " and ".join(f"{quote_column(each)} is not null" for each in features)
@@ -176,3 +201,47 @@ def _numbers(row: Sequence[Any], names: Sequence[str]) -> list[float]:
 def _limit(session: DataSession, rows: list[JsonObject]) -> JsonObject:
     answer: JsonObject = {"status": "SUCCESS", "rows": rows[: session.max_rows]}
     return answer | ({"result_is_likely_truncated": True} if len(rows) > session.max_rows else {})
+
+
+class LocalWarehouse(DataSession):
+    """A session whose analyses are computed in this process. See `Warehouse`."""
+
+    def forecast(
+        self, project: str, history: str, time: str, value: str, horizon: int, ids: Sequence[str]
+    ) -> JsonObject:
+        """See `Warehouse.forecast`."""
+        return forecast(self, project, history, time, value, horizon, ids)
+
+    def detect_anomalies(
+        self,
+        project: str,
+        data: tuple[str, str | None],
+        time: str,
+        value: str,
+        ids: Sequence[str],
+        *,
+        horizon: int,
+        threshold: float,
+    ) -> JsonObject:
+        """See `Warehouse.detect_anomalies`."""
+        return detect_anomalies(self, project, data, time, value, ids, horizon=horizon, threshold=threshold)
+
+    def analyze_contribution(
+        self,
+        project: str,
+        data: str,
+        metric: str,
+        dimensions: Sequence[str],
+        is_test: str,
+        *,
+        top: int,
+        pruning: str,
+    ) -> JsonObject:
+        """See `Warehouse.analyze_contribution`."""
+        return analyze_contribution(self, project, data, metric, dimensions, is_test, top=top, pruning=pruning)
+
+    def cluster_data(
+        self, project: str, data: str, features: Sequence[str], clusters: int, ids: Sequence[str]
+    ) -> JsonObject:
+        """See `Warehouse.cluster_data`."""
+        return cluster_data(self, project, data, features, clusters, ids)

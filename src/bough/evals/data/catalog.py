@@ -36,6 +36,7 @@ class WarehouseDataset:
 
     description: str
     tables: Mapping[str, WarehouseTable]
+    location: str = "local"
 
 
 @dataclass(frozen=True)

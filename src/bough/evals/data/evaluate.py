@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
+from bough.errors import InvalidInput
 from bough.evals.data.made import PROJECT, ensure_datasets
 from bough.evals.data.sql import WriteMode
 from bough.evals.data.tools import DataTools
@@ -48,7 +49,7 @@ async def evaluate_data(
     agent: AgentSpec,
     *,
     settings: Settings,
-    projects: Mapping[str, Path] | None = None,
+    projects: Mapping[str, Path | Literal["bigquery"]] | None = None,
     write_mode: WriteMode = "blocked",
     folder: Path | None = None,
     resume: str | None = None,
@@ -57,27 +58,45 @@ async def evaluate_data(
     """Run a set of data questions; each attempt has tools and a query process of its own.
 
     Args:
-        projects: Files of DuckDB by project, beside `bough-public-data`.
+        projects: Files of DuckDB by project, beside `bough-public-data`; or one project with `bigquery`, alone.
 
     Raises:
         InvalidInput: A file is not there, or as `evaluate` says.
+        Unavailable: BigQuery is asked for, and its extra is not installed.
         StoreError: The datasets cannot be made.
     """
     from bough.evals.loop import EvalOptions, evaluate
 
-    made = await anyio.to_thread.run_sync(ensure_datasets, settings.home / "evals" / "data")
-    files = {PROJECT: made, **(projects or {})}
-    checked = DataTools.duckdb(files, write_mode=write_mode)  # a wrong file ends the run before its first attempt
+    open_tools = await anyio.to_thread.run_sync(_choose_warehouse, projects or {}, write_mode, settings)
+    checked = await anyio.to_thread.run_sync(open_tools)  # a wrong file ends the run before its first attempt
     await checked.aclose()
-    chosen = replace(options or EvalOptions(), kind="data", prepare=_give_tools(files, write_mode))
+    chosen = replace(options or EvalOptions(), kind="data", prepare=_give_tools(open_tools))
     spec = agent.model_copy(update={"skill_roots": (DATA_SKILLS, *agent.skill_roots)})
     return await evaluate(eval_set, spec, settings=settings, folder=folder, resume=resume, options=chosen)
 
 
-def _give_tools(files: Mapping[str, Path], write_mode: WriteMode) -> Prepare:
+def _choose_warehouse(
+    projects: Mapping[str, Path | Literal["bigquery"]], write_mode: WriteMode, settings: Settings
+) -> Callable[[], DataTools]:
+    """Return what opens the warehouse of the projects. Blocks while the datasets are made.
+
+    Raises:
+        InvalidInput: A project of BigQuery is named together with others.
+    """
+    files = {name: file for name, file in projects.items() if isinstance(file, Path)}
+    remote = [name for name in projects if name not in files]
+    if not remote:
+        made = ensure_datasets(settings.home / "evals" / "data")
+        return lambda: DataTools.duckdb({PROJECT: made, **files}, write_mode=write_mode)
+    if len(projects) > 1:
+        raise InvalidInput(f"BigQuery's project {remote[0]!r} must be the only one", hint="name no files beside it")
+    return lambda: DataTools.bigquery(remote[0], write_mode=write_mode)
+
+
+def _give_tools(open_tools: Callable[[], DataTools]) -> Prepare:
     @asynccontextmanager
     async def prepare(planned: PlannedAttempt, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
-        tools = DataTools.duckdb(files, write_mode=write_mode)
+        tools = await anyio.to_thread.run_sync(open_tools)
         try:
             yield spec.model_copy(update={"tools": (*spec.tools, *tools.functions())})
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 from bough.evals.data.catalog import WarehouseCatalog
 from bough.evals.data.duck import DuckProcess
 from bough.evals.data.fault import QueryError, nearest
-from bough.evals.data.sql import CheckedSql, WriteMode, check_sql
+from bough.evals.data.sql import CheckedSql, SqlDialect, WriteMode, check_sql
 from bough.types import JsonObject
 
 MAX_ANALYSED_ROWS = 100_000
@@ -83,8 +83,7 @@ class DataSession:
         Raises:
             QueryError: It may not run, or a column is not there.
         """
-        query = f"select * from {data.strip()}" if _TABLE.fullmatch(data) else data  # noqa: S608 - it is checked next
-        checked = check_sql(query, project, self.catalog(), "blocked")
+        checked = read_source(data, project, self.catalog())
         there = self._columns(checked)
         for name in columns:
             if name not in there:
@@ -118,6 +117,16 @@ class DataSession:
                 self._catalog = None
             raise
         return QueryRows(tuple(answer["columns"]), answer["rows"], answer["truncated"])
+
+
+def read_source(data: str, project: str, catalog: WarehouseCatalog, *, dialect: SqlDialect = "duckdb") -> CheckedSql:
+    """Return a table or query, checked as one that only reads.
+
+    Raises:
+        QueryError: It may not run.
+    """
+    query = f"select * from {data.strip()}" if _TABLE.fullmatch(data) else data  # noqa: S608 - it is checked next
+    return check_sql(query, project, catalog, "blocked", dialect=dialect)
 
 
 def quote_column(name: str) -> str:

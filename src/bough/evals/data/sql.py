@@ -20,6 +20,9 @@ from bough.evals.data.fault import QueryError
 WriteMode: TypeAlias = Literal["blocked", "protected", "allowed"]
 """`blocked`: queries only. `protected`: temporary tables too. `allowed`: tables of a copy too."""
 
+SqlDialect: TypeAlias = Literal["duckdb", "bigquery"]
+"""What a checked statement is written in."""
+
 MAX_QUERY_BYTES = 64 << 10
 SCALARS = frozenset({"SAFE_DIVIDE", "IEEE_DIVIDE", "DIV", "TO_JSON_STRING", "LOG10", "CODE_POINTS_TO_STRING"})
 """Functions that sqlglot has no type for and that may be called all the same."""
@@ -51,7 +54,7 @@ class CheckedSql:
     """A statement that may run.
 
     Attributes:
-        sql: In DuckDB's dialect, names qualified.
+        sql: In the dialect of the database, names qualified.
         statement_type: As DuckDB's own parser must name it.
         tables: What it reads or changes, `project.dataset.table`, sorted.
         creates: Whether it changes which tables there are, or what is in them.
@@ -63,11 +66,19 @@ class CheckedSql:
     creates: bool = False
 
 
-def check_sql(query: str, project: str, catalog: WarehouseCatalog, mode: WriteMode = "blocked") -> CheckedSql:
+def check_sql(
+    query: str,
+    project: str,
+    catalog: WarehouseCatalog,
+    mode: WriteMode = "blocked",
+    *,
+    dialect: SqlDialect = "duckdb",
+) -> CheckedSql:
     """Return the one statement of a query in BigQuery's dialect, checked and translated.
 
     Args:
         project: Where `dataset.table` is looked up.
+        dialect: Of the database that runs it.
 
     Raises:
         QueryError: It does not parse, is not one statement, or does what may not be done; the code says which.
@@ -79,7 +90,7 @@ def check_sql(query: str, project: str, catalog: WarehouseCatalog, mode: WriteMo
         _check_nodes(root)
         tables = _Tables(project, catalog, mode)
         root = tables.resolve(root)
-        text = root.sql(dialect="duckdb", comments=False, unsupported_level=ErrorLevel.IGNORE)
+        text = root.sql(dialect=dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
     except (SqlglotError, RecursionError) as error:
         told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0][:300]
         raise QueryError("SQL_PARSE", f"the query does not parse: {told}") from error
@@ -113,13 +124,14 @@ def _check_root(root: exp.Expr, mode: WriteMode) -> None:
     if isinstance(root, exp.Create):
         if root.args.get("kind") not in ("TABLE", "VIEW"):
             raise QueryError("SQL_NOT_ALLOWED", "only tables and views can be made")
-        if not _is_temporary(root) and mode != "allowed":
+        if not is_temporary(root) and mode != "allowed":
             raise QueryError("SQL_NOT_ALLOWED", "only CREATE TEMP TABLE or VIEW is allowed in mode protected")
-        if _is_temporary(root) and not isinstance(root.expression, exp.Query):
+        if is_temporary(root) and not isinstance(root.expression, exp.Query):
             raise QueryError("SQL_NOT_ALLOWED", "a temporary table is made AS a query")
 
 
-def _is_temporary(root: exp.Create) -> bool:
+def is_temporary(root: exp.Create) -> bool:
+    """Whether a statement makes a temporary table or view."""
     properties = root.args.get("properties")
     return properties is not None and properties.find(exp.TemporaryProperty) is not None
 
@@ -211,7 +223,7 @@ class _Tables:
         self._qualify(node, project, dataset)
 
     def _resolve_target(self, root: exp.Expr, node: exp.Table) -> None:
-        temporary = isinstance(root, exp.Create) and _is_temporary(root)
+        temporary = isinstance(root, exp.Create) and is_temporary(root)
         if not node.db and not node.catalog:
             if temporary:
                 _check_new_name(node.name)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import anyio
 
 from bough.errors import InvalidInput
-from bough.evals.data import analysis
+from bough.evals.data.analysis import LocalWarehouse
 from bough.evals.data.catalog import WarehouseTable
 from bough.evals.data.duck import DuckProcess
 from bough.evals.data.fault import QueryError
-from bough.evals.data.session import DataSession
 from bough.evals.data.sql import WriteMode
+from bough.evals.data.warehouse import Warehouse
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class DataTools:
         write_mode: What SQL may change: nothing, temporary tables, or tables of a copy.
     """
 
-    def __init__(self, session: DataSession, *, copy: TemporaryDirectory[str] | None = None) -> None:
-        """Make tools of an open session; use `duckdb`."""
-        self.write_mode: WriteMode = session.write_mode
-        self._session = session
+    def __init__(self, warehouse: Warehouse, *, copy: TemporaryDirectory[str] | None = None) -> None:
+        """Make tools over a warehouse; use `duckdb` or `bigquery`."""
+        self.write_mode: WriteMode = warehouse.write_mode
+        self._warehouse = warehouse
         self._copy = copy
         self._lock = anyio.Lock()
 
@@ -67,11 +67,7 @@ class DataTools:
         Raises:
             InvalidInput: A name or a bound makes no sense, or a file is not there.
         """
-        if write_mode not in get_args(WriteMode):
-            raise InvalidInput(f"invalid write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}")
-        for name, bound in (("max_rows", max_rows), ("max_bytes", max_bytes), ("timeout_seconds", timeout_seconds)):
-            if bound <= 0:
-                raise InvalidInput(f"{name} is {bound}", hint="give a positive number")
+        _check_bounds(write_mode, max_rows=max_rows, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
         if memory_bytes < 64 << 20:
             raise InvalidInput(f"memory_bytes is {memory_bytes}", hint="give at least 64 MiB")
         for name, file in projects.items():
@@ -86,7 +82,44 @@ class DataTools:
         process = DuckProcess(
             projects, memory_bytes=memory_bytes, timeout_seconds=timeout_seconds, writable=write_mode == "allowed"
         )
-        return cls(DataSession(process, write_mode, max_rows=max_rows, max_bytes=max_bytes), copy=copy)
+        return cls(LocalWarehouse(process, write_mode, max_rows=max_rows, max_bytes=max_bytes), copy=copy)
+
+    @classmethod
+    def bigquery(
+        cls,
+        project: str,
+        credentials: Any = None,
+        *,
+        write_mode: WriteMode = "blocked",
+        maximum_bytes_billed: int = 1 << 30,
+        max_rows: int = 50,
+        max_bytes: int = 262_144,
+        timeout_seconds: float = 30.0,
+    ) -> DataTools:
+        """Return tools over BigQuery. Queries are billed to `project`. Blocks while it connects.
+
+        Args:
+            credentials: Of google-auth; None: as the environment says.
+            write_mode: `protected` has a session with temporary tables and models; `allowed` changes the project.
+            maximum_bytes_billed: A query that would read more is refused.
+
+        Raises:
+            InvalidInput: A bound makes no sense.
+            Unavailable: The extra is not installed, or there are no credentials.
+        """
+        bounds: dict[str, Any] = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
+        _check_bounds(write_mode, maximum_bytes_billed=maximum_bytes_billed, **bounds)
+        from bough.evals.data.bigquery import BigQueryWarehouse, connect_bigquery
+
+        return cls(
+            BigQueryWarehouse(
+                connect_bigquery(project, credentials),
+                project,
+                write_mode=write_mode,
+                maximum_bytes_billed=maximum_bytes_billed,
+                **bounds,
+            )
+        )
 
     def toolset(self) -> FunctionToolset:
         """Return the tools as PydanticAI's toolset."""
@@ -111,20 +144,20 @@ class DataTools:
     async def aclose(self) -> None:
         """End the query process and remove copies."""
         async with self._lock:
-            await anyio.to_thread.run_sync(self._session.close)
+            await anyio.to_thread.run_sync(self._warehouse.close)
             if self._copy is not None:
                 self._copy.cleanup()
 
     async def list_dataset_ids(self, project_id: str) -> Json:
         """List the datasets of a project."""
         return await self._answer(
-            lambda: sorted(self._session.catalog().datasets(_checked(project_id)))[:MAX_LISTED], project_id
+            lambda: sorted(self._warehouse.catalog().datasets(_checked(project_id)))[:MAX_LISTED], project_id
         )
 
     async def list_table_ids(self, project_id: str, dataset_id: str) -> Json:
         """List the tables of a dataset."""
         return await self._answer(
-            lambda: sorted(self._session.catalog().dataset(project_id, dataset_id).tables)[:MAX_LISTED],
+            lambda: sorted(self._warehouse.catalog().dataset(project_id, dataset_id).tables)[:MAX_LISTED],
             project_id,
             dataset_id,
         )
@@ -133,12 +166,12 @@ class DataTools:
         """Describe a dataset."""
 
         def describe() -> Json:
-            found = self._session.catalog().dataset(project_id, dataset_id)
+            found = self._warehouse.catalog().dataset(project_id, dataset_id)
             return {
                 "id": f"{project_id}:{dataset_id}",
                 "datasetReference": {"projectId": project_id, "datasetId": dataset_id},
                 "description": found.description,
-                "location": "local",
+                "location": found.location,
                 "tables": len(found.tables),
             }
 
@@ -147,7 +180,9 @@ class DataTools:
     async def get_table_info(self, project_id: str, dataset_id: str, table_id: str) -> Json:
         """Describe a table: its columns with their types, and how many rows it has."""
         return await self._answer(
-            lambda: _describe(project_id, dataset_id, self._session.catalog().table(project_id, dataset_id, table_id)),
+            lambda: _describe(
+                project_id, dataset_id, self._warehouse.catalog().table(project_id, dataset_id, table_id)
+            ),
             project_id,
             dataset_id,
             table_id,
@@ -161,7 +196,7 @@ class DataTools:
             query: The statement; tables are written dataset.table or project.dataset.table.
             dry_run: Only check it, and say what it would read and return.
         """
-        return await self._answer(lambda: self._session.execute(project_id, query, dry_run=dry_run), project_id)
+        return await self._answer(lambda: self._warehouse.execute(project_id, query, dry_run=dry_run), project_id)
 
     async def forecast(
         self,
@@ -183,9 +218,7 @@ class DataTools:
             id_cols: Columns that tell several series apart.
         """
         return await self._answer(
-            lambda: analysis.forecast(
-                self._session, project_id, history_data, timestamp_col, data_col, horizon, id_cols or []
-            ),
+            lambda: self._warehouse.forecast(project_id, history_data, timestamp_col, data_col, horizon, id_cols or []),
             project_id,
         )
 
@@ -213,8 +246,7 @@ class DataTools:
             anomaly_prob_threshold: From which probability a value is an anomaly.
         """
         return await self._answer(
-            lambda: analysis.detect_anomalies(
-                self._session,
+            lambda: self._warehouse.detect_anomalies(
                 project_id,
                 (history_data, target_data),
                 times_series_timestamp_col,
@@ -248,8 +280,7 @@ class DataTools:
             pruning_method: PRUNE_REDUNDANT_INSIGHTS or NO_PRUNING.
         """
         return await self._answer(
-            lambda: analysis.analyze_contribution(
-                self._session,
+            lambda: self._warehouse.analyze_contribution(
                 project_id,
                 input_data,
                 contribution_metric,
@@ -279,9 +310,7 @@ class DataTools:
             id_cols: Columns that are shown with each row.
         """
         return await self._answer(
-            lambda: analysis.cluster_data(
-                self._session, project_id, input_data, feature_cols, num_clusters, id_cols or []
-            ),
+            lambda: self._warehouse.cluster_data(project_id, input_data, feature_cols, num_clusters, id_cols or []),
             project_id,
         )
 
@@ -298,6 +327,14 @@ class DataTools:
 
         async with self._lock:  # the query process answers one request at a time
             return await anyio.to_thread.run_sync(run)
+
+
+def _check_bounds(write_mode: str, **bounds: float) -> None:
+    if write_mode not in get_args(WriteMode):
+        raise InvalidInput(f"invalid write mode {write_mode!r}", hint=f"one of: {', '.join(get_args(WriteMode))}")
+    for name, bound in bounds.items():
+        if bound <= 0:
+            raise InvalidInput(f"{name} is {bound}", hint="give a positive number")
 
 
 def _checked(name: str) -> str:

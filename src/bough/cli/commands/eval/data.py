@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,7 +22,9 @@ def data(
     ] = None,
     project: Annotated[
         list[str] | None,
-        typer.Option("--project", metavar="NAME=FILE", help="A DuckDB file to ask about; repeatable."),
+        typer.Option(
+            "--project", metavar="NAME=FILE", help="A DuckDB file to ask about, repeatable; or NAME=bigquery."
+        ),
     ] = None,
     write_mode: Annotated[
         str, typer.Option("--write-mode", metavar="MODE", help="What SQL may change: blocked, protected or allowed.")
@@ -63,11 +65,11 @@ def data(
     return run_report("eval data", asyncio.run(run))
 
 
-def _read_projects(given: list[str]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+def _read_projects(given: list[str]) -> dict[str, Path | Literal["bigquery"]]:
+    found: dict[str, Path | Literal["bigquery"]] = {}
     for each in given:
         name, separator, file = each.partition("=")
         if not separator or not name or not file:
             raise InvalidInput(f"--project {each!r} names no file", hint="for example --project sales=sales.duckdb")
-        found[name] = Path(file)
+        found[name] = "bigquery" if file == "bigquery" else Path(file)
     return found
