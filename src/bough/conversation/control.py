@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Generic
-from uuid import UUID
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -15,6 +13,7 @@ from pydantic_ai.models import Model
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.agent import AgentInForce, require_prices, resolved_model
+from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import recorded
@@ -26,8 +25,8 @@ from bough.conversation.run.approval import Decisions
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
 from bough.errors import InvalidInput
-from bough.events.model import Event, PauseRequested, StateChanged, Usage
-from bough.events.record import Status, StoredEvent
+from bough.events.model import Event, PauseRequested, StateChanged
+from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
@@ -36,66 +35,25 @@ from bough.skills.match.triggers import TriggerIndex
 from bough.types import JsonObject
 
 
-class ConversationControl(Generic[T]):
+class ConversationControl(ConversationBase[T]):
     """An open conversation without its runs and forks: its state, its rules, its agent, decisions on its calls."""
 
     def __init__(self, parts: Parts) -> None:
+        super().__init__(parts.record, parts.journal.listeners)
         self._journal = parts.journal
         self._in_force = RulesInForce(parts.journal.state, parts.rules)
-        self._record = parts.record
         self._agent = AgentInForce(parts.journal.state, parts.blueprint)
         self._environment = parts.environment.retain()
         self._closed = False
         self._triggers = TriggerIndex(parts.blueprint.registry.list_all())
         self._run: asyncio.Task[RunResult[T]] | None = None
         self._running: Runner | None = None
-        self._result: RunResult[T] | None = None
         self._temporary: ForkedWorkspace | None = None
-
-    @property
-    def id(self) -> UUID:
-        """Its id."""
-        return self._record.id
-
-    @property
-    def short_id(self) -> str:
-        """The last 8 hexadecimal digits of its id, which are enough to name it."""
-        return self.id.hex[-8:]
 
     @property
     def state(self) -> State:
         """The fold of what this object has seen of the log."""
         return self._journal.state
-
-    @property
-    def status(self) -> Status:
-        """Where it stands."""
-        return self.state.status
-
-    @property
-    def result(self) -> RunResult[T] | None:
-        """How the latest run of this object ended, also one that was iterated; None before one."""
-        return self._result
-
-    @property
-    def title(self) -> str | None:
-        """Its title: given, or taken from the first message."""
-        return self.state.title
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Its tags."""
-        return dict(self.state.tags)
-
-    @property
-    def usage(self) -> Usage:
-        """What it used since it was started or forked."""
-        return self.state.own
-
-    @property
-    def workspace(self) -> Path:
-        """The working folder."""
-        return self.state.workspace
 
     @property
     def agent(self) -> AgentSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack
@@ -18,8 +18,7 @@ from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.log.journal import Update
-from bough.conversation.log.listeners import OnEvent, UpdateChannel
+from bough.conversation.log.listeners import OnEvent
 from bough.conversation.message import checked as message_event
 from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
@@ -239,26 +238,6 @@ class AsyncConversation(ConversationControl[T]):
             self._run = self._running = None
         return self._result
 
-    async def run_stream(self) -> AsyncIterator[Update]:
-        """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run.
-
-        How it ended is in `result` afterwards.
-        """
-        updates = UpdateChannel()
-        self._journal.listeners.append(updates.put)
-        run = asyncio.create_task(self.run())
-        run.add_done_callback(lambda _: updates.put(None))
-        try:
-            while (update := await updates.take()) is not None:
-                yield update
-            await run
-        finally:
-            if updates.put in self._journal.listeners:
-                self._journal.listeners.remove(updates.put)
-            if not run.done():
-                await self.interrupt()
-            await asyncio.gather(run, return_exceptions=True)
-
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation, which never sees it.
 
@@ -420,6 +399,10 @@ class AsyncConversation(ConversationControl[T]):
         await self.aclose()
 
     # How it does it.
+
+    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Interrupt a run: how it ended is told then, unlike where it is cancelled."""
+        await self.interrupt()
 
     def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
         """Have `watch` told of every event as it happens, and return what brings a message in at that very place.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,9 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, State
+from bough.conversation.agent import resolved_model
 from bough.conversation.rules import GivenRules, rules_of
+from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound
 from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
@@ -152,11 +154,27 @@ async def reopen(services: Services, store: EventStore, id: UUID, state: State) 
     values = await services.sealed.values((await store.get(id)).owner, state.policies)
     if values:
         rules["secrets"] = secrets_of(values)
-    key = values.get(MODEL_KEY)
-    agent = services.agents.recorded(state)
-    agent = agent if key is None else agent.model_copy(update={"api_key": key})
+    agent = _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
     return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, broker=broker, **rules)
+
+
+async def shown_chars(access: Access, record: ConversationRecord, state: State) -> int:
+    """Return how many characters of a result the model of a conversation is shown.
+
+    Raises:
+        Unavailable: The key of its model cannot be opened.
+    """
+    services = access.services
+    values = await services.sealed.values(record.owner, state.policies)
+    agent = _agent_in_use(services, state, values)
+    return result_chars(agent.result_tokens, resolved_model(agent, services.settings)[0])
+
+
+def _agent_in_use(services: Services, state: State, sealed: Mapping[str, str]) -> AgentSpec:
+    """Return the agent of a conversation, with the model's key that was sealed for it."""
+    agent, key = services.agents.recorded(state), sealed.get(MODEL_KEY)
+    return agent if key is None else agent.model_copy(update={"api_key": key})
 
 
 async def info(access: Access, id: UUID) -> ConversationInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from bough.conversation import State
 from bough.conversation.run.decision import CallDecision
 from bough.conversation.run.decision import decide as decide_calls
 from bough.errors import Conflict, NotFound
@@ -54,8 +55,8 @@ async def list_approvals(access: Access, record: ConversationRecord) -> tuple[st
     return found
 
 
-async def require_waiting(access: Access, record: ConversationRecord, call: str) -> None:
-    """Check that a call waits.
+async def require_waiting(access: Access, record: ConversationRecord, call: str) -> State:
+    """Return the folded conversation, in which a call waits.
 
     Raises:
         NotFound: There is no such call.
@@ -63,7 +64,7 @@ async def require_waiting(access: Access, record: ConversationRecord, call: str)
     """
     state = await access.services.states.state_of(record)
     if call in state.waiting:
-        return
+        return state
     made = await _find_decision(access, record.id, call)
     if made is None and call not in state.calls:
         raise NotFound("there is no such call")

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 from bough.events.record import StoredEvent
@@ -52,6 +52,10 @@ OnEvent = Callable[[Update], Awaitable[None] | None]
 """A caller's function for updates; it may be a coroutine function."""
 
 
+Listener: TypeAlias = Callable[[Update], None]
+"""Is told of updates, and may not wait."""
+
+
 class UpdateChannel:
     """What waits for one listener: every event, and the latest pieces. Putting something in never waits."""
 
@@ -88,7 +92,7 @@ class Listeners:
 
     def __init__(self, cid: UUID) -> None:
         self._cid = cid
-        self.listeners: list[Callable[[Update], None]] = []
+        self.listeners: list[Listener] = []
 
     def tell(self, update: Update) -> None:
         """Tell every listener. One that raises is reported to the event loop and not told again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -75,6 +75,54 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
     return events, left
 
 
+def choose_approved(
+    state: State, calls: Sequence[str], *, by: str, reason: str = "", arguments: JsonObject | None = None
+) -> CallDecision:
+    """Return the decision that calls may run: those that are named, or all that wait for an approval.
+
+    Raises:
+        Conflict: No call waits for an approval.
+        InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are no object.
+    """
+    if arguments is not None:
+        _require_arguments(calls, arguments)
+    chosen = tuple(calls) or _list_waiting(state, "approval")
+    if asks := next((id for id in chosen if kind_of(state, id) not in ("approval", None)), None):
+        raise InvalidInput(
+            f"call {asks} waits for an answer, not for an approval", hint=f"answer it: answer({asks!r}, …)"
+        )
+    edited = {} if arguments is None else {chosen[0]: arguments}
+    return CallDecision(approve=chosen, arguments=edited, by=by, reason=reason)
+
+
+def choose_rejected(state: State, calls: Sequence[str], *, by: str, reason: str) -> CallDecision:
+    """Return the decision that calls may not run: those that are named, or all that wait.
+
+    Raises:
+        Conflict: No call waits.
+    """
+    return CallDecision(reject=tuple(calls) or _list_waiting(state), reason=reason, by=by)
+
+
+def choose_answer(state: State, call: str, value: Json, *, by: str, shown: int | None = None) -> CallDecision:
+    """Return the decision that a call has a result, given by somebody else.
+
+    Args:
+        shown: How many characters of it the model is shown at most.
+
+    Raises:
+        InvalidInput: The value is none of the choices; or the call waits for a task, which is answered there.
+    """
+    waiting = state.waiting.get(call, {})
+    if kind_of(state, call) == "task":
+        raise InvalidInput(
+            f"call {call} waits for the task {waiting.get('task')}, which asks",
+            hint=f"answer the task: `bough tasks input {waiting.get('task')} …`",
+        )
+    require_choice(waiting.get("request"), value)
+    return CallDecision(answers={call: value}, shown=shown, by=by)
+
+
 def kind_of(state: State, call: str) -> str | None:
     """Return what a call waits for: `approval`, `external`, `question` or `task`; None where it does not wait."""
     return str(state.waiting[call].get("kind") or "approval") if call in state.waiting else None
@@ -113,6 +161,27 @@ def _require_waiting(waiting: Mapping[str, JsonObject], calls: Collection[str]) 
                 hint=f"waiting: {', '.join(waiting) or 'none'}",
                 details={"call": call, "waiting": list(waiting)},
             )
+
+
+def _list_waiting(state: State, kind: str | None = None) -> tuple[str, ...]:
+    """Return the calls that wait, those of one kind where it is given; there has to be one."""
+    found = tuple(id for id in state.waiting if kind is None or kind_of(state, id) == kind)
+    if not found:
+        others = ", ".join(f"{id} ({kind_of(state, id)})" for id in state.waiting)
+        what = "no call waits for an approval" if kind else "no call waits"
+        raise Conflict(what, hint=f"waiting: {others or 'none'}")
+    return found
+
+
+def _require_arguments(calls: Sequence[str], arguments: object) -> None:
+    if len(calls) != 1:
+        raise InvalidInput(
+            f"arguments were given for {len(calls)} calls", hint="name the one call whose arguments they are"
+        )
+    if not isinstance(arguments, dict):
+        raise InvalidInput(
+            f"the arguments of a call are an object, not {type(arguments).__name__}", hint='for example {"path": "a"}'
+        )
 
 
 def _tool(state: State, id: str) -> str:

@@ -8,11 +8,13 @@ from uuid import UUID
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
-from bough.conversation.run.decision import CallDecision
+from bough.conversation import State
+from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected
 from bough.errors import InvalidInput
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bounds.etag import IfMatch, expected_head, require_match
+from bough.server.conversations import shown_chars
 from bough.server.deciding import decide, require_waiting
 from bough.server.forms.base import Form, Page, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
@@ -75,23 +77,26 @@ async def decide_call(
     """Approve, reject or answer one call that waits; the run continues once nothing waits any more."""
     record = await access.store.get(id)
     require_match(record, if_match)
-    await require_waiting(access, record, tool_call_id)
-    decision = _decision_of(body, tool_call_id, by=access.caller.name)
+    state = await require_waiting(access, record, tool_call_id)
+    decision = await _decision_of(access, record, state, body, tool_call_id)
     await decide(access, id, decision, run=body.run, expected_head=expected_head(if_match))
     return Decided(head=(await access.store.get(id)).head)
 
 
-def _decision_of(body: CallAnswer, call: str, *, by: str) -> CallDecision:
+async def _decision_of(
+    access: Access, record: ConversationRecord, state: State, body: CallAnswer, call: str
+) -> CallDecision:
     if body.arguments is not None and body.decision != "approve":
         raise InvalidInput("arguments: only of a call that is approved", hint='give decision "approve"')
+    by = access.caller.name
     match body.decision:
         case "approve":
-            edited = {} if body.arguments is None else {call: body.arguments}
-            return CallDecision(approve=(call,), arguments=edited, by=by)
+            return choose_approved(state, [call], by=by, reason=body.reason, arguments=body.arguments)
         case "reject":
-            return CallDecision(reject=(call,), reason=body.reason, by=by)
+            return choose_rejected(state, [call], by=by, reason=body.reason)
         case "answer":
-            return CallDecision(answers={call: body.value}, by=by)
+            shown = await shown_chars(access, record, state)
+            return choose_answer(state, call, body.value, by=by, shown=shown)
 
 
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:

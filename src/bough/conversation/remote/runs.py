@@ -1,0 +1,135 @@
+"""Runs of a conversation by its server: started, followed as they go on, and told as those of this process are."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from bough.conversation.log.listeners import Delta, OnEvent, Update
+from bough.conversation.remote.bodies import require_absent
+from bough.conversation.remote.control import RemoteControl
+from bough.conversation.remote.transport import ServerTransport, error_of
+from bough.conversation.result import RunResult, T, list_waiting
+from bough.conversation.run.outcome import RunOutcome
+from bough.errors import Conflict
+from bough.events.model import ErrorRaised, ModelResponded
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.guard import Limits
+from bough.types import new_id
+
+_WAIT_SECONDS = 30
+
+
+class RemoteRuns(RemoteControl[T]):
+    """An open conversation of a server, with its runs. Losing the connection stops none of them."""
+
+    def __init__(self, transport: ServerTransport, record: ConversationRecord) -> None:
+        super().__init__(transport, record)
+        self._is_running = False
+
+    async def run(
+        self, *, on_event: OnEvent | None = None, on_node: object = None, limits: Limits | None = None
+    ) -> RunResult[T]:
+        """Have the server run it until the model has answered everything, and return how it ended.
+
+        Args:
+            on_event: Called for durable events and pieces of text in order, all of them before this returns.
+
+        Raises:
+            Conflict: It is running already.
+            ModelError: The model failed; the conversation is in `error` and can be run again.
+            NotSupported: `on_node` or `limits` are given.
+        """
+        require_absent(on_node=on_node, limits=limits)
+        if self._is_running:
+            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+        if on_event is not None:
+            async with self._listeners.call_for_updates(on_event):
+                return await self.run()
+        self._is_running, self._was_interrupted = True, False
+        try:
+            return await self._run()
+        except asyncio.CancelledError:
+            await asyncio.shield(self.interrupt())
+            raise
+        finally:
+            self._is_running = False
+
+    # How it does it.
+
+    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Cancel the one who waits for a run, who interrupts it then: it may not have been asked for yet."""
+        run.cancel()
+
+    async def _run(self) -> RunResult[T]:
+        await self.refresh()
+        start, key = self.state.head, new_id()
+        following = asyncio.create_task(self._follow(start)) if self._listeners.listeners else None
+        try:
+            # The same key, the same run: asked again when it takes longer, or when an answer got lost.
+            while (ended := await self._post("run", {"wait": _WAIT_SECONDS}, key=key))["status"] == "running":
+                pass
+            if following is not None:
+                await self._wait_for(following, ended["head"])
+            await self.refresh()
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+        return await self._read_result(start)
+
+    async def _follow(self, head: int) -> None:
+        """Fold events as they come, and tell listeners of them and of pieces of text."""
+        async for heard in self._log.follow(head):
+            if isinstance(heard, StoredEvent):
+                async with self._folding:
+                    self._take(heard)
+            elif heard.kind == "delta":
+                self._listeners.tell(Delta(text=heard.data["text"], kind=heard.data["kind"]))
+
+    async def _wait_for(self, following: asyncio.Task[None], head: int) -> None:
+        """Return when the events up to `head` were heard, or nothing is heard any more: the rest is read then."""
+        reached = asyncio.Event()
+
+        def look(update: Update) -> None:
+            if self.state.head >= head:
+                reached.set()
+
+        self._listeners.listeners.append(look)
+        try:
+            if self.state.head < head:
+                waiting = asyncio.create_task(reached.wait())
+                await asyncio.wait({following, waiting}, timeout=_WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+        finally:
+            with suppress(ValueError):
+                self._listeners.listeners.remove(look)
+
+    async def _read_result(self, start: int) -> RunResult[T]:
+        steps, failure, outcome = 0, None, RunOutcome()
+        async for stored in self._log.read(start, self.state.head):
+            outcome.watch(stored.event)
+            if isinstance(event := stored.event, ModelResponded):
+                steps += 1
+            elif isinstance(event, ErrorRaised):
+                failure = event
+        state = self.state
+        if state.status == "error" and failure is not None:
+            raise error_of(failure.code, failure.message, hint=failure.hint)
+        outcome.interrupted = state.status == "paused" and self._was_interrupted
+        self._result = RunResult(
+            conversation=self.id,
+            status=state.status,
+            output=outcome.output,
+            steps=steps,
+            start=start,
+            stop=state.head,
+            usage=state.own,
+            limit=state.limit,
+            data=state.data,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - JSON: the type is the server's
+            finish_reason=outcome.finish_reason,
+            partial=outcome.partial,
+            reason=outcome.reason(state),
+            waiting=list_waiting(state.waiting),
+        )
+        return self._result
