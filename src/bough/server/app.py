@@ -19,29 +19,30 @@ from bough.config import Settings
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.guard.hook_file import load_hooks
-from bough.server import openapi, problems
 from bough.server.a2a.endpoint import PATHS as A2A_PATHS
 from bough.server.a2a.endpoint import ROOT_PATHS as A2A_ROOT_PATHS
 from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
-from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
 from bough.server.bounds.limits import Limits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
-from bough.server.commands import Commands
-from bough.server.executors import SharedExecutor
+from bough.server.environment.agents import AgentCatalogue
+from bough.server.environment.commands import Commands
+from bough.server.environment.executors import SharedExecutor
+from bough.server.environment.workspaces import Workspaces
 from bough.server.live.broadcast import Broadcasts
 from bough.server.live.deltas import DeltaRelay
 from bough.server.mcp.endpoint import PATH as MCP_PATH
 from bough.server.mcp.endpoint import McpEndpoint
 from bough.server.mcp.resources import Transcript
 from bough.server.metrics import Metrics
-from bough.server.middleware import Bounds, Problems, RequestLog
 from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
 from bough.server.outbound.webhooks import Webhooks
+from bough.server.requests import openapi, problems
+from bough.server.requests.middleware import Bounds, Problems, RequestLog
 from bough.server.routes import (
     approvals,
     conversations,
@@ -59,7 +60,6 @@ from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
-from bough.server.workspaces import Workspaces
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.named import tasks_in
 from bough.types import SystemClock

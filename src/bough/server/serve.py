@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bough.errors import PermissionDenied, Unavailable
-from bough.server.http import BoundedH11Protocol
+from bough.server.requests.connection import BoundedH11Protocol
 from bough.server.settings import ServerSettings
 
 _BACKLOG = 2048

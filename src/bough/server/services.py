@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from bough.config import Settings
 from bough.events.store import EventStore
-from bough.server.agents import AgentCatalogue
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.bounds.limits import Limits
 from bough.server.bounds.quotas import Quotas
-from bough.server.commands import Commands
-from bough.server.executors import SharedExecutor
+from bough.server.environment.agents import AgentCatalogue
+from bough.server.environment.commands import Commands
+from bough.server.environment.executors import SharedExecutor
+from bough.server.environment.workspaces import Workspaces
 from bough.server.forms.events import EventForm, OurEvents
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
@@ -21,7 +22,6 @@ from bough.server.outbound.webhooks import Webhooks
 from bough.server.runs import Runs
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
-from bough.server.workspaces import Workspaces
 from bough.types import Clock, SystemClock
 
 

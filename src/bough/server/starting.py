@@ -12,11 +12,11 @@ from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.bounds.idempotency import digest_of
-from bough.server.conversations import Start, existing, start
+from bough.server.conversations.conversation import Start, existing, start
+from bough.server.conversations.policies import rules_from
 from bough.server.forms.conversations import NewConversation
 from bough.server.openhands.bodies import FIELDS, StartConversation
 from bough.server.openhands.starting import start_of
-from bough.server.policies import rules_from
 from bough.types import JsonObject, new_id
 
 _OURS, _THEIRS = "form:ours", "form:openhands"

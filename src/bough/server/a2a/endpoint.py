@@ -22,9 +22,9 @@ from bough.server.a2a.handler import BrokerHandler
 from bough.server.a2a.push import PushConfigs
 from bough.server.a2a.tasks import AGENT, AgentTasks
 from bough.server.access import Access, access_of, key_of
-from bough.server.agents import DEFAULT
 from bough.server.auth.caller import Caller
 from bough.server.auth.owned import OwnedStore
+from bough.server.environment.agents import DEFAULT
 from bough.server.services import Services
 from bough.types import JsonObject
 

@@ -64,7 +64,7 @@ from bough.server.a2a.tasks import (
 )
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
-from bough.server.conversations import Start, opened, start
+from bough.server.conversations.conversation import Start, opened, start
 from bough.server.live.broadcast import Ended, Piece
 from bough.tasks import Task, TaskState
 from bough.types import Json

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bough.errors import PermissionDenied
-from bough.server.problems import answer_to, request_id_of
+from bough.server.requests.problems import answer_to, request_id_of
 from bough.server.settings import ServerSettings
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})

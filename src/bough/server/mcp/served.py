@@ -16,8 +16,8 @@ from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, ToolCalled, UserMessage
 from bough.events.record import ConversationFilter, Status
 from bough.server.access import Access
-from bough.server.conversations import Start, opened, say, start
-from bough.server.deciding import decide
+from bough.server.conversations.conversation import Start, opened, say, start
+from bough.server.conversations.deciding import decide
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
 from bough.server.mcp.conversations import Progress, describe_comparison, describe_page, describe_state, describe_task
 from bough.server.starting import start_conversation

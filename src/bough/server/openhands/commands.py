@@ -11,10 +11,10 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from bough.server.access import CommandReader, CommandWriter
-from bough.server.commands import CommandForm, CommandInfo, OutputInfo
+from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
 from bough.server.forms.base import Form, Page, Success, as_utc, stamp
 from bough.server.openhands.places import WorkspacePlace, place_of
-from bough.server.routing import workspace_router
+from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
 

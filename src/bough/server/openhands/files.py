@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from bough.server.access import FileReader, FileWriter
 from bough.server.forms.base import Page, Success, stamp
 from bough.server.openhands.places import on_tree, place_of
-from bough.server.routing import workspace_router
+from bough.server.requests.routing import workspace_router
 
 routes = workspace_router()
 

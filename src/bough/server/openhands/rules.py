@@ -7,7 +7,7 @@ from typing import Any
 from bough.errors import InvalidInput
 from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer, policy_from_json
 from bough.server.access import Access
-from bough.server.policies import require_policy
+from bough.server.conversations.policies import require_policy
 from bough.types import JsonObject
 
 _RULES = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")

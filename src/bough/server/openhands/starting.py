@@ -14,7 +14,7 @@ from bough.events.model import UserMessage
 from bough.guard import Limits
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
-from bough.server.conversations import Start
+from bough.server.conversations.conversation import Start
 from bough.server.forms.base import is_empty
 from bough.server.forms.info import MASKED
 from bough.server.openhands.bodies import AgentBody, MessageBody, StartConversation, ThresholdsBody

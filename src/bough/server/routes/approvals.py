@@ -14,11 +14,11 @@ from bough.errors import InvalidInput
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bounds.etag import IfMatch, expected_head, require_match
-from bough.server.conversations import shown_chars
-from bough.server.deciding import decide, require_waiting
+from bough.server.conversations.conversation import shown_chars
+from bough.server.conversations.deciding import decide, require_waiting
 from bough.server.forms.base import Form, Page, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
-from bough.server.routing import ConversationId, router
+from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
 
 routes = router("Approvals")

@@ -16,12 +16,12 @@ from bough.events.record import ConversationFilter, ConversationRecord, DeleteMo
 from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, expected_head, is_known, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations import info, info_of_record, opened
+from bough.server.conversations.conversation import info, info_of_record, opened
 from bough.server.forms.base import Page, Success, as_utc
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
-from bough.server.routing import ConversationId, router
+from bough.server.requests.routing import ConversationId, router
 from bough.server.starting import AnyStart, start_conversation
 from bough.types import JsonObject
 

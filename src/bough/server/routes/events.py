@@ -14,13 +14,13 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bounds.etag import IfMatch, expected_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations import opened, say
-from bough.server.deciding import decide, list_approvals
+from bough.server.conversations.conversation import opened, say
+from bough.server.conversations.deciding import decide, list_approvals
 from bough.server.forms.base import Page, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
+from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.sse import StreamQuery, sse_frames
-from bough.server.routing import ConversationId, router
 from bough.types import JsonObject, new_id
 
 routes = router("Events")

@@ -19,14 +19,14 @@ from bough.guard import analyzer_from_json, policy_from_json
 from bough.server.access import Access, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
-from bough.server.conversations import existing, info_of_record, opened
+from bough.server.conversations.conversation import existing, info_of_record, opened
 from bough.server.forms.conversations import AgentForm, Fork, Overrides
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
 from bough.server.openhands.starting import agent_of, posted_agent
+from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
-from bough.server.routing import ConversationId, router
 from bough.types import JsonObject, new_id
 
 routes = router("Conversations")

@@ -10,7 +10,7 @@ from bough.server.access import Admin
 from bough.server.auth.caller import SCOPES, Role
 from bough.server.auth.keys import KeyInfo, NewKey, require_no_wider
 from bough.server.forms.base import Form, Stamp, Success, stamp
-from bough.server.routing import router
+from bough.server.requests.routing import router
 
 routes = router("Keys")
 

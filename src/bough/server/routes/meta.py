@@ -11,8 +11,8 @@ import bough
 from bough.errors import BoughError, Unauthenticated
 from bough.events.record import ConversationFilter
 from bough.server.access import AgentReader, SkillReader, access_of, key_of, services_of
-from bough.server.openapi import render_page
-from bough.server.routing import router
+from bough.server.requests.openapi import render_page
+from bough.server.requests.routing import router
 from bough.types import JsonObject
 
 routes = router("Server")

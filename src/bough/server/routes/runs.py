@@ -13,13 +13,13 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations import opened
+from bough.server.conversations.conversation import opened
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
 from bough.server.openhands.rules import analyzer_of, policy_of
 from bough.server.openhands.starting import secret_values
-from bough.server.routing import ConversationId, router
+from bough.server.requests.routing import ConversationId, router
 from bough.tasks import Task, TaskState
 from bough.types import JsonObject
 

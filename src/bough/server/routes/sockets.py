@@ -14,12 +14,12 @@ from pydantic import Field, ValidationError
 from bough.errors import BoughError, LimitExceeded, NotFound, Unauthenticated
 from bough.events.record import StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
-from bough.server.conversations import info, opened, say
+from bough.server.conversations.conversation import info, opened, say
 from bough.server.forms.base import Form, as_utc, stamp
 from bough.server.forms.events import NewMessage
 from bough.server.live.broadcast import Broadcast, Ended, Heard, Piece, RunEnded
 from bough.server.openhands.ids import state_id
-from bough.server.routing import router
+from bough.server.requests.routing import router
 from bough.types import JsonObject, new_id
 
 routes = router("Sockets")

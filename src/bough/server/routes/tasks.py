@@ -15,11 +15,11 @@ from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned_tasks import OwnedTasks
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
-from bough.server.conversations import Start, existing, start
+from bough.server.conversations.conversation import Start, existing, start
 from bough.server.forms.base import Page
 from bough.server.forms.conversations import AgentForm
 from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
-from bough.server.routing import router
+from bough.server.requests.routing import router
 from bough.tasks import TaskFilter, TaskState
 from bough.types import new_id
 

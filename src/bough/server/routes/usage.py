@@ -13,7 +13,7 @@ from bough.events.record import ConversationFilter, ConversationRecord, Status
 from bough.server.access import Access, Reader
 from bough.server.forms.base import Form, Page
 from bough.server.forms.info import Ledger
-from bough.server.routing import ConversationId, router
+from bough.server.requests.routing import ConversationId, router
 from bough.server.usage import UsageKey, UsageSum, sum_of_each, sum_usage
 
 routes = router("Usage")

@@ -11,7 +11,7 @@ from bough.server.access import WebhookAdmin
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.forms.base import Form, Success
 from bough.server.outbound.webhooks import KINDS, Webhook
-from bough.server.routing import router
+from bough.server.requests.routing import router
 
 routes = router("Webhooks")
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.server.metrics import Metrics
-from bough.server.problems import answer_to, request_id_of
+from bough.server.requests.problems import answer_to, request_id_of
 from bough.server.settings import ServerSettings
 from bough.types import new_id
 

@@ -12,7 +12,7 @@ from bough.errors import Conflict, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
-from bough.server.conversations import opened
+from bough.server.conversations.conversation import opened
 from bough.server.forms.base import stamp
 
 _DECIDED_BY = "decided by "

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from bough.server.problems import Problem
+from bough.server.requests.problems import Problem
 from bough.types import JsonObject
 
 _STYLE = (

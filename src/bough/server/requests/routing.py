@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from bough.server.problems import RESPONSES
+from bough.server.requests.problems import RESPONSES
 
 MAX_DEPTH = 64
 
