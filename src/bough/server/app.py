@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from fastapi import FastAPI
@@ -32,11 +32,11 @@ from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
 from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
+from bough.server.forms.documents import Transcript
 from bough.server.live.broadcast import Broadcasts
 from bough.server.live.deltas import DeltaRelay
 from bough.server.mcp.endpoint import PATH as MCP_PATH
 from bough.server.mcp.endpoint import McpEndpoint
-from bough.server.mcp.resources import Transcript
 from bough.server.metrics import Metrics
 from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
@@ -53,6 +53,7 @@ from bough.server.routes import (
     runs,
     sockets,
     tasks,
+    transfer,
     usage,
     webhooks,
 )
@@ -68,7 +69,8 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last: it ends with a route that takes whatever is left below a conversation.
 _ROUTERS = (
-    meta, keys, webhooks, usage, tasks, approvals, conversations, forks, events, sockets, commands, files, git, runs,
+    meta, keys, webhooks, usage, tasks, approvals, transfer, conversations, forks, events, sockets,
+    commands, files, git, runs,
 )  # fmt: skip
 
 
@@ -89,12 +91,12 @@ def create_app(
         agents: Specs of Python, served by name beside `default`.
         store: Used as it is, and the caller's to close; None opens the settings' one.
         bind: The address that it will listen on, one of the names that `Host` may have.
-        transcript: Writes a conversation as the document that MCP clients read; None writes plain text.
+        transcript: Writes a conversation as a document for people; None writes plain text.
         a2a_agent: Served by A2A at the root; None serves every agent below `/a2a/`.
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
-    plan = _Plan(settings, server, _by_name(agents), store, Metrics(), McpEndpoint(transcript), A2AEndpoint(a2a_agent))
+    plan = _Plan(settings, server, _by_name(agents), store, transcript, Metrics(), A2AEndpoint(a2a_agent))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
@@ -149,9 +151,10 @@ class _Plan:
     server: ServerSettings
     agents: Mapping[str, AgentSpec]
     given_store: EventStore | None
+    transcript: Transcript | None
     metrics: Metrics
-    mcp: McpEndpoint
     a2a: A2AEndpoint
+    mcp: McpEndpoint = field(default_factory=McpEndpoint)
 
     def lifespan(self, app: FastAPI) -> AbstractAsyncContextManager[None]:
         """Return what opens the services of an application and closes them."""
@@ -222,4 +225,5 @@ class _Plan:
             webhooks=Webhooks(store, sealed, metrics, networks=server.webhook_networks),
             commands=Commands(executor, SystemClock()),
             event_form=OpenHandsEvents(),
+            transcript=self.transcript,
         )

@@ -15,6 +15,7 @@ from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
 from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
+from bough.server.forms.documents import Transcript
 from bough.server.forms.events import EventForm, OurEvents
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
@@ -32,6 +33,7 @@ class Services:
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
         event_form: The form of events for those who do not ask for ours.
+        transcript: Writes a conversation as a document for people; None writes plain text.
         draining: Whether the server is about to stop; `on_drain` is called when that begins.
     """
 
@@ -52,6 +54,7 @@ class Services:
     executor: SharedExecutor
     webhooks: Webhooks
     event_form: EventForm
+    transcript: Transcript | None = None
     our_events: EventForm = field(default_factory=OurEvents)
     clock: Clock = field(default_factory=SystemClock)
     draining: bool = False

@@ -36,7 +36,8 @@ def test_it_has_the_names_of_a_local_one() -> None:
         return {name for name, _ in inspect.getmembers(cls) if not name.startswith("_")}
 
     assert names(AsyncConversation) - names(RemoteConversation) == {"prepare_message"}, "which servers use"
-    assert names(RemoteConversation) - names(AsyncConversation) == {"refresh", "server"}
+    own = {"refresh", "server", "export", "import_"}
+    assert names(RemoteConversation) - names(AsyncConversation) == own, "a local one is exported by its store"
 
 
 async def test_a_lost_connection_stops_nothing_and_no_event_comes_twice(served: Any) -> None:

@@ -8,11 +8,12 @@ Source: server.md, 21. Remote client.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import IO, Any, Literal, Self, Unpack
 from uuid import UUID
 
 from bough.conversation.agent import AgentLike, AgentOf
@@ -141,6 +142,45 @@ class RemoteConversation(RemoteRuns[T]):
         finally:
             await transport.aclose()
         return Page(items=[record_of(item) for item in page["items"]], next_cursor=page["next_page_id"])
+
+    @classmethod
+    async def import_(
+        cls,
+        file: IO[bytes],
+        *,
+        server: str,
+        api_key: str | None = None,
+        accept_unknown: bool = False,
+        workspace: str | None = None,
+    ) -> RemoteConversation[T]:
+        """Have a server take in a bundle, and open it. It stays in quarantine until `adopt`; twice adds nothing.
+
+        Args:
+            file: Open for reading; it is sent as a whole, from memory.
+            accept_unknown: Whoever signed it; otherwise one whom the server's operator knows.
+            workspace: A folder there, relative to the tenant's; None makes one of its own.
+
+        Raises:
+            InvalidInput: It is no bundle.
+            PermissionDenied: Nobody known there signed it.
+            Conflict: An id in it is taken there, or it went another way there.
+        """
+        query: dict[str, Any] = {"accept_unknown": accept_unknown}
+        query |= {} if workspace is None else {"workspace": workspace}
+        transport = ServerTransport(server, api_key)
+        try:
+            sent = await asyncio.to_thread(file.read)
+            document = await transport.send("POST", "/api/conversations/import", content=sent, query=query)
+            imported = cls(transport, record_of(document))
+            await imported.refresh()
+        except BaseException:
+            await transport.aclose()
+            raise
+        return imported
+
+    async def export(self, file: IO[bytes], *, format: Literal["bundle", "jsonl", "md"] = "bundle") -> None:
+        """Write it to a file as the server does: a signed bundle, JSON lines, or a document to read."""
+        await self._transport.download(f"{self._path}/export", {"format": format}, file)
 
     async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
         """Append a message, durable on return. A run in progress sees it at its next step.

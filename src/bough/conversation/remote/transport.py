@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 from uuid import UUID
 
 import httpx2
@@ -63,12 +63,14 @@ class ServerTransport:
         path: str,
         *,
         body: Any = None,
+        content: bytes | None = None,
         query: Mapping[str, Any] | None = None,
         key: UUID | None = None,
     ) -> Any:
         """Return the JSON of an answer.
 
         Args:
+            body: Sent as JSON; `content` is sent as it is.
             key: Makes a POST that is sent twice one; without it a POST is sent once.
 
         Raises:
@@ -76,11 +78,12 @@ class ServerTransport:
             Unavailable: It cannot be reached, or does not answer.
         """
         headers = {} if key is None else {"Idempotency-Key": str(key)}
+        sent: dict[str, Any] = {"json": body} if content is None else {"content": content}
         is_repeatable = method in ("GET", "PATCH", "DELETE") or key is not None
         wait = _FIRST_WAIT_SECONDS
         for left in reversed(range(_TRIES if is_repeatable else 1)):
             try:
-                answer = await self._http.request(method, path, json=body, params=query, headers=headers)
+                answer = await self._http.request(method, path, params=query, headers=headers, **sent)
             except httpx2.TransportError as error:
                 if left == 0:
                     raise self._unreachable(error) from error
@@ -91,6 +94,21 @@ class ServerTransport:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT_SECONDS)
         raise AssertionError("the last try returns or raises")
+
+    async def download(self, path: str, body: Any, file: IO[bytes]) -> None:
+        """Write the bytes of an answer to a file as they come.
+
+        Raises:
+            BoughError: The server refused it.
+            Unavailable: It cannot be reached, or the connection broke; the file is not whole then.
+        """
+        try:
+            async with self._http.stream("POST", path, json=body) as answer:
+                await _require_success(answer)
+                async for chunk in answer.aiter_bytes():
+                    file.write(chunk)
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
 
     async def follow(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[ServerFrame]:
         """Iterate the frames of one connection to a stream; it ends when the server or the network ends it.
@@ -119,9 +137,7 @@ class ServerTransport:
     @asynccontextmanager
     async def _open_stream(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[AsyncIterator[str]]:
         async with self._http.stream("GET", path, params=query) as answer:
-            if answer.status_code != 200:
-                await answer.aread()
-                _read_answer(answer)
+            await _require_success(answer)
             yield answer.aiter_lines()
 
     def _unreachable(self, error: Exception) -> Unavailable:
@@ -156,6 +172,12 @@ def error_of(code: str, message: str, *, hint: str = "", details: JsonObject | N
         if isinstance(kind, type) and issubclass(kind, BoughError) and vars(kind).get("code") == code:
             return kind(message, hint=hint, details=details)
     return BoughError(message, hint=hint, details=details, code=code if code in OUTCOMES else "internal")
+
+
+async def _require_success(answer: httpx2.Response) -> None:
+    if not answer.is_success:
+        await answer.aread()
+        _read_answer(answer)
 
 
 def _read_answer(answer: httpx2.Response) -> Any:

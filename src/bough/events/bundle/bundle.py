@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Collection, Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
@@ -101,41 +101,70 @@ async def read_bundle(
         store: Where to.
         file: Open for reading.
         trusted: Public keys (32 bytes) of which one must have signed it; None accepts any.
-        owner: Whose the conversation is here, where it is new.
+        owner: Whose the conversation, and what it descends from, are here, where they are new.
 
     Raises:
         InvalidInput: It is not a bundle, is damaged, incomplete, or comes from a newer bough.
         PermissionDenied: Nobody of `trusted` signed it.
         Conflict: The conversation exists here with other events.
     """
+    return await store_bundle(store, parse_bundle(file, trusted=trusted, owner=owner))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What a bundle carries, checked as a whole; nothing of it is stored yet.
+
+    Attributes:
+        record: The conversation; its `config` has who signed it.
+        ancestors: What it descends from, each after what that descends from.
+        ranges: Who owns which events, oldest first.
+        events: All of them, ordered by seq.
+    """
+
+    record: ConversationRecord
+    ancestors: Sequence[ConversationRecord]
+    ranges: Sequence[Range[UUID]]
+    events: Sequence[StoredEvent]
+
+
+def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None) -> Bundle:
+    """Return what a bundle carries. O(events), in memory; blocks. Arguments and errors: see `read_bundle`."""
     contents, events = _read(file, trusted)
     from bough.events.bundle.check import check_events  # an export needs none of it
 
     check_events(contents, events)
     # Who signed it is said here, whatever the bundle says: what was imported is kept apart by it.
     config = contents.record.config | {"signed_by": contents.signer}
-    record = replace(contents.record, owner=owner, config=config)
-    plan = _Plan(store, record, {ancestor.id: ancestor for ancestor in contents.ancestors}, events)
-    await store.restore(await plan.pieces(contents.ranges))
-    return await store.get(record.id)
+    return Bundle(
+        record=replace(contents.record, owner=owner, config=config),
+        ancestors=[replace(ancestor, owner=owner) for ancestor in contents.ancestors],
+        ranges=contents.ranges,
+        events=events,
+    )
+
+
+async def store_bundle(store: EventStore, bundle: Bundle) -> ConversationRecord:
+    """Store what the store has not yet of a bundle, in one transaction, and return the conversation.
+
+    Raises:
+        Conflict: The conversation exists here and went another way.
+    """
+    plan = _Plan(store, bundle)
+    await store.restore(await plan.pieces(bundle.ranges))
+    return await store.get(bundle.record.id)
 
 
 class _Plan:
     """Where the events of a bundle go, given what the store has already."""
 
-    def __init__(
-        self,
-        store: EventStore,
-        record: ConversationRecord,
-        ancestors: dict[UUID, ConversationRecord],
-        events: list[StoredEvent],
-    ) -> None:
+    def __init__(self, store: EventStore, bundle: Bundle) -> None:
         self._store = store
-        self._record = record
-        self._ancestors = ancestors
-        self._events = events
+        self._record = bundle.record
+        self._ancestors = {ancestor.id: ancestor for ancestor in bundle.ancestors}
+        self._events = bundle.events
 
-    async def pieces(self, ranges: list[Range[UUID]]) -> list[Piece]:
+    async def pieces(self, ranges: Sequence[Range[UUID]]) -> list[Piece]:
         """Return what to insert, in the order of inserting."""
         owned = {owner: (lo, hi) for owner, lo, hi in ranges if owner != self._record.id}
         pieces, leaf = list[Piece](), self._record

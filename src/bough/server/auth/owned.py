@@ -252,7 +252,7 @@ class OwnedStore:
     async def peek(self, cid: UUID) -> ConversationRecord:
         """Return the record of a conversation of the owner, even of a deleted one."""
         record = await self._store.peek(cid)
-        if record.owner not in (self._owner, None):
+        if record.owner != self._owner:
             raise NotFound(f"there is no conversation {cid}")
         return record
 

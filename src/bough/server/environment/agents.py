@@ -18,6 +18,7 @@ from bough.server.auth.caller import Caller
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
 from bough.tasks.agents import find_same
+from bough.types import JsonObject
 
 DEFAULT = "default"
 _ACCESS = ("none", "read", "write", "run")
@@ -111,6 +112,21 @@ class AgentCatalogue:
         if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
             return spec
         return spec.model_copy(update={"workspace_access": bound})
+
+    def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
+        """Return an agent that a log from elsewhere recorded, as far as a caller may say it.
+
+        Addresses and paths that need the role admin are left out, workspace tools are no wider than the tenant's.
+        """
+        said = dict(recorded)
+        if not caller.may("admin"):
+            allowed = said.get("base_url") in self._server.models
+            said = {name: value for name, value in said.items() if name != "base_url" or allowed}
+            said = {name: value for name, value in said.items() if name not in _ADMINS_FIELDS}
+        bound, access = self._server.limits_of(caller.tenant).access, said.get("workspace_access")
+        if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
+            said["workspace_access"] = bound
+        return said
 
     def _default(self) -> AgentSpec:
         if DEFAULT in self._registered:

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bough.agents.spec import AgentSpec
 from bough.server.access import Access, access_of, key_of
-from bough.server.mcp.resources import ServedResources, Transcript
+from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.serve import McpService, Served
 from bough.server.mcp.served import ServedConversations
 
@@ -24,14 +24,9 @@ PATH = "/mcp"
 
 
 class McpEndpoint:
-    """The ASGI application behind `/mcp`.
+    """The ASGI application behind `/mcp`."""
 
-    Args:
-        transcript: Writes the document of a conversation.
-    """
-
-    def __init__(self, transcript: Transcript | None = None) -> None:
-        self._transcript = transcript
+    def __init__(self) -> None:
         self._manager: StreamableHTTPSessionManager | None = None
         self._draining = asyncio.Event()
 
@@ -97,6 +92,6 @@ class McpEndpoint:
             workspace=services.settings.home,
             agents=find_agent,
             agent_names=names,
-            transcript=self._transcript,
+            transcript=services.transcript,
         )
         return Served(conversations=ServedConversations(access=access), resources=resources, agents=names)

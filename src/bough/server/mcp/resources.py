@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -20,12 +20,11 @@ from mcp_types import (
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.fork.compare import transcript
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
+from bough.server.forms.documents import Transcript, write_document
 from bough.skills import SkillRegistry
-from bough.types import JsonObject
 
 SHOWN_EVENTS = 200
 """How many events of a conversation one answer has."""
@@ -38,10 +37,6 @@ _TEMPLATES = (
     ("skill", "bough://skills/{name}", "text/markdown", "The SKILL.md of a skill."),
     ("agent", "bough://agents/{name}", "application/json", "An agent of config.yaml."),
 )
-
-
-Transcript = Callable[[ConversationRecord, Iterable[JsonObject]], Iterator[str]]
-"""Writes a document of a conversation's events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +120,7 @@ class ServedResources:
     async def _read_transcript(self, id: UUID, first: int | None) -> str:
         record = await self.store.get(id)
         events = await self._span(record, first)
-        if self.transcript is None:
-            return f"# {record.title or 'untitled'}\n\n{transcript(events)}\n"
-        return "".join(self.transcript(record, [stored.as_json() for stored in events]))
+        return "".join(write_document(self.transcript, record, events))
 
     async def _read_events(self, id: UUID, first: int | None) -> str:
         record = await self.store.get(id)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("bundle", "jsonl", "md", "html")
 _PAGE = 500
-_SIGNING_KEY = "signing.key"
-_TRUSTED = "keys/trusted"
 _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
@@ -91,11 +89,13 @@ def import_(
 
     Taking it in twice adds nothing. It stays in quarantine until `bough conv adopt`.
     """
+    from bough.events.bundle.keys import parse_public_key
+
     settings = options.settings_of(home, store)
     if signed_by is None and not accept_unknown:
         record = asyncio.run(_import_known(settings, file, json=json))
     else:
-        named = None if signed_by is None else [_public_key(text) for text in signed_by]
+        named = None if signed_by is None else [parse_public_key(text) for text in signed_by]
         record = asyncio.run(_imported(settings, file, named))
     return Report(
         command="conv import",
@@ -128,16 +128,9 @@ class _Exporting:
             return record
 
     async def _bundle(self, store: EventStore, cid: UUID, file: IO[bytes]) -> None:
-        from bough.events.bundle.bundle import signing_key
+        from bough.events.bundle.keys import own_signing_key
 
-        try:
-            self._settings.home.mkdir(parents=True, exist_ok=True)
-            key = signing_key(self._settings.home / _SIGNING_KEY)
-        except OSError as error:
-            raise StoreError(
-                f"the signing key cannot be kept: {error}", hint=f"check the rights of {self._settings.home}"
-            ) from error
-        await store.export(cid, file, key=key, salvage=self._salvage)
+        await store.export(cid, file, key=own_signing_key(self._settings.home), salvage=self._salvage)
 
     def _stop(self, record: ConversationRecord) -> int:
         at = self._target.at
@@ -238,38 +231,17 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
     Raises:
         PermissionDenied: Nobody known signed it, and nobody said yes.
     """
-    known = _read_known_keys(settings.home)
+    from bough.events.bundle.keys import TRUSTED, read_known_keys
+
+    known = read_known_keys(settings.home)
     try:
         return await _imported(settings, file, known)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
-        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / _TRUSTED} makes it known"
+        hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"
         if json or str(file) == "-" or not can_ask():
             raise PermissionDenied(f"unknown signer {signer}", hint=hint, details=error.details) from error
         answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
             raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
         return await _imported(settings, file, None)
-
-
-def _read_known_keys(home: Path) -> list[bytes]:
-    """Return the own public key, and those of the file of keys: one `hex name` a line."""
-    from bough.events.bundle.bundle import signing_key
-
-    own = home / _SIGNING_KEY
-    keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
-    trusted = home / _TRUSTED
-    lines = trusted.read_text("utf-8").splitlines() if trusted.exists() else []
-    return [*keys, *(_public_key(each.split()[0]) for each in lines if each.strip() and not each.startswith("#"))]
-
-
-def _public_key(text: str) -> bytes:
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != 32:
-        raise InvalidInput(
-            f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line"
-        )
-    return key

@@ -1,0 +1,57 @@
+"""Whose bundles are known here: the own key, and public keys that a person has listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bough.errors import InvalidInput, StoreError
+from bough.events.bundle.bundle import signing_key
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+SIGNING_KEY = "signing.key"
+TRUSTED = "keys/trusted"
+"""Below the home: the own key, and the public ones of others, a line `hex name` each."""
+
+
+def own_signing_key(home: Path) -> Ed25519PrivateKey:
+    """Return the own key, made where there is none.
+
+    Raises:
+        StoreError: It cannot be kept.
+    """
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return signing_key(home / SIGNING_KEY)
+    except OSError as error:
+        raise StoreError(f"the signing key cannot be kept: {error}", hint=f"check the rights of {home}") from error
+
+
+def read_known_keys(home: Path) -> list[bytes]:
+    """Return the own public key where there is one, and those of the file of keys.
+
+    Raises:
+        InvalidInput: A line of the file is no public key.
+    """
+    own = home / SIGNING_KEY
+    keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
+    trusted = home / TRUSTED
+    lines = trusted.read_text("utf-8").splitlines() if trusted.exists() else []
+    return [*keys, *(parse_public_key(each.split()[0]) for each in lines if each.strip() and not each.startswith("#"))]
+
+
+def parse_public_key(text: str) -> bytes:
+    """Return a public key of its hexadecimal text.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != 32:
+        raise InvalidInput(f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line")
+    return key

@@ -1,0 +1,55 @@
+"""What an import sees of the store: every id in a bundle is new, or its owner's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from bough.errors import Conflict
+from bough.events.draft import Piece
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.store import EventStore
+from bough.server.auth.owned import OwnedStore
+
+
+class ImportStore(OwnedStore):
+    """The store as `store_bundle` uses it for one owner.
+
+    A row of somebody else's is a conflict, and not "not there": what is not there would be inserted.
+    """
+
+    def __init__(self, store: EventStore, owner: str | None) -> None:
+        super().__init__(store, owner)
+        self._whole = store
+
+    async def peek(self, cid: UUID) -> ConversationRecord:
+        """Return the record of a conversation of the owner, even of a deleted one.
+
+        Raises:
+            NotFound: There is none of that id at all.
+            Conflict: It is somebody else's.
+        """
+        record = await self._whole.peek(cid)
+        if record.owner != self.owner:
+            raise _taken()
+        return record
+
+    async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
+        """Return events of a conversation of the owner, deleted ones included."""
+        await self.peek(owner)
+        return await self._whole.span(owner, lo, hi)
+
+    async def restore(self, pieces: Sequence[Piece]) -> None:
+        """Insert what is missing, in one transaction.
+
+        Raises:
+            Conflict: An event's id is used elsewhere.
+        """
+        try:
+            await self._whole.restore(pieces)
+        except Conflict as error:
+            raise _taken() from error  # whose it is, is nobody's business
+
+
+def _taken() -> Conflict:
+    return Conflict("an id in the bundle is taken", hint="it cannot be imported here: ask who has it for a fork")

@@ -1,0 +1,151 @@
+"""Conversations as files: written for other stores and for people, and taken in from others, in quarantine.
+
+Source: server.md, sections 5 and 13; decision 0047.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from typing import IO, Any, Literal, TypeAlias, cast
+
+from bough.conversation import State
+from bough.conversation.log.journal import Journal
+from bough.conversation.quarantine import quarantine
+from bough.errors import InvalidInput, NotFound
+from bough.events.bundle.bundle import Bundle, parse_bundle, store_bundle
+from bough.events.bundle.keys import own_signing_key
+from bough.events.model import Event, StateChanged
+from bough.events.record import ConversationRecord, StoredEvent
+from bough.server.access import Access
+from bough.server.auth.imports import ImportStore
+from bough.server.forms.documents import write_document
+from bough.server.forms.info import info_of
+from bough.types import JsonObject
+
+FileFormat: TypeAlias = Literal["bundle", "jsonl", "md"]
+
+SPOOLED_BYTES = 1 << 20
+"""Larger files are on disk while they are received or sent."""
+
+_CHUNK_BYTES = 1 << 16
+_NOT_FOLDED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+async def write_file(access: Access, record: ConversationRecord, kind: FileFormat) -> IO[bytes]:
+    """Return a temporary file of a conversation, at its start; the caller closes it. O(events).
+
+    Raises:
+        CorruptLog: An event cannot be read.
+        StoreError: The key that signs bundles cannot be kept.
+    """
+    file = cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED_BYTES))  # noqa: SIM115 - the caller closes it
+    try:
+        match kind:
+            case "bundle":
+                key = own_signing_key(access.services.settings.home)
+                # The owner of the row was asked for; ranges of what it descends from are the whole store's to read.
+                await access.services.store.export(record.id, file, key=key)
+            case "jsonl":
+                async for stored in access.store.read(record.id, 0, record.head):
+                    file.write(json.dumps(stored.as_json(), ensure_ascii=False).encode() + b"\n")
+            case "md":
+                events = [stored async for stored in access.store.read(record.id, 0, record.head)]
+                for piece in write_document(access.services.transcript, record, events):
+                    file.write(piece.encode("utf-8", "surrogatepass"))
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+async def iterate_file(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """Iterate the bytes of a file, and close it."""
+    with file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+async def import_file(
+    access: Access, file: IO[bytes], *, trusted: Collection[bytes] | None, workspace: str | None
+) -> tuple[ConversationRecord, bool]:
+    """Take in a conversation for the caller's tenant, in quarantine, and say whether there was anything new in it.
+
+    Nothing of the file widens what the tenant may do: its workspace tools are narrowed to the tenant's, addresses and
+    paths that need the role admin are left out, and secrets of other conversations are not its own.
+
+    Args:
+        trusted: Public keys of which one must have signed it; None accepts any.
+        workspace: Its folder, as in a new conversation.
+
+    Raises:
+        InvalidInput: It is no bundle, or what it holds is no conversation.
+        PermissionDenied: Nobody of `trusted` signed it; or the workspace lies outside of the tenant's folder.
+        Conflict: An id in it is another tenant's, or the conversation is here and went another way. Nothing is written.
+    """
+    services, caller = access.services, access.caller
+    bundle = await asyncio.to_thread(_parse, file, trusted, caller.owner)
+    view = ImportStore(services.store, caller.owner)
+    try:
+        before = await view.peek(bundle.record.id)
+    except NotFound:
+        before = None
+    folder = services.workspaces.folder_for(caller, bundle.record.id, workspace)
+    config = {**bundle.record.config, "workspace": str(folder)}
+    record = await store_bundle(view, replace(bundle, record=replace(bundle.record, config=config)))
+    is_new = before is None or before.deleted or before.head != record.head
+    if is_new:
+        journal = Journal(access.store, record.id)
+        await journal.catch_up()
+        await quarantine(journal, record, services.settings, folder)
+        if narrowing := _narrow(access, journal.state):
+            await journal.append(*narrowing)
+    return await access.store.get(record.id), is_new
+
+
+def _narrow(access: Access, state: State) -> list[Event]:
+    """Return what makes an imported log say no more than its new owner may."""
+    agent = access.services.agents.within(access.caller, state.agent)
+    changes: JsonObject = {} if agent == state.agent else {"agent": agent}
+    if state.policies.get("sealed") or state.policies.get("secrets"):
+        changes["policies"] = {"sealed": {}, "secrets": []}
+    return [StateChanged(changes=changes)] if changes else []
+
+
+def _parse(file: IO[bytes], trusted: Collection[bytes] | None, owner: str | None) -> Bundle:
+    """Return a bundle that folds to a conversation, with no more of its rows than people may say of one."""
+    bundle = parse_bundle(file, trusted=trusted, owner=owner)
+    record = _clean(bundle.record)
+    _require_folds(record, bundle.events)
+    return replace(bundle, record=record, ancestors=[_clean(ancestor) for ancestor in bundle.ancestors])
+
+
+def _require_folds(record: ConversationRecord, events: Collection[StoredEvent]) -> None:
+    state = State()
+    try:
+        for stored in events:
+            state.apply(stored.seq, stored.event)
+        info_of(record, state)
+    except _NOT_FOLDED as error:
+        raise InvalidInput("the bundle's events are not a conversation", hint="it was made by other means") from error
+    if not state.agent:
+        raise InvalidInput("the bundle's conversation has no beginning", hint="import it with the command line")
+
+
+def _clean(record: ConversationRecord) -> ConversationRecord:
+    """Return a row without what a server keeps in rows of its own: forms, digests of requests, posted agents."""
+    config = {name: record.config[name] for name in ("agent", "model", "signed_by") if _is_text(record.config, name)}
+    named = ("reason", "actor", "pending", "workspace")
+    lineage: JsonObject = {name: record.lineage[name] for name in named if _is_text(record.lineage, name)}
+    overrides: Any = record.lineage.get("overrides")
+    if isinstance(overrides, list) and all(isinstance(each, str) for each in cast("list[Any]", overrides)):
+        lineage["overrides"] = overrides
+    return replace(record, config=config | {"form": "ours"}, lineage=lineage)
+
+
+def _is_text(values: JsonObject, name: str) -> bool:
+    return isinstance(values.get(name), str)

@@ -1,0 +1,101 @@
+"""Conversations as files: export, import, and the end of an import's quarantine."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import IO, Annotated, Any, Literal, cast
+
+from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from bough.events.bundle.keys import parse_public_key, read_known_keys
+from bough.guard import policy_from_json
+from bough.server.access import Approver, Reader, Writer
+from bough.server.bounds.etag import set_tag
+from bough.server.conversations.conversation import info, info_of_record, opened
+from bough.server.conversations.transfer import SPOOLED_BYTES, import_file, iterate_file, write_file
+from bough.server.forms.base import Form
+from bough.server.forms.conversations import PolicyForm
+from bough.server.forms.info import ConversationInfo
+from bough.server.requests.routing import ConversationId, router
+from bough.types import JsonObject
+
+routes = router("Transfer")
+
+_MEDIA_TYPES = {"bundle": "application/octet-stream", "jsonl": "application/x-ndjson", "md": "text/markdown"}
+_FILE: JsonObject = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_Keys = Annotated[
+    list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] | None,
+    Query(max_length=20, description="Public keys of which one must have signed it; those known here by default."),
+]
+
+
+class ExportForm(Form):
+    """Which kind of file."""
+
+    format: Literal["bundle", "jsonl", "md"] = "bundle"
+
+
+class Adoption(Form):
+    """What asks from now on, beside the log's own rules."""
+
+    policy: PolicyForm | None = None
+
+
+@routes.post(
+    "/api/conversations/{id}/export",
+    response_class=Response,
+    responses={200: {"description": "The file.", "content": {kind: {} for kind in _MEDIA_TYPES.values()}}},
+)
+async def export_conversation(id: ConversationId, access: Reader, body: ExportForm | None = None) -> StreamingResponse:
+    """Write a conversation to a file: a signed bundle for other stores, JSON lines, or a document to read."""
+    asked = body or ExportForm()
+    file = await write_file(access, await access.store.get(id), asked.format)
+    ending = "bough" if asked.format == "bundle" else asked.format
+    headers = {"Content-Disposition": f'attachment; filename="{id}.{ending}"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(iterate_file(file), headers=headers, media_type=_MEDIA_TYPES[asked.format])
+
+
+@routes.post(
+    "/api/conversations/import",
+    status_code=201,
+    responses={200: {"model": ConversationInfo}},
+    openapi_extra=_FILE,
+)
+async def import_conversation(
+    request: Request,
+    response: Response,
+    access: Writer,
+    signed_by: _Keys = None,
+    accept_unknown: Annotated[bool, Query(description="Whoever signed it.")] = False,
+    workspace: Annotated[str | None, Query(min_length=1, max_length=4096, description="Its folder here.")] = None,
+) -> ConversationInfo:
+    """Take in a conversation from a bundle. It stays in quarantine until it is adopted; twice adds nothing (200)."""
+    home = access.services.settings.home
+    trusted = [parse_public_key(key) for key in signed_by] if signed_by else read_known_keys(home)
+    with cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED_BYTES)) as file:
+        async for chunk in request.stream():
+            file.write(chunk)
+        file.seek(0)
+        named: Any = {"trusted": None if accept_unknown and not signed_by else trusted, "workspace": workspace}
+        record, is_new = await import_file(access, file, **named)
+    access.services.states.forget(record.id)
+    set_tag(response, record.head)
+    response.headers["Location"] = f"/api/conversations/{record.id}"
+    response.status_code = 201 if is_new else 200
+    return await info_of_record(access, record)
+
+
+@routes.post("/api/conversations/{id}/adopt")
+async def adopt_conversation(id: ConversationId, access: Approver, body: Adoption | None = None) -> ConversationInfo:
+    """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait."""
+    policy = None if body is None or body.policy is None else policy_from_json(body.policy.as_json())
+    async with opened(access, id) as conversation:
+        await conversation.adopt(by=access.caller.name, policy=policy)
+    return await info(access, id)
