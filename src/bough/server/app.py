@@ -61,6 +61,7 @@ from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
+from bough.server.worker import keep_quotas
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.named import tasks_in
 from bough.types import SystemClock
@@ -207,6 +208,8 @@ class _Plan:
             credentials=sealed.credentials,
         )
         broker.register_agents(self.agents)
+        quotas = Quotas(server, metrics)
+        keep_quotas(broker, store, quotas)
         return Services(
             settings=settings,
             server=server,
@@ -215,7 +218,7 @@ class _Plan:
             keys=Keys(KeyTable(store), metrics),
             sealed=sealed,
             limits=Limits(server, metrics),
-            quotas=Quotas(server, metrics),
+            quotas=quotas,
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes),
             agents=AgentCatalogue(settings, server, self.agents),

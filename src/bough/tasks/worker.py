@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +27,7 @@ from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
 from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
-from bough.events.model import Event, PauseRequested, TaskChanged
+from bough.events.model import Event, LimitReached, PauseRequested, TaskChanged
 from bough.events.owner import owner as make_owner
 from bough.execution.base import CodeExecutor
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
@@ -99,6 +99,7 @@ class Worker:
         given: Rules of the parents of tasks that this process started, by id: a log only names hooks and secrets.
         on_end: Called when a task's run here is over.
         on_update: Called with the conversation for its durable events and the pieces of text of its responses.
+        find_reached: Asked, with the owner of the conversation, before each request of a run; what it returns ends it.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Worker:
         self._hooks = hooks
         self._credentials = credentials
         self._executor = executor
+        self.find_reached: Callable[[str | None], Awaitable[LimitReached | None]] | None = None
         self._ttl = ttl_seconds
         self.pool = pool or McpPool()
         self._owns_pool = pool is None
@@ -237,6 +239,7 @@ class Worker:
             root=opened.record.root,
             delegation=self.delegation,
             ancestors=await self._read_bounds(task),
+            find_reached=None if self.find_reached is None else partial(self.find_reached, opened.record.owner),
         )
         tail = asyncio.create_task(self._follow(active, journal.state.head - 1), name=f"tail of task {task.id}")
         run = asyncio.create_task(

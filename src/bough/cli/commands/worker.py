@@ -41,6 +41,7 @@ def worker(
 
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
+        from bough.server.worker import work_for_servers
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
@@ -51,6 +52,8 @@ def worker(
             broker = make_broker(tasks, settings)
             shown = hide_password(settings.store)
             renderer.note(line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}"))
+            await tasks.open()
+            work_for_servers(broker, tasks.log, settings)
             async with sending_pieces(broker, settings.store):
                 await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from bough.agents.result_tools import READ_RESULT
 from bough.agents.skills.tools import SKILL_TOOLS
@@ -17,7 +18,7 @@ from bough.conversation.run.step import REMINDER, Stop
 from bough.conversation.run.stop import StopNote
 from bough.conversation.run.stuck import StuckDetector
 from bough.errors import BoughError
-from bough.events.model import ErrorRaised, Event, StateChanged, ToolRejected, UserMessage
+from bough.events.model import ErrorRaised, Event, LimitReached, StateChanged, ToolRejected, UserMessage
 from bough.guard import AllowList, Guard, Review, ToolRequest
 from bough.guard.limits import check
 from bough.types import Clock, JsonObject
@@ -26,6 +27,9 @@ NUDGE = (
     "You are repeating yourself ({pattern}). Do something else: another approach, another tool, "
     "or tell the user what stands in the way."
 )
+FindReached: TypeAlias = Callable[[], Awaitable[LimitReached | None]]
+"""Returns a bound that was reached; None where there is room."""
+
 MAX_SENT_BACK = 3
 """How often stop hooks may send the agent back in one run."""
 
@@ -46,11 +50,13 @@ class Supervisor:
         clock: Clock,
         note: StopNote,
         shared: SharedBounds | None = None,
+        find_reached: FindReached | None = None,
     ) -> None:
         """Supervise a run.
 
         Args:
             shared: Bounds that it keeps together with tasks of its own, and with those beside it.
+            find_reached: Asked before each request, when all that was used until then is durable.
         """
         self._journal = journal
         self._recorder = recorder
@@ -60,6 +66,7 @@ class Supervisor:
         self._clock = clock
         self._note = note
         self._shared = shared
+        self._find_reached = find_reached
         self._started = clock.monotonic()
         self._steps = 0
         self._sent_back = 0
@@ -81,7 +88,7 @@ class Supervisor:
             return "waiting_for_confirmation"
         if self._note.hands_back():
             return "paused"
-        if stop := await self._over_limit(self._steps) or await self._over_shared_bound():
+        if stop := await self._over_limit(self._steps) or await self._over_shared_bound() or await self._over_quota():
             return stop
         if stop := await self._circles():
             return stop
@@ -174,6 +181,17 @@ class Supervisor:
     async def _over_shared_bound(self) -> Stop:
         """Stop where a bound is reached that the run keeps together with other conversations."""
         reached = None if self._shared is None else await self._shared.check(self._journal.state)
+        if reached is None:
+            return None
+        self._journal.stage(reached)
+        return "paused"
+
+    async def _over_quota(self) -> Stop:
+        """Stop where a bound of those who run it is reached."""
+        if self._find_reached is None:
+            return None
+        await self._journal.settled()  # what this run has used counts as well
+        reached = await self._find_reached()
         if reached is None:
             return None
         self._journal.stage(reached)

@@ -30,7 +30,7 @@ from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult, list_waiting
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
 from bough.conversation.run.ask import summarize
-from bough.conversation.run.checks import Supervisor, condense
+from bough.conversation.run.checks import FindReached, Supervisor, condense
 from bough.conversation.run.outcome import RunOutcome
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result, result_chars
@@ -62,6 +62,7 @@ class Runner:
         delegation: Runs the tasks of its sub-agents.
         ancestors: Bounds of the conversations above it, which its task has to keep.
         on_node: Awaited for every node of PydanticAI's graph before that node runs.
+        find_reached: Returns the bound of those who run it, not of the log, that was reached before a request.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Runner:
         delegation: Delegation | None = None,
         ancestors: Sequence[SharedBound] = (),
         on_node: NodeListener | None = None,
+        find_reached: FindReached | None = None,
     ) -> None:
         self._journal = journal
         self._agent = agent
@@ -87,6 +89,7 @@ class Runner:
         if delegation is not None:
             self._shared = SharedBounds(delegation, journal.cid, ancestors, rules)
         self._on_node = on_node
+        self._find_reached = find_reached
         self._start = journal.state.head
         self._loop_now: Loop | None = None
         self._outcome = RunOutcome()
@@ -261,7 +264,13 @@ class Runner:
         journal = self._journal
         recorder = Recorder(journal, lambda: supervisor.guard(), cache_key=str(self._root), note=self._note)
         supervisor = Supervisor(
-            journal, recorder, rules=self._in_force, clock=SystemClock(), note=self._note, shared=self._shared
+            journal,
+            recorder,
+            rules=self._in_force,
+            clock=SystemClock(),
+            note=self._note,
+            shared=self._shared,
+            find_reached=self._find_reached,
         )
         retries = Retries(journal, resolve=self._fallback_model)
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)

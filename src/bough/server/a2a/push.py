@@ -14,7 +14,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from bough.errors import InvalidInput
 from bough.server.access import Access
-from bough.server.outbound.webhooks import A2A, Webhook, Webhooks
+from bough.server.outbound.notices import A2A
+from bough.server.outbound.webhooks import Webhook, Webhooks
 from bough.types import new_id
 
 TOKEN_HEADER = "X-A2A-Notification-Token"  # noqa: S105 - the name of a header

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from bough.conversation.log.ledger import USAGE
 from bough.errors import LimitExceeded
 from bough.events.beside import Tables
+from bough.events.model import LimitReached
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
-from bough.server.metrics import Metrics
 from bough.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from bough.server.metrics import Metrics  # a worker may lack its package
 
 _DAY_SECONDS = 24 * 60 * 60
 _SECOND = 1_000_000
@@ -18,7 +23,7 @@ _SECOND = 1_000_000
 class Quotas:
     """The quotas of a server's tenants; days are those of UTC."""
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: ServerSettings, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
 
@@ -37,19 +42,35 @@ class Quotas:
         Raises:
             LimitExceeded: The tenant may use no more today.
         """
+        reached = self._find_reached(tables, owner)
+        if reached is None:
+            return
+        if self._metrics is not None:
+            self._metrics.limited.labels(reached.limit).inc()
+        left = _DAY_SECONDS - tables.now() // _SECOND % _DAY_SECONDS
+        raise LimitExceeded(
+            f"{reached.limit} is used up: {reached.value:g} of {reached.bound:g}",
+            hint="wait for the next day",
+            details={"limit": reached.limit, "retry_after_seconds": left},
+        )
+
+    async def find_reached(self, store: EventStore, owner: str | None) -> LimitReached | None:
+        """Return the quota that an owner's tenant has used up today. One row, and none where it has no quota."""
+        if not self._has_quota(owner or LOCAL):
+            return None
+        return await store.together((SERVER, USAGE), lambda tables: self._find_reached(tables, owner), read_only=True)
+
+    def _find_reached(self, tables: Tables, owner: str | None) -> LimitReached | None:
         tenant = owner or LOCAL
         if not self._has_quota(tenant):
-            return
-        limits, seconds = self._settings.limits_of(tenant), tables.now() // _SECOND
-        row = tables.one("server.used_on", owner=owner, day=seconds // _DAY_SECONDS)
+            return None
+        limits, day = self._settings.limits_of(tenant), tables.now() // _SECOND // _DAY_SECONDS
+        row = tables.one("server.used_on", owner=owner, day=day)
         tokens, usd = (0, 0.0) if row is None else (int(row[0]), float(row[1]))
         for name, used, bound in (("tokens_a_day", tokens, limits.tokens_a_day), ("usd_a_day", usd, limits.usd_a_day)):
             if bound is not None and used >= bound:
-                self._metrics.limited.labels(name).inc()
-                details = {"limit": name, "retry_after_seconds": _DAY_SECONDS - seconds % _DAY_SECONDS}
-                raise LimitExceeded(
-                    f"{name} is used up: {used:g} of {bound:g}", hint="wait for the next day", details=details
-                )
+                return LimitReached(limit=name, value=used, bound=bound)
+        return None
 
     def _has_quota(self, tenant: str) -> bool:
         limits = self._settings.limits_of(tenant)

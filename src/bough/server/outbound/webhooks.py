@@ -12,40 +12,37 @@ import hmac
 import json
 import logging
 import secrets as randomness
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import httpx2
 
 from bough.errors import BoughError, LimitExceeded, NotFound
 from bough.events.beside import Tables
-from bough.events.record import StoredEvent
+from bough.events.record import moment
 from bough.events.store import EventStore
-from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.metrics import Metrics
+from bough.server.outbound.notices import A2A, EVENTS, KINDS, describe_notice, follow_notices
 from bough.server.outbound.outside import check_address
 from bough.types import JsonObject, SystemClock, new_id
 
-EVENTS, A2A = "events", "a2a"
-KINDS = ("conversation.status", "conversation.waiting", "task.state", "run.finished")
-"""What a webhook can be told of."""
-
 MAX_WEBHOOKS = 20
-MAX_DUE = 1000
 WAITS_SECONDS = (5, 30, 120, 600, 3600, 6 * 3600)
 """After a failure; after the last one a delivery is dead."""
 
-_FOLLOWED = ("StateChanged", "TaskChanged")
+OFF_AFTER_SECONDS = 24 * 3600
+"""A webhook that has failed for so long is switched off; one that takes a test is on again."""
+
+_SECOND = 1_000_000
 _SEND_SECONDS = 10.0
 _LEASE_SECONDS = 60
 _AT_ONCE = 4
 _LOOK_SECONDS = 5.0
-_ENDED = ("completed", "failed", "cancelled")
 _LOG = logging.getLogger("bough.server.webhooks")
 
 
@@ -58,6 +55,8 @@ class Webhook:
         target: The task of the latter.
         kinds: What it is told of.
         secret: Signs what is sent; of the latter, the headers that the client wants, as JSON.
+        active: It is told; otherwise it failed for so long that it was switched off.
+        failing_since: When it failed first, where nothing was taken since.
     """
 
     id: str
@@ -67,6 +66,8 @@ class Webhook:
     target: str | None = None
     kinds: tuple[str, ...] = KINDS
     secret: str = field(default="", repr=False)
+    active: bool = True
+    failing_since: datetime | None = None
 
 
 class Webhooks:
@@ -146,7 +147,7 @@ class Webhooks:
         """
         if not any(hook.id == id for hook in await self.list(tenant)):
             raise NotFound("there is no such webhook")
-        body = _body("webhook.test", tenant, None, None, {})
+        body = describe_notice("webhook.test", tenant, data={})
 
         def write(tables: Tables) -> None:
             tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
@@ -156,7 +157,8 @@ class Webhooks:
 
     def follow(self) -> None:
         """Have deliveries written in the transactions that change conversations and tasks through this store object."""
-        self._store.follow(SERVER, _FOLLOWED, self._note)
+        loop = asyncio.get_running_loop()
+        follow_notices(self._store, lambda: loop.call_soon_threadsafe(self._wake.set))
 
     async def serve(self) -> None:
         """Deliver what is due until cancelled."""
@@ -171,29 +173,12 @@ class Webhooks:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
 
-    def _note(self, tables: Tables, conversation: UUID, event: StoredEvent) -> None:
-        """Write what is to be delivered of an event, in its own transaction; never contents of messages."""
-        said = _list_notices(event)
-        if not said:
-            return
-        record = tables.get(conversation)
-        tenant = record.owner or LOCAL
-        for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
-            for name, data in said:
-                if kind == A2A and (name != "task.state" or data.get("task") != target):
-                    continue
-                if name in json.loads(kinds):
-                    body = _body(name, tenant, str(conversation), event.seq, data)
-                    tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
-                    tables.run("server.drop_oldest", webhook=id, most=MAX_DUE)
-                    self._wake.set()
-
     async def _take_due(self) -> list[tuple[int, int, str, Webhook]]:
         """Claim deliveries that are due: no other server makes them while the claim holds."""
 
         def take(tables: Tables) -> list[tuple[Any, ...]]:
             now = tables.now()
-            until = now + _LEASE_SECONDS * 1_000_000
+            until = now + _LEASE_SECONDS * _SECOND
             taken = tables.run("server.take_due", now=now, until=until, most=_AT_ONCE)
             return [(*each, *(tables.one("server.webhook", id=each[2]) or ())) for each in taken]
 
@@ -211,20 +196,8 @@ class Webhooks:
         except (httpx2.HTTPError, BoughError) as error:
             _LOG.info("delivery %s failed: %s", id, type(error).__name__)
             sent = False
-        state = "dead" if attempts >= len(WAITS_SECONDS) else "due"
-        if sent:
-            state = "done"
-        self._metrics.deliveries.labels("failed" if state == "due" else state).inc()
-        wait = 0 if sent or state == "dead" else WAITS_SECONDS[attempts]
-
-        def write(tables: Tables) -> None:
-            if state == "due":
-                due = tables.now() + wait * 1_000_000
-                tables.run("server.postpone", id=id, attempts=attempts + 1, due=due)
-            else:
-                tables.run("server.end_delivery", id=id)
-
-        await self._store.together(SERVER, write)
+        state = await self._store.together(SERVER, lambda tables: _settle(tables, id, attempts, hook, sent=sent))
+        self._metrics.deliveries.labels(state).inc()
 
     async def _prepare(self, id: int, body: str, hook: Webhook) -> tuple[bytes, dict[str, str]]:
         """Return what is sent, and its headers."""
@@ -236,11 +209,32 @@ class Webhooks:
         return content, sign(hook.secret, str(id), int(SystemClock().now().timestamp()), content)
 
     def _open(self, row: Sequence[Any]) -> Webhook:
-        id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext = row
+        id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, off = row
         secret = self._sealed.box.open(_about(tenant, id), key_id, bytes(nonce), bytes(ciphertext))
+        since = None if failing is None else moment(failing)
         return Webhook(
-            id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)), secret=secret
-        )
+            id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)), secret=secret,
+            active=off is None, failing_since=since,
+        )  # fmt: skip
+
+
+def _settle(tables: Tables, id: int, attempts: int, hook: Webhook, *, sent: bool) -> str:
+    """Write what came of a delivery, and return its state: `done`, `failed` and tried again, `dead`, or `off`."""
+    if sent:
+        tables.run("server.end_delivery", id=id)
+        tables.run("server.note_success", id=hook.id)
+        return "done"
+    now = tables.now()
+    row = tables.one("server.note_failure", id=hook.id, now=now)
+    if row is not None and now - row[0] >= OFF_AFTER_SECONDS * _SECOND:
+        tables.run("server.switch_off", id=hook.id, now=now)
+        tables.run("server.drop_deliveries", webhook=hook.id, tenant=hook.tenant)
+        return "off"
+    if attempts >= len(WAITS_SECONDS):
+        tables.run("server.end_delivery", id=id)
+        return "dead"
+    tables.run("server.postpone", id=id, attempts=attempts + 1, due=now + WAITS_SECONDS[attempts] * _SECOND)
+    return "failed"
 
 
 def sign(secret: str, id: str, timestamp: int, content: bytes) -> dict[str, str]:
@@ -249,25 +243,6 @@ def sign(secret: str, id: str, timestamp: int, content: bytes) -> dict[str, str]
     digest = hmac.new(key, f"{id}.{timestamp}.".encode() + content, hashlib.sha256).digest()
     signature = f"v1,{base64.b64encode(digest).decode()}"
     return {"webhook-id": id, "webhook-timestamp": str(timestamp), "webhook-signature": signature}
-
-
-def _list_notices(event: StoredEvent) -> list[tuple[str, JsonObject]]:
-    document = event.as_json()
-    if event.kind == "TaskChanged":
-        data: JsonObject = {"task": document["task_id"], "state": document["state"]}
-        ended = [("run.finished", data)] if document["state"] in _ENDED else []
-        return [("task.state", data), *ended]
-    status = document.get("changes", {}).get("status")
-    if status is None:
-        return []
-    waits = [("conversation.waiting", {"status": status})] if status == "waiting_for_confirmation" else []
-    return [("conversation.status", {"status": status}), *waits]
-
-
-def _body(kind: str, tenant: str, conversation: str | None, seq: int | None, data: Mapping[str, Any]) -> JsonObject:
-    now = SystemClock().now().isoformat()
-    about = {"id": str(new_id()), "kind": kind, "ts": now, "tenant": tenant}
-    return {**about, "conversation": conversation, "seq": seq, "data": dict(data)}
 
 
 def _about(tenant: str, id: str) -> str:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, Field
 
 from bough.server.access import WebhookAdmin
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.forms.base import Form, Success
-from bough.server.outbound.webhooks import KINDS, Webhook
+from bough.server.forms.base import Form, Stamp, Success, stamp
+from bough.server.outbound.notices import KINDS
+from bough.server.outbound.webhooks import Webhook
 from bough.server.requests.routing import router
 
 routes = router("Webhooks")
@@ -26,16 +27,19 @@ class WebhookForm(Form):
 
 
 class ListedWebhook(BaseModel):
-    """A webhook without its secret."""
+    """A webhook without its secret; one that failed for a day is not active until it takes a test."""
 
     id: str
     url: str
     kinds: list[str]
+    active: bool
+    failing_since: Stamp | None
 
     @classmethod
     def of(cls, hook: Webhook) -> ListedWebhook:
         """Return it as an answer."""
-        return cls(id=hook.id, url=hook.url, kinds=list(hook.kinds))
+        since = None if hook.failing_since is None else stamp(hook.failing_since)
+        return cls(id=hook.id, url=hook.url, kinds=list(hook.kinds), active=hook.active, failing_since=since)
 
 
 class MadeWebhook(ListedWebhook):
@@ -52,7 +56,7 @@ async def create_webhook(
     id = id_from_key(access.caller, request, idempotency_key)
     named = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
     hook = await access.services.webhooks.add(access.caller.tenant, body.url, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    return MadeWebhook(id=hook.id, url=hook.url, kinds=list(hook.kinds), secret=hook.secret)
+    return MadeWebhook(**ListedWebhook.of(hook).model_dump(), secret=hook.secret)
 
 
 @routes.get("/api/webhooks")

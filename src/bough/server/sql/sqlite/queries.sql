@@ -91,15 +91,26 @@ select count(*) from server_webhook where tenant = :tenant and kind = :kind;
 
 -- name: webhooks
 -- Of a tenant and kind, and of one task where it is named.
-select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook
+select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, switched_off from server_webhook
 where tenant = :tenant and kind = :kind and (:target is null or target = :target) order by created, id;
 
 -- name: webhook
-select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext from server_webhook where id = :id;
+select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, switched_off from server_webhook where id = :id;
 
 -- name: listening
 -- Who is told of what happens in a tenant.
-select id, kind, target, kinds from server_webhook where tenant = :tenant;
+select id, kind, target, kinds from server_webhook where tenant = :tenant and switched_off is null;
+
+-- name: note_failure
+-- When a webhook failed first, after it took something.
+update server_webhook set failing = coalesce(failing, :now) where id = :id returning failing;
+
+-- name: note_success
+update server_webhook set failing = null, switched_off = null
+where id = :id and (failing is not null or switched_off is not null);
+
+-- name: switch_off
+update server_webhook set switched_off = :now where id = :id and switched_off is null;
 
 -- name: remove_webhook
 delete from server_webhook where id = :id and tenant = :tenant returning id;

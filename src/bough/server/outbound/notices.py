@@ -1,0 +1,82 @@
+"""What webhooks are told, written in the transactions that change conversations and tasks: none is lost.
+
+Every process that changes them for a server registers this: servers, and workers, which deliver nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from bough.events.beside import Tables
+from bough.events.record import StoredEvent
+from bough.events.store import EventStore
+from bough.server.auth.caller import LOCAL
+from bough.server.auth.keys import SERVER
+from bough.types import JsonObject, SystemClock, new_id
+
+EVENTS, A2A = "events", "a2a"
+KINDS = ("conversation.status", "conversation.waiting", "task.state", "run.finished")
+"""What a webhook can be told of."""
+
+MAX_DUE = 1000
+"""How many deliveries wait for one webhook; the oldest go."""
+
+_FOLLOWED = ("StateChanged", "TaskChanged")
+_ENDED = ("completed", "failed", "cancelled")
+
+
+def follow_notices(store: EventStore, wake: Callable[[], None] | None = None) -> None:
+    """Have deliveries written in the transactions that change conversations and tasks through this store object.
+
+    Args:
+        wake: Called when one was written, in whatever thread writes.
+    """
+
+    def note(tables: Tables, conversation: UUID, event: StoredEvent) -> None:
+        if _add_deliveries(tables, conversation, event) and wake is not None:
+            wake()
+
+    store.follow(SERVER, _FOLLOWED, note)
+
+
+def describe_notice(
+    kind: str, tenant: str, *, conversation: str | None = None, seq: int | None = None, data: Mapping[str, Any]
+) -> JsonObject:
+    """Return the body of a delivery; never contents of messages."""
+    about = {"id": str(new_id()), "kind": kind, "ts": SystemClock().now().isoformat(), "tenant": tenant}
+    return {**about, "conversation": conversation, "seq": seq, "data": dict(data)}
+
+
+def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> bool:
+    """Write what is to be delivered of an event, and say whether anything is."""
+    said = _list_notices(event)
+    if not said:
+        return False
+    added = False
+    tenant = tables.get(conversation).owner or LOCAL
+    for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
+        for name, data in said:
+            if kind == A2A and (name != "task.state" or data.get("task") != target):
+                continue
+            if name in json.loads(kinds):
+                body = describe_notice(name, tenant, conversation=str(conversation), seq=event.seq, data=data)
+                tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
+                tables.run("server.drop_oldest", webhook=id, most=MAX_DUE)
+                added = True
+    return added
+
+
+def _list_notices(event: StoredEvent) -> list[tuple[str, JsonObject]]:
+    document = event.as_json()
+    if event.kind == "TaskChanged":
+        data: JsonObject = {"task": document["task_id"], "state": document["state"]}
+        ended = [("run.finished", data)] if document["state"] in _ENDED else []
+        return [("task.state", data), *ended]
+    status = document.get("changes", {}).get("status")
+    if status is None:
+        return []
+    waits = [("conversation.waiting", {"status": status})] if status == "waiting_for_confirmation" else []
+    return [("conversation.status", {"status": status}), *waits]
