@@ -55,7 +55,8 @@ async def access_of(connection: HTTPConnection, key: str | None) -> Access:
     caller = await services.keys.caller_of(key, client)
     connection.scope.setdefault("state", {})["caller"] = caller
     services.limits.count_request(caller)
-    return Access(caller=caller, store=OwnedStore(services.store, caller.owner), services=services)
+    store = OwnedStore(services.store, caller.owner, metrics=services.metrics)
+    return Access(caller=caller, store=store, services=services)
 
 
 def _requires(role: Role, *scopes: str) -> Callable[..., Coroutine[Any, Any, Access]]:

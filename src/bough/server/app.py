@@ -172,6 +172,7 @@ class _Plan:
                 await closing.enter_async_context(relay_between(services, self.settings.store))
             await services.runs.open()
             # Ended in this order: runs still publish to readers, commands and runs still use the executor.
+            closing.push_async_callback(services.states.aclose)
             closing.push_async_callback(services.executor.aclose)
             closing.push_async_callback(services.commands.aclose)
             closing.push_async_callback(services.broadcasts.aclose)
@@ -220,7 +221,7 @@ class _Plan:
             limits=Limits(server, metrics),
             quotas=quotas,
             broadcasts=broadcasts,
-            states=StateCache(store, server.cache_bytes),
+            states=StateCache(store, server.cache_bytes, metrics),
             agents=AgentCatalogue(settings, server, self.agents),
             runs=Runs(broker, metrics, broadcasts, takes_tasks=server.runs == "here"),
             workspaces=Workspaces(settings, server),

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from bough.events.model import Usage
 
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10, 60)
+_LAG_BUCKETS = (1, 16, 256, 4096, 65536)
 
 
 class Metrics:
@@ -31,6 +32,21 @@ class Metrics:
         self.limited = Counter("bough_limited_total", "Requests over a limit.", ["limit"], **make)
         self.auth_failures = Counter("bough_auth_failures_total", "Keys that were refused.", **make)
         self.deliveries = Counter("bough_webhook_deliveries_total", "Webhook deliveries.", ["state"], **make)
+        self.stream_lag = Histogram(
+            "bough_stream_lag_events",
+            "How many events a reader was behind when it read the store.",
+            buckets=_LAG_BUCKETS,
+            **make,
+        )
+        self.appends = Counter(
+            "bough_appends_total", "Events appended by requests and by runs in this process.", **make
+        )
+        self.append_seconds = Histogram(
+            "bough_append_seconds", "Time of an append of a request.", buckets=_BUCKETS, **make
+        )
+        self.cache_bytes = Gauge("bough_cache_bytes", "Bytes of folded conversations in memory.", **make)
+        self.cache_hits = Counter("bough_cache_hits_total", "Conversations that were in memory.", **make)
+        self.cache_misses = Counter("bough_cache_misses_total", "Conversations that had to be folded.", **make)
         self.store_up = Gauge("bough_store_up", "Whether the store answered last.", **make)
 
     def count_request(self, route: str, method: str, status: int, seconds: float) -> None:

@@ -67,6 +67,11 @@ class Runs:
         assert self._draining is not None  # noqa: S101 - made by the line before
         await self._draining
 
+    @property
+    def dispatcher_lives(self) -> bool:
+        """Whether tasks are taken in this process, where they are to be; workers answer for themselves."""
+        return not self._takes_tasks or self.broker.is_entered
+
     # What is asked.
 
     async def latest(self, cid: UUID) -> RunInfo | None:
@@ -163,7 +168,9 @@ class Runs:
     def _take_update(self, cid: UUID, update: Update) -> None:
         if isinstance(update, Delta):
             self._broadcasts.publish(cid, update.kind, update.text)
-        elif isinstance(event := update.event, ModelResponded):
+            return
+        self._metrics.appends.inc()
+        if isinstance(event := update.event, ModelResponded):
             self._metrics.steps.inc()
             self._metrics.count_usage(event.usage)
 

@@ -1,74 +1,133 @@
-"""Folded states of conversations, kept in memory within a bound of bytes; a hit reads only what came since."""
+"""Folded states of conversations, kept in memory within a bound of bytes, over the kept states of the store.
+
+A hit reads one row, and what came since; a miss reads the nearest kept state and the events behind it. So a document of
+a conversation costs the same whatever its length.
+
+Source: server.md, section 18.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from uuid import UUID
 
 from bough.conversation import State
+from bough.conversation.log.journal import Journal
+from bough.conversation.log.snapshot import dump_state, read_mark
+from bough.errors import NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
+from bough.server.metrics import Metrics
 
 _FIXED_BYTES = 4096
+"""Of the objects of a state, beside what it says."""
+
+_MEASURE_EVERY = 1 << 16
+"""After so many bytes of events a state is measured again: what it holds does not only grow."""
+
+
+@dataclass
+class _Entry:
+    """A state, what was erased when it was folded, its weight, and the bytes of events folded since it was weighed."""
+
+    state: State
+    erased: str
+    weight: int
+    since: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What it counts for."""
+        return self.weight + self.since
 
 
 class StateCache:
     """States by conversation, the least recently used out first.
 
     Args:
-        max_bytes: Of all states together, as estimated from the texts that they hold.
+        max_bytes: Of all states together; one that is larger is not kept.
+
+    Attributes:
+        bytes: Of the states that are kept.
     """
 
-    def __init__(self, store: EventStore, max_bytes: int) -> None:
+    def __init__(self, store: EventStore, max_bytes: int, metrics: Metrics) -> None:
         self._store = store
         self._max_bytes = max_bytes
-        self._entries: OrderedDict[UUID, tuple[State, int]] = OrderedDict()
+        self._entries: OrderedDict[UUID, _Entry] = OrderedDict()
         self._locks: dict[UUID, asyncio.Lock] = {}
+        self._settling: set[asyncio.Task[None]] = set()
         self.bytes = 0
-        self.hits = 0
-        self.misses = 0
+        self._metrics = metrics
+        metrics.cache_bytes.set_function(lambda: self.bytes)
 
     async def state_of(self, record: ConversationRecord) -> State:
         """Return the fold of a conversation at `record.head` or later. Not to be changed. O(events since it was read).
 
         Raises:
+            NotFound: It was deleted meanwhile.
             CorruptLog: An event cannot be read.
         """
         lock = self._locks.setdefault(record.id, asyncio.Lock())
-        async with lock:
-            state = self._take(record)
-            async for stored in self._store.read(record.id, state.head):
-                state.apply(stored.seq, stored.event)
-            self._put(record.id, state)
-        if not lock.locked():
-            self._locks.pop(record.id, None)
-        return state
+        try:
+            async with lock:
+                return await self._read(record)
+        finally:
+            if not lock.locked():
+                self._locks.pop(record.id, None)
 
     def forget(self, cid: UUID) -> None:
         """Drop the state of a conversation that was deleted."""
         if entry := self._entries.pop(cid, None):
-            self.bytes -= entry[1]
+            self.bytes -= entry.bytes
 
-    def _take(self, record: ConversationRecord) -> State:
+    async def aclose(self) -> None:
+        """Return when nothing is written any more."""
+        await asyncio.gather(*self._settling)
+
+    async def _read(self, record: ConversationRecord) -> State:
+        # Before the events: what is erased after this is noticed by the next one who asks.
+        mark = await read_mark(self._store, record.id)
+        if mark is None:
+            raise NotFound(f"there is no conversation {record.id}")
         entry = self._entries.get(record.id)
-        if entry is None or entry[0].head > record.head:  # a log never gets shorter: this is another one
-            self.misses += 1
-            return State()
-        self.hits += 1
-        return entry[0]
+        if entry is None or entry.erased != mark.erased or entry.state.head > mark.head:
+            self.forget(record.id)
+            self._metrics.cache_misses.inc()
+            journal = Journal(self._store, record.id)
+            await journal.catch_up()
+            self._settle_later(journal)
+            entry = _Entry(journal.state, mark.erased, _weigh(journal.state))
+        else:
+            self._metrics.cache_hits.inc()
+            self.forget(record.id)
+            async for stored in self._store.read(record.id, entry.state.head):
+                entry.state.apply(stored.seq, stored.event)
+                entry.since += len(stored.raw)
+            if entry.since > _MEASURE_EVERY:
+                entry.weight, entry.since = _weigh(entry.state), 0
+        self._put(record.id, entry)
+        return entry.state
 
-    def _put(self, cid: UUID, state: State) -> None:
-        self.forget(cid)
-        size = _size_of(state)
-        self._entries[cid] = (state, size)
-        self.bytes += size
-        while self.bytes > self._max_bytes and len(self._entries) > 1:
-            _, (_, gone) = self._entries.popitem(last=False)
-            self.bytes -= gone
+    def _settle_later(self, journal: Journal) -> None:
+        """Have the states written that the store has not yet; who asks does not wait for it."""
+        settling = asyncio.create_task(journal.aclose(), name=f"states of {journal.cid}")
+        self._settling.add(settling)
+        settling.add_done_callback(self._settling.discard)
+
+    def _put(self, cid: UUID, entry: _Entry) -> None:
+        if entry.bytes > self._max_bytes:
+            return
+        self._entries[cid] = entry
+        self.bytes += entry.bytes
+        while self.bytes > self._max_bytes:
+            _, gone = self._entries.popitem(last=False)
+            self.bytes -= gone.bytes
 
 
-def _size_of(state: State) -> int:
-    """Return about how many bytes a state takes: its long texts, and as much again as is always there."""
-    calls = sum(len(str(call.arguments)) + len(str(call.outcome)) for call in state.calls.values())
-    return _FIXED_BYTES + len(state.instructions) + len(state.output) + len(str(state.agent)) + calls
+def _weigh(state: State) -> int:
+    """Return the bytes of a state as it is kept in a store, and of the results of calls, which are not in that."""
+    outcomes = sum(len(str(call.outcome)) for call in state.calls.values() if call.outcome is not None)
+    return _FIXED_BYTES + len(dump_state(state)) + outcomes

@@ -132,6 +132,11 @@ class TaskBroker:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether it takes tasks: it was entered and not left, and its dispatcher goes on."""
+        return self._running is not None and not self._running.done()
+
     async def drain(self, seconds: float) -> None:
         """Take no more tasks, and hand those that run here over to others: they are pending again, or have ended.
 

@@ -52,8 +52,7 @@ def worker(
             broker = make_broker(tasks, settings)
             shown = hide_password(settings.store)
             renderer.note(line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}"))
-            await tasks.open()
-            work_for_servers(broker, tasks.log, settings)
+            work_for_servers(broker, await tasks.open(), settings)
             async with sending_pieces(broker, settings.store):
                 await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:

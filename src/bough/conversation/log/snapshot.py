@@ -144,12 +144,33 @@ class Nearest(NamedTuple):
     state: State | None
 
 
+class LogMark(NamedTuple):
+    """How long a log is, and what was erased in it: two that are equal say that nothing was in between."""
+
+    head: int
+    erased: str
+
+
 class _Row(NamedTuple):
     cid: int
     seq: int
     turns: int
     digest: int
     state: bytes
+
+
+async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
+    """Return how long a log is and what was erased in it, reading one row; None where there is no such conversation.
+
+    Raises:
+        StoreError: The store has no table of kept states, and cannot be given one.
+    """
+
+    def look(tables: Tables) -> LogMark | None:
+        head, erased = tables.one("snapshot.log", id=cid) or (None, "")
+        return None if head is None else LogMark(head, erased)
+
+    return await store.together(SNAPSHOT, look, read_only=True)
 
 
 async def find_nearest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,6 +30,7 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from bough.events.draft import Piece
     from bough.events.integrity import Census, Integrity
+    from bough.server.metrics import Metrics
 
 T = TypeVar("T")
 _COUNTED = 500
@@ -44,17 +46,21 @@ class OwnedStore:
         store: The whole store.
         owner: None stands for the conversations without an owner.
         about: Kept with the conversations that are created or forked through it, beside their own `config`.
+        metrics: Counts what is appended through it.
     """
 
-    def __init__(self, store: EventStore, owner: str | None, *, about: JsonObject | None = None) -> None:
+    def __init__(
+        self, store: EventStore, owner: str | None, *, about: JsonObject | None = None, metrics: Metrics | None = None
+    ) -> None:
         self._store = store
         self._owner = owner
         self._about = about or {}
+        self._metrics = metrics
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
         """Return the same view; what is created or forked through it keeps `about` in its `config`."""
-        return OwnedStore(self._store, self._owner, about=about)
+        return OwnedStore(self._store, self._owner, about=about, metrics=self._metrics)
 
     @property
     def owner(self) -> str | None:
@@ -105,7 +111,12 @@ class OwnedStore:
     ) -> int:
         """Append to a conversation of the owner."""
         await self.get(cid)
-        return await self._store.append(cid, events, generation=generation, expected_head=expected_head)
+        begun = time.monotonic()
+        head = await self._store.append(cid, events, generation=generation, expected_head=expected_head)
+        if self._metrics is not None:
+            self._metrics.appends.inc(len(events))
+            self._metrics.append_seconds.observe(time.monotonic() - begun)
+        return head
 
     async def read(
         self,

@@ -160,6 +160,7 @@ class Broadcast:
                 yield self._frames[place - self._first]
                 place += 1
                 continue
+            self._metrics.stream_lag.observe(self.head - place)
             async for stored in self._store.read(self._cid, place, self._first):
                 yield stored
                 place = stored.seq + 1

@@ -28,7 +28,7 @@ _FOLLOWED = ("StateChanged", "TaskChanged")
 _ENDED = ("completed", "failed", "cancelled")
 
 
-def follow_notices(store: EventStore, wake: Callable[[], None] | None = None) -> None:
+def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) -> None:
     """Have deliveries written in the transactions that change conversations and tasks through this store object.
 
     Args:

@@ -33,9 +33,11 @@ async def get_health() -> JsonObject:
 
 @routes.get("/ready", responses={503: {"description": "It cannot take requests."}})
 async def get_ready(request: Request, response: Response) -> JsonObject:
-    """Say whether requests can be taken: the store answers within a second, and no drain has begun."""
+    """Say whether requests can be taken: the store answers within a second, runs are taken, no drain has begun."""
     services = services_of(request)
-    checks = {"store": "ok", "secrets": "ok", "runs": "draining" if services.draining else "ok"}
+    checks = {"store": "ok", "secrets": "ok", "runs": "ok" if services.runs.dispatcher_lives else "not taken any more"}
+    if services.draining:
+        checks["runs"] = "draining"
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await services.store.list(ConversationFilter(), None, 1)
