@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.places import Here, Place, is_served, serving
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation import AsyncConversation
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.testing import ScriptedModel
@@ -18,6 +18,7 @@ from bough.testing import ScriptedModel
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStore]:
+    """A store of each kind; of tests that run `everywhere` also that of an agent server."""
     url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'log.db'}"
     opened = await open_store(url)
     yield opened
@@ -38,8 +39,24 @@ def scripted() -> Callable[..., AgentSpec]:
 
 
 @pytest.fixture
-def start(store: EventStore, settings: Settings, tmp_path: Path) -> Callable[..., Any]:
-    async def start(agent: AgentSpec, **fields: Any) -> AsyncConversation:
-        return await AsyncConversation.create(agent, workspace=tmp_path, store=store, settings=settings, **fields)
+async def place(
+    request: pytest.FixtureRequest, store: EventStore, settings: Settings, tmp_path: Path
+) -> AsyncIterator[Place]:
+    """Where the conversations of a test are: in this process, or on a server, as its parameter `store` says."""
+    if not is_served(request):
+        yield Here(store, settings, tmp_path)
+        return
+    async with serving(store, settings, tmp_path) as served:
+        yield served
 
-    return start
+
+@pytest.fixture
+def start(place: Place) -> Callable[..., Any]:
+    """Return what starts a conversation of an agent."""
+    return place.start
+
+
+@pytest.fixture
+def reopen(place: Place) -> Callable[..., Any]:
+    """Return what opens a conversation once more, as another process does: of its id and its agent."""
+    return place.reopen

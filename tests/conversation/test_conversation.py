@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.conversation.places import OF_TASKS, everywhere
 
 from bough.conversation import AsyncConversation, Delta
 from bough.errors import Conflict, InvalidInput, ModelError, NotFound
@@ -23,9 +24,10 @@ def add(a: int, b: int) -> int:
 
 
 async def kinds(conversation: AsyncConversation) -> list[str]:
-    return [stored.kind async for stored in conversation.events]
+    return [stored.kind async for stored in conversation.events if stored.kind not in OF_TASKS]
 
 
+@everywhere
 async def test_a_turn_is_recorded_in_write_ahead_order(start: Any, scripted: Any) -> None:
     conversation = await start(scripted(tool_call("add", a=1, b=2), "It is 3.", tools=(add,)))
     await conversation.send_message("What is 1 + 2?")
@@ -37,6 +39,7 @@ async def test_a_turn_is_recorded_in_write_ahead_order(start: Any, scripted: Any
     ]  # fmt: skip
 
 
+@everywhere
 async def test_the_call_is_durable_before_its_tool_runs(start: Any, scripted: Any) -> None:
     seen: list[str] = []
 
@@ -51,6 +54,7 @@ async def test_the_call_is_durable_before_its_tool_runs(start: Any, scripted: An
     assert seen[-2:] == ["ModelResponded", "ToolCalled"]
 
 
+@everywhere
 async def test_the_model_is_shown_results_in_the_order_of_its_calls(start: Any, scripted: Any) -> None:
     async def slow(n: int) -> int:
         """The first call ends last."""
@@ -68,6 +72,7 @@ async def test_the_model_is_shown_results_in_the_order_of_its_calls(start: Any, 
     assert [part.tool_call_id for part in request.parts] == [call.tool_call_id for call in calls]
 
 
+@everywhere
 async def test_a_second_turn_sees_the_first(start: Any, scripted: Any) -> None:
     spec = scripted("one", "two")
     conversation = await start(spec)
@@ -85,6 +90,7 @@ async def test_running_without_work_does_nothing(start: Any, scripted: Any) -> N
     assert (result.steps, result.status, spec.model.requests) == (0, "idle", 0)
 
 
+@everywhere
 async def test_streaming_gives_every_event_and_the_text(start: Any, scripted: Any) -> None:
     conversation = await start(scripted("a rather long answer, in pieces"))
     await conversation.send_message("hello")
@@ -96,6 +102,7 @@ async def test_streaming_gives_every_event_and_the_text(start: Any, scripted: An
     assert text == "a rather long answer, in pieces"
 
 
+@everywhere
 async def test_a_message_sent_during_a_request_is_answered_by_the_next(start: Any, scripted: Any) -> None:
     async def first(asked: Any) -> str:
         await conversation.send_message("and this?")
@@ -110,6 +117,7 @@ async def test_a_message_sent_during_a_request_is_answered_by_the_next(start: An
     assert shown == ["ModelRequest", "ModelResponse", "ModelRequest"], "the late message comes after the answer"
 
 
+@everywhere
 async def test_a_tool_that_raises_is_recorded_and_told_to_the_model(start: Any, scripted: Any) -> None:
     def broken() -> str:
         """Break."""
@@ -134,6 +142,7 @@ async def test_calls_that_never_reach_a_tool_are_closed(start: Any, scripted: An
     assert spec.model.asked[1].messages[-1].parts[0].outcome == "retried"
 
 
+@everywhere
 async def test_a_model_that_answers_nothing_ends_in_an_error(start: Any, scripted: Any) -> None:
     conversation = await start(scripted("", "", "", "too late"))
     await conversation.send_message("say something")
@@ -143,6 +152,7 @@ async def test_a_model_that_answers_nothing_ends_in_an_error(start: Any, scripte
     assert "ErrorRaised" in await kinds(conversation)
 
 
+@everywhere
 async def test_a_failed_run_can_be_run_again(start: Any, scripted: Any) -> None:
     conversation = await start(scripted(ModelError("no route to the model"), "back again"))
     await conversation.send_message("hello")
@@ -153,7 +163,8 @@ async def test_a_failed_run_can_be_run_again(start: Any, scripted: Any) -> None:
     assert conversation.status == "finished"
 
 
-async def test_two_runs_at_once_are_refused(start: Any, scripted: Any, store: Any, settings: Any) -> None:
+@everywhere
+async def test_two_runs_at_once_are_refused(start: Any, scripted: Any, reopen: Any) -> None:
     started = asyncio.Event()
 
     async def wait(asked: Any) -> str:
@@ -168,14 +179,15 @@ async def test_two_runs_at_once_are_refused(start: Any, scripted: Any, store: An
     await started.wait()
     with pytest.raises(Conflict):
         await conversation.run()
-    other = await AsyncConversation.open(conversation.id, store=store, agent=spec, settings=settings)
-    with pytest.raises(Conflict, match="elsewhere"):
+    other = await reopen(conversation.id, spec)
+    with pytest.raises(Conflict):
         await other.run()
     await other.send_message("still accepted")
     await conversation.interrupt()
     assert (await run).status == "paused"
 
 
+@everywhere
 async def test_interrupt_closes_the_running_call_and_can_be_resumed(start: Any, scripted: Any) -> None:
     started = asyncio.Event()
 
@@ -195,6 +207,7 @@ async def test_interrupt_closes_the_running_call_and_can_be_resumed(start: Any, 
     assert (await conversation.run()).output == "I was interrupted"
 
 
+@everywhere
 async def test_cancelling_the_caller_cancels_the_run(start: Any, scripted: Any) -> None:
     started = asyncio.Event()
 
@@ -252,6 +265,7 @@ async def test_what_does_not_exist_is_said(store: Any, settings: Any, scripted: 
     assert (await AsyncConversation.list(store)).items == [], "a refused conversation leaves nothing behind"
 
 
+@everywhere
 async def test_an_empty_message_is_refused(start: Any, scripted: Any) -> None:
     conversation = await start(scripted())
     with pytest.raises(InvalidInput, match="empty"):
@@ -259,6 +273,7 @@ async def test_an_empty_message_is_refused(start: Any, scripted: Any) -> None:
     assert await kinds(conversation) == ["ConversationStarted"]
 
 
+@everywhere
 async def test_the_first_message_gives_the_title(start: Any, scripted: Any, store: Any) -> None:
     conversation = await start(scripted("ok"))
     await conversation.send_message("\n Summarise sales.csv\nplease")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.places import everywhere
 
 from bough.conversation import AsyncConversation
 from bough.errors import Conflict, InvalidInput, PermissionDenied
@@ -30,6 +31,7 @@ class Tool:
 
     def __init__(self) -> None:
         self.ran: list[str] = []
+        self.agent: Any = None  # which has it
 
         def act(name: str) -> str:
             """Act."""
@@ -48,6 +50,7 @@ async def waiting(start: Any, scripted: Any, tool: Tool, *answers: str, **rules:
     spec = scripted(
         [tool_call("act", name="a"), tool_call("act", name="b")], *(answers or ("done",)), tools=(tool.act,)
     )
+    tool.agent = spec
     conversation = await start(spec, **({"confirmation_policy": AlwaysConfirm()} | rules))
     await conversation.send_message("go")
     result = await conversation.run()
@@ -56,6 +59,7 @@ async def waiting(start: Any, scripted: Any, tool: Tool, *answers: str, **rules:
     return conversation
 
 
+@everywhere
 async def test_approving_all_runs_all(start: Any, scripted: Any, tool: Tool) -> None:
     conversation = await waiting(start, scripted, tool)
     assert [call["arguments"] for call in conversation.state.waiting.values()] == [{"name": "a"}, {"name": "b"}]
@@ -65,6 +69,7 @@ async def test_approving_all_runs_all(start: Any, scripted: Any, tool: Tool) -> 
     assert sorted(tool.ran) == ["a", "b"]
 
 
+@everywhere
 async def test_rejecting_one_tells_the_model_and_runs_the_other(start: Any, scripted: Any, tool: Tool) -> None:
     conversation = await waiting(start, scripted, tool)
     first, second = conversation.state.waiting
@@ -73,13 +78,14 @@ async def test_rejecting_one_tells_the_model_and_runs_the_other(start: Any, scri
     await conversation.approve(second)
     await conversation.run()
     assert tool.ran == ["b"]
-    told = conversation.agent.model.asked[1].messages[-1].parts
+    told = tool.agent.model.asked[1].messages[-1].parts
     assert "not that one" in str(told[0].content)
 
 
-async def test_it_survives_a_restart(start: Any, scripted: Any, tool: Tool, store: Any, settings: Any) -> None:
+@everywhere
+async def test_it_survives_a_restart(start: Any, scripted: Any, tool: Tool, reopen: Any) -> None:
     conversation = await waiting(start, scripted, tool)
-    again = await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    again = await reopen(conversation.id, tool.agent)
     assert len(again.state.waiting) == 2
     assert (await again.run()).status == "waiting_for_confirmation", "the policy came from the log"
     await again.approve()
@@ -87,30 +93,30 @@ async def test_it_survives_a_restart(start: Any, scripted: Any, tool: Tool, stor
     assert sorted(tool.ran) == ["a", "b"]
 
 
-async def test_approved_in_one_branch_rejected_in_the_other(
-    start: Any, scripted: Any, tool: Tool, store: Any, settings: Any
-) -> None:
+@everywhere
+async def test_approved_in_one_branch_rejected_in_the_other(start: Any, scripted: Any, tool: Tool, reopen: Any) -> None:
     source = await waiting(start, scripted, tool, "source done", "fork done")
-    source = await AsyncConversation.open(source.id, store=store, agent=source.agent, settings=settings)
-    fork = await source.fork(pending="carry")
-    assert (fork.status, len(fork.state.waiting)) == ("waiting_for_confirmation", 2)
-    await source.reject(reason="no")
-    assert (await source.run()).output == "source done"
-    assert tool.ran == [], "the branch that said no ran nothing"
-    await fork.approve()
-    assert (await fork.run()).output == "fork done"
-    assert sorted(tool.ran) == ["a", "b"]
+    source = await reopen(source.id, tool.agent)
+    async with await source.fork(pending="carry") as fork:
+        assert (fork.status, len(fork.state.waiting)) == ("waiting_for_confirmation", 2)
+        await source.reject(reason="no")
+        assert (await source.run()).output == "source done"
+        assert tool.ran == [], "the branch that said no ran nothing"
+        await fork.approve()
+        assert (await fork.run()).output == "fork done"
+        assert sorted(tool.ran) == ["a", "b"]
 
 
+@everywhere
 async def test_a_comparison_names_the_arguments_of_calls_that_were_refused(
     start: Any, scripted: Any, tool: Tool
 ) -> None:
     source = await waiting(start, scripted, tool, "source done", "fork done")
-    fork = await source.fork(pending="carry")
-    await source.approve()
-    await source.run()
-    await fork.reject(reason="no")
-    (difference,) = (await source.compare(fork)).calls
+    async with await source.fork(pending="carry") as fork:
+        await source.approve()
+        await source.run()
+        await fork.reject(reason="no")
+        (difference,) = (await source.compare(fork)).calls
     assert [(call.arguments, call.ended) for call in difference.a] == [
         ({"name": "a"}, "ToolReturned"),
         ({"name": "b"}, "ToolReturned"),
@@ -121,29 +127,32 @@ async def test_a_comparison_names_the_arguments_of_calls_that_were_refused(
     ]
 
 
+@everywhere
 async def test_an_approval_does_not_travel_into_a_fork(start: Any, scripted: Any, tool: Tool) -> None:
     source = await waiting(start, scripted, tool, "fork says", "source says")
     await source.approve()
-    fork = await source.fork(pending="carry")
-    assert fork.status == "waiting_for_confirmation"
-    assert (await fork.run()).status == "waiting_for_confirmation"
-    assert tool.ran == []
+    async with await source.fork(pending="carry") as fork:
+        assert fork.status == "waiting_for_confirmation"
+        assert (await fork.run()).status == "waiting_for_confirmation"
+        assert tool.ran == []
 
 
+@everywhere
 async def test_carried_calls_wait_even_where_the_policy_never_asks(start: Any, scripted: Any, tool: Tool) -> None:
     spec = scripted([tool_call("act", name="a")], "done", "fork done", tools=(tool.act,))
     source = await start(spec)
     await source.send_message("go")
     await source.run()
     cut = [stored.seq async for stored in source.events if stored.kind == "ModelResponded"]
-    fork = await source.fork(at=cut[0] + 1, pending="carry")
-    assert (await fork.run()).status == "waiting_for_confirmation"
-    assert tool.ran == ["a"]
-    await fork.approve()
-    assert (await fork.run()).output == "fork done"
-    assert tool.ran == ["a", "a"]
+    async with await source.fork(at=cut[0] + 1, pending="carry") as fork:
+        assert (await fork.run()).status == "waiting_for_confirmation"
+        assert tool.ran == ["a"]
+        await fork.approve()
+        assert (await fork.run()).output == "fork done"
+        assert tool.ran == ["a", "a"]
 
 
+@everywhere
 async def test_a_call_that_has_started_is_not_carried(start: Any, scripted: Any, tool: Tool) -> None:
     spec = scripted([tool_call("act", name="a")], "done", tools=(tool.act,))
     source = await start(spec)
@@ -177,6 +186,7 @@ async def test_a_fork_is_as_strict_as_the_cut_and_as_the_source(
     assert fork.state.policies["policy"] == policy.to_json(), "and it is on record"
 
 
+@everywhere
 async def test_risky_calls_wait_and_harmless_ones_run(start: Any, scripted: Any) -> None:
     ran: list[str] = []
 
@@ -197,6 +207,7 @@ async def test_risky_calls_wait_and_harmless_ones_run(start: Any, scripted: Any)
     assert [call["risk"] for call in conversation.state.waiting.values()] == ["HIGH"]
 
 
+@everywhere
 async def test_nothing_waits(start: Any, scripted: Any, tool: Tool) -> None:
     conversation = await start(scripted("one"))
     with pytest.raises(Conflict, match="no call waits"):
@@ -277,21 +288,21 @@ async def test_hooks_are_asked_once_a_call_and_recorded_before_it_runs(start: An
 # Rules of others, and rules given to one object only.
 
 
+@everywhere
 async def test_a_policy_that_another_object_sets_holds_for_the_running_run(
-    start: Any, scripted: Any, tool: Tool, store: Any
+    start: Any, scripted: Any, tool: Tool, reopen: Any
 ) -> None:
     conversation: Any = None
 
     async def other_says_ask() -> str:
         """Set a policy as another process does."""
-        other = await AsyncConversation.open(
-            conversation.id, store=store, agent=conversation.agent, settings=conversation.settings
-        )
+        other = await reopen(conversation.id, spec)
         await other.set_confirmation_policy(AlwaysConfirm())
         return "set"
 
     steps = (tool_call("other_says_ask"), tool_call("act", name="a"), "done")
-    conversation = await start(scripted(*steps, tools=(tool.act, other_says_ask)))
+    spec = scripted(*steps, tools=(tool.act, other_says_ask))
+    conversation = await start(spec)
     await conversation.send_message("go")
     assert (await conversation.run()).status == "waiting_for_confirmation"
     assert tool.ran == []
@@ -321,16 +332,18 @@ async def test_a_stricter_object_leaves_its_policy_in_the_log(
     assert tool.ran == ["a"]
 
 
+@everywhere
 async def test_a_fork_at_an_earlier_event_keeps_the_policy_that_came_later(
-    start: Any, scripted: Any, tool: Tool, store: Any, settings: Any
+    start: Any, scripted: Any, tool: Tool, reopen: Any
 ) -> None:
-    conversation = await start(scripted("one", tool_call("act", name="a"), tools=(tool.act,)))
+    spec = scripted("one", tool_call("act", name="a"), tools=(tool.act,))
+    conversation = await start(spec)
     await conversation.send_message("go")
     await conversation.run()
     head = conversation.state.head
-    other = await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
+    other = await reopen(conversation.id, spec)
     await other.set_confirmation_policy(AlwaysConfirm())
-    fork = await conversation.fork(at=head)
-    await fork.send_message("act")
-    assert (await fork.run()).status == "waiting_for_confirmation"
-    assert tool.ran == []
+    async with await conversation.fork(at=head) as fork:
+        await fork.send_message("act")
+        assert (await fork.run()).status == "waiting_for_confirmation"
+        assert tool.ran == []

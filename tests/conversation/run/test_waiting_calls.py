@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.usage import RunUsage
+from tests.conversation.places import everywhere
 
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
@@ -36,6 +37,7 @@ def spend(ctx: RunContext[ToolContext], requests: int) -> str:
     return "spent"
 
 
+@everywhere
 async def test_a_question_ends_the_run_once_the_parallel_calls_have_their_results(scripted: Spec, start: Start) -> None:
     asks = [tool_call("ask", question="Which one?", choices=["a", "b"]), tool_call("lookup", key="x")]
     conversation = await start(scripted(asks, "never said", tools=(lookup,), ask=True))
@@ -78,6 +80,7 @@ def _idle() -> list[Any]:
     return [StateChanged(changes={"status": "idle", "waiting": {}})]
 
 
+@everywhere
 async def test_what_tools_use_of_models_is_recorded_with_their_results(scripted: Spec, start: Start) -> None:
     calls = [tool_call("spend", requests=2), tool_call("spend", requests=5)]
     spec = scripted(calls, tool_call("spend", requests=1), tool_call("lookup", key="x"), "done", tools=(spend, lookup))
