@@ -94,6 +94,10 @@ class Served:
         """Open a conversation by another connection; the server has its agent."""
         return self._close(await AsyncConversation.open(id, server=self.url))
 
+    async def settle(self) -> None:
+        """Return when the states of conversations that were folded are in the store."""
+        await self._services.states.aclose()
+
     def _close(self, conversation: AsyncConversation) -> AsyncConversation:
         self._closing.push_async_callback(conversation.aclose)
         return conversation

@@ -39,6 +39,7 @@ class Running:
         self._thread = threading.Thread(target=self._run, name="server")
         self.failure: BaseException | None = None
         self.model_url = ""
+        self.agent = agents[0]
         self.traffic: Any = None
 
     def _run(self) -> None:
@@ -69,6 +70,10 @@ class Running:
         assert not self._thread.is_alive()
         if self.failure is not None:
             raise self.failure
+
+    def call(self, do: Callable[[], object]) -> None:
+        """Do something in the loop of the server."""
+        self._loop.call_soon_threadsafe(do)
 
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         headers = {} if key is None else {"X-Session-API-Key": key}
@@ -102,14 +107,19 @@ def serving(settings: Settings) -> Serve:
 
     @contextmanager
     def serving(
-        *steps: Any, tools: str = "none", record: Any = None, policy: str = "allow", **options: Any
+        *steps: Any,
+        tools: str = "none",
+        record: Any = None,
+        policy: str = "allow",
+        store: str | None = None,
+        **options: Any,
     ) -> Iterator[Running]:
         with OpenAIServer(steps) as model:
             agent = AgentSpec(
                 name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
             )
             options = {"shutdown_seconds": 5, **options}
-            given = replace(settings, policy=policy)
+            given = replace(settings, policy=policy, **({} if store is None else {"store": store}))
             running = Running(given, ServerSettings(models=(model.url,), **options), [agent])
             running.model_url = model.url
             if record is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bough.server.settings import TenantLimits
+from bough.testing import Answer, ServerCall
 
 
 def test_a_tenant_that_used_its_tokens_waits_for_the_next_day(serving: Any, new_key: Any) -> None:
@@ -30,3 +31,32 @@ def test_a_tenant_that_used_its_tokens_waits_for_the_next_day(serving: Any, new_
             other = theirs.post("/api/conversations", json={"initial_message": "hi"}).json()["id"]
             ran = theirs.post(f"/api/conversations/{other}/run", json={"wait": 60}).json()
             assert (ran["status"], ran["output"]) == ("finished", "two")
+
+
+def test_a_run_ends_at_the_step_before_which_its_tenant_has_used_up_its_day(serving: Any, new_key: Any) -> None:
+    red = new_key(tenant="red", role="admin")
+    tenants = {"red": TenantLimits(tokens_a_day=1)}
+    listing = Answer(calls=(ServerCall(tool="list_files", arguments={}, id="c1"),))
+    with serving(listing, "never said", tools="read", tenants=tenants) as server, server.client(red.text) as client:
+        id = client.post("/api/conversations", json={"initial_message": "look"}).json()["id"]
+        ran = client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()
+        assert (ran["status"], ran["steps"]) == ("paused", 1)
+        events = client.get(
+            f"/api/conversations/{id}/events/search",
+            params={"kinds": "LimitReached,ToolReturned"},
+            headers={"Accept": "application/vnd.bough.event+json"},
+        ).json()["items"]
+        assert [(event["kind"], event.get("limit")) for event in events] == [
+            ("ToolReturned", None), ("LimitReached", "tokens_a_day"),
+        ], "its call has its result, and nothing is asked after it"  # fmt: skip
+
+
+def test_a_server_whose_dispatcher_has_ended_is_not_ready(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        assert client.get("/ready").json()["checks"]["runs"] == "ok"
+        broker = server.app.state.services.runs.broker
+        server.call(broker._stopping.set)
+        while broker.is_entered:
+            pass
+        answer = client.get("/ready")
+        assert (answer.status_code, answer.json()["checks"]["runs"]) == (503, "not taken any more")

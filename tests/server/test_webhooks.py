@@ -71,9 +71,9 @@ def test_changes_are_told_and_signed_and_contents_are_not(serving: Any) -> None:
     ):
         made = client.post("/api/webhooks", json={"url": listener.url})
         assert made.status_code == 201, made.text
-        assert client.get("/api/webhooks").json() == [{name: value for name, value in made.json().items() if name != "secret"}], (
-            "the secret is shown once"
-        )
+        assert client.get("/api/webhooks").json() == [
+            {name: value for name, value in made.json().items() if name != "secret"}
+        ], "the secret is shown once"
         id = client.post("/api/conversations", json={"initial_message": "a secret question", "run": True}).json()["id"]
         told: list[tuple[str, Any]] = []
         while ("run.finished", "completed") not in told:
@@ -102,6 +102,54 @@ def test_what_fails_is_tried_again_and_a_tested_webhook_is_told(serving: Any, mo
             "the same delivery, so that it can be told apart"
         )
         assert client.post("/api/webhooks/none/test").status_code == 404
+
+
+def test_one_that_fails_for_long_is_switched_off_until_it_takes_a_test(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bough.server.outbound.webhooks.OFF_AFTER_SECONDS", 0)
+    often = {"requests_per_second": 100_000}
+    with (
+        listening(500) as listener,
+        serving(webhook_networks=NETWORKS, limits=often) as server,
+        server.client() as client,
+    ):
+        id = client.post("/api/webhooks", json={"url": listener.url}).json()["id"]
+        client.post(f"/api/webhooks/{id}/test")
+        listener.read()
+        while (shown := client.get("/api/webhooks").json()[0])["active"]:
+            pass
+        assert shown["failing_since"]
+        client.post("/api/conversations", json={"initial_message": "nobody is told"})
+        assert client.post(f"/api/webhooks/{id}/test").json() == {"success": True}
+        assert listener.read()[1]["kind"] == "webhook.test", "the first thing that it is told again"
+        while not (shown := client.get("/api/webhooks").json()[0])["active"]:
+            pass
+        assert shown["failing_since"] is None
+
+
+@pytest.mark.anyio
+async def test_what_a_worker_changes_is_told_by_the_server(serving: Any, settings: Any) -> None:
+    from bough.server.worker import work_for_servers
+    from bough.tasks import TaskBroker
+    from bough.tasks.serve import serve
+    from bough.tasks.stores.named import open_task_store
+
+    with (
+        listening() as listener,
+        serving("by the worker", webhook_networks=NETWORKS, runs="workers") as server,
+        server.client() as client,
+    ):
+        client.post("/api/webhooks", json={"url": listener.url, "kinds": ["run.finished"]})
+        made = client.post("/api/conversations", json={"initial_message": "go", "run": True}).json()
+        tasks = open_task_store(settings.store)
+        broker = TaskBroker(tasks, settings=settings)
+        work_for_servers(broker, await tasks.open(), settings)
+        await serve(broker, queues=["default"], agents=[server.agent], once=True)
+        await tasks.aclose()
+        _, body = listener.read()
+        assert (body["kind"], body["conversation"]) == ("run.finished", made["id"])
+        assert body["data"]["state"] == "completed"
 
 
 def test_nothing_is_sent_to_this_machine_or_a_private_network(serving: Any) -> None:

@@ -101,7 +101,7 @@ async def read_bundle(
         store: Where to.
         file: Open for reading.
         trusted: Public keys (32 bytes) of which one must have signed it; None accepts any.
-        owner: Whose the conversation, and what it descends from, are here, where they are new.
+        owner: Whose the conversation is here, where it is new.
 
     Raises:
         InvalidInput: It is not a bundle, is damaged, incomplete, or comes from a newer bough.
@@ -138,7 +138,7 @@ def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, o
     config = contents.record.config | {"signed_by": contents.signer}
     return Bundle(
         record=replace(contents.record, owner=owner, config=config),
-        ancestors=[replace(ancestor, owner=owner) for ancestor in contents.ancestors],
+        ancestors=contents.ancestors,
         ranges=contents.ranges,
         events=events,
     )

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from bough.errors import Conflict
 from bough.events.draft import Piece
-from bough.events.record import ConversationRecord, StoredEvent
+from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
 from bough.events.store import EventStore
 from bough.server.auth.owned import OwnedStore
 
@@ -30,9 +30,14 @@ class ImportStore(OwnedStore):
             Conflict: It is somebody else's.
         """
         record = await self._whole.peek(cid)
-        if record.owner != self.owner:
+        if not (await self._is_in_own_tree(record) if record.deleted else record.owner == self.owner):
             raise _taken()
         return record
+
+    async def _is_in_own_tree(self, tombstone: ConversationRecord) -> bool:
+        """Whether the owner has a conversation of its tree, which is one owner's: a tombstone does not say whose it was."""
+        page = await self.list(ConversationFilter(root=tombstone.root), limit=1)
+        return bool(page.items)
 
     async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
         """Return events of a conversation of the owner, deleted ones included."""

@@ -1,0 +1,115 @@
+"""What a request costs does not depend on how long its conversation is: events read, statements, bytes in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.conversation.places import serving as serving_here
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation import AsyncConversation
+from bough.conversation.log.fold import STEP
+from bough.events import SqliteEventStore, open_store
+from bough.events.model import UserMessage
+from bough.server.metrics import Metrics
+from bough.server.states import StateCache
+from bough.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+LONG = 10_000
+
+
+class CountingStore(SqliteEventStore):
+    """Counts the events that are read and the statements that are run."""
+
+    events = 0
+
+    async def read(self, *given: Any, **named: Any) -> Any:
+        async for stored in super().read(*given, **named):
+            self.events += 1
+            yield stored
+
+    async def count_statements(self) -> list[str]:
+        """Return a list that every statement of the writer is added to."""
+        statements: list[str] = []
+        await self._write(lambda log: log.db.set_trace_callback(statements.append))
+        return statements
+
+
+async def make_long(store: Any, settings: Settings, workspace: Path) -> UUID:
+    spec = AgentSpec(name="long", model="offline", skills=())
+    async with await AsyncConversation.create(spec, workspace=workspace, store=store, settings=settings) as made:
+        pass
+    for start in range(0, LONG, 500):
+        await store.append(made.id, [UserMessage.text(f"message {n}") for n in range(start, start + 500)])
+    return made.id
+
+
+async def test_a_fork_of_a_long_conversation_reads_and_writes_as_little_as_of_a_short_one(
+    tmp_path: Path, settings: Settings
+) -> None:
+    import httpx2
+
+    store = await CountingStore.open(tmp_path / "log.db")
+    try:
+        async with serving_here(store, settings, tmp_path) as served:
+            long = await make_long(store, settings, tmp_path)
+            short = await served.start(AgentSpec(name="short", model=ScriptedModel([]), skills=()))
+            async with httpx2.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as client:
+                written: dict[UUID, list[str]] = {}
+                read: dict[UUID, int] = {}
+                for id in (short.id, long):
+                    path = f"/api/conversations/{id}"
+                    assert (await client.get(path)).status_code == 200  # folds it once, and keeps states
+                    await served.settle()
+                    statements, store.events = await store.count_statements(), 0
+                    assert (await client.post(f"{path}/fork", json={})).status_code == 201
+                    assert (await client.get(path)).status_code == 200
+                    written[id] = [line.split()[0].lower() for line in statements]
+                    read[id] = store.events
+        assert read[long] <= read[short.id] + 3 * (STEP + 4), "from kept states on: source, journal and fork"
+        assert written[long].count("insert") <= written[short.id].count("insert") + 2, "at most two kept states more"
+    finally:
+        await store.aclose()
+
+
+async def test_the_cache_stays_within_its_bytes_and_forgets_what_was_erased(tmp_path: Path, settings: Settings) -> None:
+    store = await open_store(f"sqlite:///{tmp_path}/log.db")
+    try:
+        spec = AgentSpec(name="a", model="offline", system_prompt="x" * 20_000, skills=())
+        ids: list[UUID] = []
+        for _ in range(6):
+            async with await AsyncConversation.create(spec, workspace=tmp_path, store=store, settings=settings) as made:
+                await made.send_message("a secret")
+                await made.run()
+                ids.append(made.id)
+        metrics = Metrics()
+        cache = StateCache(store, 150_000, metrics)
+        for id in ids:
+            await cache.state_of(await store.get(id))
+            assert cache.bytes <= 150_000
+        said = metrics.render().decode()
+        assert "bough_cache_misses_total 6.0" in said
+        assert f"bough_cache_bytes {float(cache.bytes)}" in said
+        await cache.state_of(await store.get(ids[-1]))
+        assert "bough_cache_hits_total 1.0" in metrics.render().decode()
+        async with await AsyncConversation.open(ids[-1], store=store, settings=settings) as source:
+            fork = await source.fork()
+            await fork.aclose()
+        before = await cache.state_of(await store.get(fork.id))
+        assert before.output
+        await store.delete(ids[-1], "erase")
+        after = await cache.state_of(await store.get(fork.id))
+        assert after is not before, "what is in memory was folded before the erase"
+        huge = StateCache(store, 100, Metrics())
+        await huge.state_of(await store.get(ids[0]))
+        assert huge.bytes == 0, "one that is larger than the bound is not kept"
+        await asyncio.gather(cache.aclose(), huge.aclose())
+    finally:
+        await store.aclose()
