@@ -35,7 +35,7 @@ class ImportStore(OwnedStore):
         return record
 
     async def _is_in_own_tree(self, tombstone: ConversationRecord) -> bool:
-        """Whether the owner has a conversation of its tree, which is one owner's: a tombstone does not say whose it was."""
+        """Whether the owner has a conversation of its tree, which is one owner's: no tombstone says whose it was."""
         page = await self.list(ConversationFilter(root=tombstone.root), limit=1)
         return bool(page.items)
 
