@@ -53,5 +53,7 @@ def parse_public_key(text: str) -> bytes:
     except ValueError:
         key = b""
     if len(key) != 32:
-        raise InvalidInput(f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line")
+        raise InvalidInput(
+            f"{text[:80]!r} is not a public key", hint="64 hexadecimal digits, as in a bundle's last line"
+        )
     return key
