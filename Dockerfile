@@ -1,17 +1,20 @@
-# The agent server. BASE is any image with Python 3.11 or newer and apt.
+# The agent server. BASE is any image with Python 3.11 or newer; what it lacks of bubblewrap, git and tini comes by apt.
+# The build reaches no package index: `make wheels` puts bough and everything that it needs into wheels/ before.
 ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
-WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
-COPY src src
-RUN python3 -m venv /opt/bough && /opt/bough/bin/pip install --no-cache-dir ".[server,postgres,otel]"
+COPY wheels /wheels
+# The installer comes as a wheel too: not every base has one that makes environments.
+RUN python3 -m venv --without-pip /opt/bough \
+    && /opt/bough/bin/python "$(ls /wheels/pip-*.whl)/pip" install --no-cache-dir --no-index --find-links /wheels \
+       "bough[server,postgres,otel]"
 
 FROM ${BASE}
-RUN apt-get update \
-    && apt-get install -y --no-install-recommends bubblewrap git tini \
-    && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --create-home bough \
-    && install -d -o bough -g bough /data /work
+RUN for program in bwrap git tini; do command -v $program >/dev/null || missing=yes; done \
+    && if [ -n "$missing" ]; then \
+         apt-get update && apt-get install -y --no-install-recommends bubblewrap git tini && rm -rf /var/lib/apt/lists/*; \
+       fi \
+    && echo "bough:x:10001:10001::/data:/bin/sh" >>/etc/passwd && echo "bough:x:10001:" >>/etc/group \
+    && install -d -o 10001 -g 10001 /data /work
 COPY --from=build /opt/bough /opt/bough
 ENV PATH=/opt/bough/bin:$PATH BOUGH_HOME=/data BOUGH_SERVER_ROOT=/work PYTHONUNBUFFERED=1
 USER 10001

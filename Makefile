@@ -11,8 +11,13 @@ TESTS ?= tests
 # What the tests need beside the development tools
 EXTRAS := --extra a2a --extra docker --extra evals --extra postgres --extra server
 
+# The Python of the image's base
+IMAGE_PYTHON ?= 3.13
+IMAGE_EXTRAS := --extra otel --extra postgres --extra server
+WHEELS ?= wheels
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs format requirements
+.PHONY: help setup demo test check bench docs format requirements wheels
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,3 +72,11 @@ requirements: $(READY) ## pin the dependencies anew (versions only)
 	  -o requirements.txt
 	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --group dev --universal --python-version 3.11 --no-header --no-annotate --quiet \
 	  --upgrade -c requirements.txt -o requirements-dev.txt
+
+wheels: $(READY) ## what the image of the server is made of (WHEELS=folder, IMAGE_PYTHON=3.13); docker build takes no package index
+	@mkdir -p $(WHEELS)
+	@$(BIN)/uv pip compile --quiet --python-version $(IMAGE_PYTHON) $(IMAGE_EXTRAS) -c requirements-dev.txt pyproject.toml \
+	  -o $(WHEELS)/requirements.txt
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+	  --python-version $(IMAGE_PYTHON) --dest $(WHEELS) -r $(WHEELS)/requirements.txt pip
+	@$(BIN)/uv build --quiet --wheel --build-constraints requirements-dev.txt --out-dir $(WHEELS) .

@@ -18,8 +18,8 @@ from page import own, rewrite
 
 HERE = Path(__file__).parent
 
-ON_REQUEST = frozenset({"peers"})
-"""What installs packages from the network, and takes minutes."""
+ON_REQUEST = frozenset({"peers", "server_load"})
+"""What takes minutes, or installs packages from the network."""
 
 _NO_BENCHMARKS = frozenset({"__main__", "harness", "page", "talk", "targets"})
 

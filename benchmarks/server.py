@@ -1,16 +1,19 @@
-"""What the server costs beside a bare route: GET, POST of a message, POST of a fork, with short and long logs."""
+"""What the server costs beside a bare route of the same application: GET, POST of a message, POST of a fork.
+
+The floor of a message is a route that appends one event, that of a fork one that forks the row. A conversation's length
+must not show.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
-import statistics
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -21,13 +24,12 @@ from bough.events.model import UserMessage
 from bough.server.app import create_app
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings, TenantLimits
-
-ROUNDS = 300
+from harness import compare
 
 
 @contextmanager
 def running(settings: Settings) -> Iterator[str]:
-    """Serve in a thread, with a bare route beside the others."""
+    """Serve in a thread, with bare routes beside the others."""
     options = ServerSettings(shutdown_seconds=1, limits=TenantLimits(requests_per_second=1e9))
     app = create_app(settings, server=options)
 
@@ -35,24 +37,23 @@ def running(settings: Settings) -> Iterator[str]:
     async def bare() -> dict[str, bool]:
         return {"bare": True}
 
+    @app.post("/bare/{id}/append")
+    async def bare_append(id: UUID, body: dict[str, Any]) -> dict[str, int]:
+        return {"head": await app.state.services.store.append(id, [UserMessage.text(body["content"])])}
+
+    @app.post("/bare/{id}/fork")
+    async def bare_fork(id: UUID) -> dict[str, str]:
+        return {"id": str((await app.state.services.store.fork(id)).id)}
+
     listening, ready = listen("127.0.0.1", 0), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(serve(app, options, listening, ready=ready.set)))
     thread.start()
     ready.wait(60)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    app.state.stop()
-    thread.join()
-
-
-def milliseconds(do: Callable[[], httpx2.Response]) -> float:
-    """Return the median time of a request."""
-    times: list[float] = []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        answer = do()
-        times.append((time.perf_counter() - started) * 1000)
-        assert answer.is_success, answer.text
-    return statistics.median(times)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        app.state.stop()
+        thread.join()
 
 
 async def fill(settings: Settings, cid: UUID, events: int) -> None:
@@ -64,23 +65,49 @@ async def fill(settings: Settings, cid: UUID, events: int) -> None:
     await store.aclose()
 
 
+def repeat(ask: Callable[[], httpx2.Response], times: int) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(times):
+            answer = ask()
+            assert answer.is_success, answer.text
+
+    return work
+
+
 def main() -> None:
-    with tempfile.TemporaryDirectory() as home:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=50, help="of each side in a round")
+    parser.add_argument("--events", type=int, nargs="+", default=[100, 10_000])
+    given = parser.parse_args()
+    message = {"content": "hello"}
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as home:
         settings = Settings.load(home=home, env={}, cwd=Path(home))
         with running(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
-            bare = milliseconds(lambda: client.get("/bare"))
-            figures = {"bare_ms": bare}
-            for events in (1, 10_000):
+
+            def measure(name: str, ask: Callable[[], httpx2.Response], floor: Callable[[], httpx2.Response]) -> None:
+                sides = repeat(ask, given.requests), repeat(floor, given.requests)
+                compare(f"server: {name}", *sides, unit="ms", per=given.requests)
+
+            for events in given.events:
                 id = client.post("/api/conversations", json={"agent": {"model": "offline"}}).json()["id"]
                 asyncio.run(fill(settings, UUID(id), events))
                 path = f"/api/conversations/{id}"
-                figures[f"get_{events}_ms"] = milliseconds(lambda path=path: client.get(path))
-                figures[f"fork_{events}_ms"] = milliseconds(lambda path=path: client.post(f"{path}/fork"))
-                message = {"content": "hello"}
-                figures[f"message_{events}_ms"] = milliseconds(
-                    lambda path=path, message=message: client.post(f"{path}/events", json=message)
+                client.get(path).raise_for_status()
+                measure(
+                    f"GET conversation of {events} events, to a bare route",
+                    lambda path=path: client.get(path),
+                    lambda: client.get("/bare"),
                 )
-            print(json.dumps({"benchmark": "server", **{name: round(value, 3) for name, value in figures.items()}}))
+                measure(
+                    f"POST fork of {events} events, to a route that forks the row",
+                    lambda path=path: client.post(f"{path}/fork", json={}),
+                    lambda id=id: client.post(f"/bare/{id}/fork"),
+                )
+                measure(
+                    f"POST message to {events} events, to a route that appends",
+                    lambda path=path: client.post(f"{path}/events", json=message),
+                    lambda id=id: client.post(f"/bare/{id}/append", json=message),
+                )
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ TARGETS: Mapping[str, Target] = {
     "evals: overhead of a query": Target(5, unit="ms"),
     "evals: twelve metrics of 10000 events": Target(150, unit="ms"),
     "evals: report of 1000 cases": Target(2, unit="s"),
+    "server: GET conversation of 100 events, to a bare route": Target(1.5),
+    "server: GET conversation of 10000 events, to a bare route": Target(1.5),
     "startup: import bough": Target(60, unit="ms"),
     "startup: bough --version": Target(150, unit="ms"),
     "startup: bough conv list": Target(250, unit="ms"),

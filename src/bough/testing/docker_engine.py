@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -80,12 +80,12 @@ def make_image(host: str, *, name: str = IMAGE) -> str:
     return name
 
 
-def root_file_system() -> bytes:
-    """Return a tar archive with what the machine's own Python and a shell need of this machine."""
+def root_file_system(*, programs: Collection[str] = ()) -> bytes:
+    """Return a tar archive with what the machine's own Python, a shell and some more programs need of this machine."""
     buffer = io.BytesIO()
     library = Path("/usr/lib") / os.path.basename(os.path.realpath("/usr/bin/python3"))
     wanted: set[str] = set()
-    for program in (*_PROGRAMS, "/usr/bin/python3", *map(str, (library / "lib-dynload").glob("*.so"))):
+    for program in (*_PROGRAMS, *programs, "/usr/bin/python3", *map(str, (library / "lib-dynload").glob("*.so"))):
         wanted |= {program, *_libraries(program)}
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for folder in ("tmp", "work", "proc", "sys", "dev", "etc", "run"):
