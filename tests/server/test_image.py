@@ -114,8 +114,9 @@ def use(url: str) -> None:
     with httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
         assert client.get("/ready").status_code == 200
         id = client.post("/api/conversations", json={"initial_message": "hello"}).json()["id"]
-        ran = client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()
-        assert ran["status"] == "finished", ran
+        answer = client.post(f"/api/conversations/{id}/run", json={"wait": 60})
+        assert (answer.status_code, answer.json()["status"]) == (200, "finished"), answer.text
+        ran = answer.json()
         fork = client.post(f"/api/conversations/{id}/fork", json={"reason": "in a container"})
         assert fork.status_code == 201, fork.text
         assert fork.json()["lineage"]["forked_from"] == id

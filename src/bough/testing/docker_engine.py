@@ -90,7 +90,7 @@ def root_file_system(*, programs: Collection[str] = ()) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w", dereference=True) as tar:
         for folder in ("tmp", "work", "proc", "sys", "dev", "etc", "run"):
             entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
         for path in sorted(wanted):
             tar.add(path, arcname=path[1:])

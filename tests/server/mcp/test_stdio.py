@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Iterable
@@ -188,3 +189,25 @@ async def test_a_subscriber_of_an_older_protocol_is_told_too(folder: Path, bough
         await _call(client, "send_message", conversation=id, message="x")
         with anyio.fail_after(60):
             await updated.wait()
+
+
+async def test_the_conversations_of_a_server_are_offered_by_it(serving: Any, new_key: Any, bough_home: Path) -> None:
+    key = await anyio.to_thread.run_sync(partial(new_key, "desk", role="write"))
+    with serving("from the server", "a fork's") as server:
+        command = [sys.executable, "-m", "bough.cli.main", "mcp", "--server", server.url]
+        env = {"BOUGH_HOME": str(bough_home), "BOUGH_API_KEY": key.text, "PYTHONPATH": ":".join(sys.path)}
+        parameters = StdioServerParameters(command=command[0], args=command[1:], env=env)
+        async with Client(stdio_client(parameters)) as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            assert "fork_conversation" in tools
+            made = await _call(client, "start_conversation", message="a question")
+            assert (made["status"], made["answer"]) == ("finished", "from the server")
+            fork = await _call(client, "fork_conversation", conversation=made["id"], message="more", run=True)
+            assert fork["answer"] == "a fork's"
+            assert "a question" in await _text(client, f"bough://conversations/{made['id']}")
+        with server.client(key.text) as owner:
+            assert owner.get("/api/conversations/count").json() == 2
+        wrong = {"env": env | {"BOUGH_API_KEY": key.text + "x"}, "stdin": subprocess.DEVNULL, "check": False}
+        refused = await anyio.run_process(command, **wrong)
+        assert refused.returncode != 0
+        assert b"refuses the key" in refused.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from bough.cli import options
 from bough.cli.agent_file import agent_of
 from bough.cli.rules import RuleOptions
 from bough.config import Settings
-from bough.errors import NotFound
+from bough.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
@@ -25,6 +26,10 @@ Offered = Annotated[
     list[str] | None, typer.Option("--agent", metavar="NAME", help="Offer only to delegate to this agent; repeatable.")
 ]
 
+Server = Annotated[
+    str | None, typer.Option("--server", metavar="URL", help="Conversations of this agent server, not of this machine.")
+]
+
 
 def mcp(
     rules: RuleOptions,
@@ -34,13 +39,23 @@ def mcp(
     executor: options.Executor = None,
     home: options.Home = None,
     store: options.Store = None,
+    server: Server = None,
 ) -> None:
     """Serve conversations to an MCP client over stdio.
 
     The client starts it, for example with the command `bough mcp`, and ends it by closing its streams. Agents are those
     of config.yaml and the default one; calls that need an approval wait for the tool `decide`. With `--agent` it offers
-    these agents to delegate to, and nothing else.
+    these agents to delegate to, and nothing else. With `--server` they are those of an agent server, and so is all
+    that is offered; BOUGH_API_KEY is the key.
     """
+    if server is not None:
+        given: Any = {"--agent": agent, "--model": model, "--base-url": base_url, "--executor": executor}
+        given |= {"--home": home, "--store": store}
+        if unfit := next((name for name, value in given.items() if value), None):
+            raise InvalidInput(f"{unfit} is the server's own with --server", hint=f"leave {unfit} out")
+        from bough.server.mcp.relay import relay_stdio
+
+        return asyncio.run(relay_stdio(server, os.environ.get("BOUGH_API_KEY")))
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     asyncio.run(_serve(settings, rules, agent or []))
 

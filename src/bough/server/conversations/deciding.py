@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 from uuid import UUID
 
 from bough.conversation import State
-from bough.conversation.run.decision import CallDecision
+from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected
 from bough.conversation.run.decision import decide as decide_calls
-from bough.errors import Conflict, NotFound
+from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
-from bough.server.conversations.conversation import opened
+from bough.server.conversations.conversation import opened, shown_chars
 from bough.server.forms.base import stamp
+from bough.types import JsonObject
 
 _DECIDED_BY = "decided by "
 
@@ -40,6 +42,41 @@ async def decide(
         await conversation.append(*events)
     if run and not left and not await runs.is_live(id):  # a run that continues sees the decision itself
         await runs.start(access.caller, id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallChoice:
+    """What somebody says of one call that waits.
+
+    Attributes:
+        arguments: Others than it was made with, of one that is approved.
+        value: Its result, of one that is answered.
+    """
+
+    call: str
+    decision: Literal["approve", "reject", "answer"]
+    reason: str = ""
+    arguments: JsonObject | None = None
+    value: Any = None
+
+
+async def choose(access: Access, record: ConversationRecord, state: State, choice: CallChoice) -> CallDecision:
+    """Return the decision on one call, as the caller's.
+
+    Raises:
+        InvalidInput: It waits for something else; or the answer is none of the choices.
+    """
+    by, call = access.caller.name, choice.call
+    if choice.arguments is not None and choice.decision != "approve":
+        raise InvalidInput("arguments: only of a call that is approved", hint='give decision "approve"')
+    match choice.decision:
+        case "approve":
+            return choose_approved(state, [call], by=by, reason=choice.reason, arguments=choice.arguments)
+        case "reject":
+            return choose_rejected(state, [call], by=by, reason=choice.reason)
+        case "answer":
+            shown = await shown_chars(access, record, state)
+            return choose_answer(state, call, choice.value, by=by, shown=shown)
 
 
 async def list_approvals(access: Access, record: ConversationRecord) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
-"""What the tools do: each opens a conversation of the store, changes or runs it, and closes it again."""
+"""What the tools do, whoever runs the conversations; and the conversations of one store, run in this process."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import anyio
@@ -16,185 +16,181 @@ from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrid
 from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput
 from bough.events.model import ModelResponded, ToolCalled
-from bough.events.record import ConversationFilter, Page, Status
+from bough.events.record import ConversationFilter, Page
 from bough.events.store import EventStore
+from bough.server.mcp.arguments import (
+    CompareArguments,
+    DecideArguments,
+    DelegateArguments,
+    ForkArguments,
+    ListArguments,
+    RunArguments,
+    SendArguments,
+    StartArguments,
+    TaskArguments,
+)
 from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
 
 Progress = Callable[[float, str], Awaitable[None]]
 """Takes how many steps a run has made, and what it does now."""
 
+C = TypeVar("C")
 
-class McpConversations(Protocol):
-    """What the tools call; each method raises what a conversation raises."""
 
-    async def start(
-        self,
-        message: str | None,
-        *,
-        agent: str | None,
-        title: str | None,
-        tags: dict[str, str],
-        workspace: str,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
+class McpConversations(ABC, Generic[C]):
+    """What the tools call; each method raises what a conversation raises.
+
+    `C` is a conversation in use: `_proceed` is the last thing that is done with one, and lets go of it.
+    """
+
+    async def start(self, given: StartArguments, progress: Progress) -> JsonObject:
         """Start a conversation, and run it where it has a message."""
-        ...
+        made = await self._create(given)
+        return await self._proceed(made, given.message, run=given.run and given.message is not None, progress=progress)
 
-    async def send(self, id: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
-        """Send a message where there is one, and run."""
-        ...
+    async def send(self, given: SendArguments, progress: Progress) -> JsonObject:
+        """Send a message, and run."""
+        opened = await self._open(given.conversation)
+        return await self._proceed(opened, given.message, run=given.run, progress=progress)
 
-    async def fork(
-        self,
-        id: UUID,
-        *,
-        at: int | UUID | None,
-        message: str | None,
-        title: str | None,
-        overrides: ForkOverrides,
-        reason: str | None,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
+    async def run(self, given: RunArguments, progress: Progress) -> JsonObject:
+        """Go on with a run."""
+        return await self._proceed(await self._open(given.conversation), None, run=True, progress=progress)
+
+    async def fork(self, given: ForkArguments, progress: Progress) -> JsonObject:
         """Fork a conversation, and send the fork a message where there is one."""
-        ...
+        fork, base = await self._fork(await self._open(given.conversation), given)
+        return {**await self._proceed(fork, given.message, run=given.run, progress=progress), "at": base}
 
-    async def decide(
-        self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
-    ) -> JsonObject:
-        """Approve or reject a waiting call, and continue with the run."""
-        ...
+    @abstractmethod
+    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+        """Decide on a waiting call, and go on with the run."""
 
-    async def compare(self, a: UUID, b: UUID) -> JsonObject:
+    @abstractmethod
+    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
-        ...
 
-    async def list(self, *, text: str | None, status: Status | None, limit: int, cursor: str | None) -> JsonObject:
+    @abstractmethod
+    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
-        ...
 
-    async def delegate(self, agent: str, prompt: str, *, wait: bool, progress: Progress) -> JsonObject:
+    @abstractmethod
+    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent do something in a conversation of its own."""
-        ...
 
-    async def get_task(self, task: UUID) -> JsonObject:
+    @abstractmethod
+    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
-        ...
 
-    async def cancel_task(self, task: UUID) -> JsonObject:
+    @abstractmethod
+    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
-        ...
+
+    @abstractmethod
+    async def _create(self, given: StartArguments) -> C:
+        """Start a conversation; nothing is said in it yet."""
+
+    @abstractmethod
+    async def _open(self, id: UUID) -> C:
+        """Return a conversation that is there."""
+
+    @abstractmethod
+    async def _fork(self, source: C, given: ForkArguments) -> tuple[C, int]:
+        """Return a fork, and how many events it shares; the source is let go of."""
+
+    @abstractmethod
+    async def _proceed(self, conversation: C, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
+        """Send a message where there is one, run, and return where the conversation stands."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalConversations:
+class LocalConversations(McpConversations[AsyncConversation]):
     """The conversations of one store, run in this process.
 
-    Attributes:
+    Args:
         agents: Makes the agent of a name, and the default one of None.
         rules: Makes the rules of a conversation in a folder.
         broker: Runs the tasks of named agents.
     """
 
-    settings: Settings
-    store: EventStore
-    broker: TaskBroker
-    agents: Callable[[str | None], AgentSpec]
-    rules: Callable[[Path], GivenRules]
-
-    async def start(
+    def __init__(
         self,
-        message: str | None,
         *,
-        agent: str | None,
-        title: str | None,
-        tags: dict[str, str],
-        workspace: str,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
-        """Start a conversation, and run it where it has a message."""
-        folder = Path(workspace)
-        conversation = await AsyncConversation.create(
-            self.agents(agent),
-            workspace=folder,
-            store=self.store,
-            title=title,
-            tags=tags,
-            settings=self.settings,
-            **self.rules(folder),
-        )
-        return await self._proceed(conversation, message, run=run and message is not None, progress=progress)
+        settings: Settings,
+        store: EventStore,
+        broker: TaskBroker,
+        agents: Callable[[str | None], AgentSpec],
+        rules: Callable[[Path], GivenRules],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._broker = broker
+        self._agents = agents
+        self._rules = rules
 
-    async def send(self, id: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
-        """Send a message where there is one, and run."""
-        return await self._proceed(await self._open(id), message, run=run, progress=progress)
-
-    async def fork(
-        self,
-        id: UUID,
-        *,
-        at: int | UUID | None,
-        message: str | None,
-        title: str | None,
-        overrides: ForkOverrides,
-        reason: str | None,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
-        """Fork a conversation, and send the fork a message where there is one."""
-        source = await self._open(id)
+    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+        """Decide on a waiting call, and go on with the run."""
+        conversation = await self._open(given.conversation)
         try:
-            fork = await source.fork(at=at, title=title, overrides=overrides, reason=reason, actor="mcp")
-        finally:
-            await source.aclose()
-        base = fork.state.base
-        return {**await self._proceed(fork, message, run=run, progress=progress), "at": base}
-
-    async def decide(
-        self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
-    ) -> JsonObject:
-        """Approve or reject a waiting call, and continue with the run."""
-        conversation = await self._open(id)
-        try:
-            await (
-                conversation.approve(call, by="mcp") if approve else conversation.reject(call, reason=reason, by="mcp")
-            )
+            match given.decision:
+                case "approve":
+                    named: Any = {"reason": given.reason, "arguments": given.arguments}
+                    await conversation.approve(given.call, by="mcp", **named)
+                case "reject":
+                    await conversation.reject(given.call, reason=given.reason, by="mcp")
+                case "answer":
+                    await conversation.answer(given.call, given.value, by="mcp")
         except BaseException:
             await conversation.aclose()
             raise
-        return await self._proceed(conversation, None, run=run, progress=progress)
+        return await self._proceed(conversation, None, run=True, progress=progress)
 
-    async def compare(self, a: UUID, b: UUID) -> JsonObject:
+    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
-        one, other = await self._open(a), await self._open(b)
+        one, other = await self._open(given.a), await self._open(given.b)
         async with one, other:
             return describe_comparison(await one.compare(other))
 
-    async def list(self, *, text: str | None, status: Status | None, limit: int, cursor: str | None) -> JsonObject:
+    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of conversations, most recently updated first."""
-        return describe_page(await self.store.list(ConversationFilter(text=text, status=status), cursor, limit))
+        return describe_page(await self._store.list(filter_of(given), given.cursor, given.limit))
 
-    async def delegate(self, agent: str, prompt: str, *, wait: bool, progress: Progress) -> JsonObject:
+    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent do something in a conversation of its own."""
-        self.agents(agent)
-        task = await self.broker.submit(prompt, agent_name=agent)
-        return describe_task(await (self.broker.wait(task) if wait else self.broker.poll(task)))
+        self._agents(given.agent)
+        task = await self._broker.submit(given.prompt, agent_name=given.agent)
+        return describe_task(await (self._broker.wait(task) if given.wait else self._broker.poll(task)))
 
-    async def get_task(self, task: UUID) -> JsonObject:
+    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
-        return describe_task(await self.broker.poll(str(task)))
+        return describe_task(await self._broker.poll(str(given.task)))
 
-    async def cancel_task(self, task: UUID) -> JsonObject:
+    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
-        return describe_task(await self.broker.cancel(str(task)))
+        return describe_task(await self._broker.cancel(str(given.task)))
+
+    async def _create(self, given: StartArguments) -> AsyncConversation:
+        folder = Path(given.workspace)
+        return await AsyncConversation.create(
+            self._agents(given.agent),
+            workspace=folder,
+            store=self._store,
+            title=given.title,
+            tags=given.tags,
+            settings=self._settings,
+            **self._rules(folder),
+        )
 
     async def _open(self, id: UUID) -> AsyncConversation:
-        record = await self.store.get(id)
+        record = await self._store.get(id)
         folder = Path(str(record.config.get("workspace") or "."))
-        return await AsyncConversation.open(id, store=self.store, settings=self.settings, **self.rules(folder))
+        return await AsyncConversation.open(id, store=self._store, settings=self._settings, **self._rules(folder))
+
+    async def _fork(self, source: AsyncConversation, given: ForkArguments) -> tuple[AsyncConversation, int]:
+        named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
+        async with source:
+            fork = await source.fork(at=cut_of(given), actor="mcp", **named)
+        return fork, fork.state.base
 
     async def _proceed(
         self, conversation: AsyncConversation, message: str | None, *, run: bool, progress: Progress
@@ -204,7 +200,7 @@ class LocalConversations:
             if message is not None:
                 await conversation.send_message(message)
             if run:
-                await conversation.run(on_event=_Reporter(progress))
+                await conversation.run(on_event=StepReporter(progress))
             return describe_state(conversation.id, conversation.state, answered=run)
         finally:
             # A client that cancels interrupts its run; what was done until then is recorded in spite of that.
@@ -212,7 +208,7 @@ class LocalConversations:
                 await conversation.aclose()
 
 
-class _Reporter:
+class StepReporter:
     """Reports a run's steps and tool calls as progress."""
 
     def __init__(self, progress: Progress) -> None:
@@ -220,6 +216,7 @@ class _Reporter:
         self._steps = 0
 
     async def __call__(self, update: Update) -> None:
+        """Take in what happens."""
         if isinstance(update, Delta):
             return
         match update.event:
@@ -289,12 +286,27 @@ def describe_task(task: Task) -> JsonObject:
     return described | ({} if task.error is None else {"error": task.error})
 
 
-def cut_of(at: int | None, event: UUID | None) -> int | UUID | None:
+def cut_of(given: ForkArguments) -> int | UUID | None:
     """Return where to fork.
 
     Raises:
-        InvalidInput: Both are given.
+        InvalidInput: Two places are given.
     """
-    if at is not None and event is not None:
+    if given.at is not None and given.event is not None:
         raise InvalidInput("give at or event, not both", hint="at is a number of events, event the id of the last one")
-    return event if event is not None else at
+    return given.event if given.event is not None else given.at
+
+
+def overrides_of(given: ForkArguments) -> ForkOverrides:
+    """Return what a fork does otherwise."""
+    overrides = ForkOverrides()
+    if given.model is not None:
+        overrides["model"] = given.model
+    if given.system_prompt is not None:
+        overrides["system_prompt"] = given.system_prompt
+    return overrides
+
+
+def filter_of(given: ListArguments) -> ConversationFilter:
+    """Return which conversations to list."""
+    return ConversationFilter(text=given.text, status=given.status)

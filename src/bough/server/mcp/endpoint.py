@@ -94,4 +94,4 @@ class McpEndpoint:
             agent_names=names,
             transcript=services.transcript,
         )
-        return Served(conversations=ServedConversations(access=access), resources=resources, agents=names)
+        return Served(conversations=ServedConversations(access), resources=resources, agents=names)

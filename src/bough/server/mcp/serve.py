@@ -58,7 +58,7 @@ class Served:
         agents: What it may delegate to.
     """
 
-    conversations: McpConversations
+    conversations: McpConversations[Any]
     resources: ServedResources
     agents: Sequence[str] = ()
 

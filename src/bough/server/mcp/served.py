@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import anyio
 
-from bough.conversation import ForkOverrides
 from bough.conversation.fork.compare import compare
-from bough.conversation.run.decision import CallDecision
 from bough.errors import InvalidInput, NotFound
-from bough.events.model import ModelResponded, ToolCalled, UserMessage
-from bough.events.record import ConversationFilter, Status
+from bough.events.model import UserMessage
 from bough.server.access import Access
 from bough.server.conversations.conversation import Start, opened, say, start
-from bough.server.conversations.deciding import decide
+from bough.server.conversations.deciding import CallChoice, choose, decide
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
-from bough.server.mcp.conversations import Progress, describe_comparison, describe_page, describe_state, describe_task
+from bough.server.mcp.arguments import (
+    CompareArguments,
+    DecideArguments,
+    DelegateArguments,
+    ForkArguments,
+    ListArguments,
+    StartArguments,
+    TaskArguments,
+)
+from bough.server.mcp.conversations import (
+    McpConversations,
+    Progress,
+    StepReporter,
+    cut_of,
+    describe_comparison,
+    describe_page,
+    describe_state,
+    describe_task,
+    filter_of,
+    overrides_of,
+)
 from bough.server.starting import start_conversation
 from bough.tasks import Task, TaskState
 from bough.tasks.state import TERMINAL_STATES
@@ -28,118 +44,99 @@ from bough.types import JsonObject, new_id
 _WAIT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServedConversations:
+class ServedConversations(McpConversations[UUID]):
     """The conversations of one caller of a server."""
 
-    access: Access
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
-    async def start(
-        self,
-        message: str | None,
-        *,
-        agent: str | None,
-        title: str | None,
-        tags: dict[str, str],
-        workspace: str,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
-        """Start a conversation, and run it where it has a message."""
-        self.access.caller.require("write", "conversations")
-        folder = None if workspace == "." else WorkspaceForm(working_dir=workspace)
-        runs = run and message is not None
-        body = NewConversation(title=title, tags=tags, agent=agent, workspace=folder, initial_message=message, run=runs)
-        record, _ = await start_conversation(self.access, body, None)
-        return await self._proceed(record.id, 0, run=runs, progress=progress)
+    async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
+        """Decide on a waiting call, and go on with the run."""
+        access, id = self._access, given.conversation
+        access.caller.require("write", "conversations", "approve")
+        record = await access.store.get(id)
+        state = await access.services.states.state_of(record)
+        choice = CallChoice(**given.model_dump(exclude={"conversation"}))
+        decision = await choose(access, record, state, choice)
+        await decide(access, id, decision, run=True)
+        return await self._describe(id, record.head, run=True, progress=progress)
 
-    async def send(self, id: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
-        """Send a message where there is one, and run."""
-        self.access.caller.require("write", "conversations")
-        head = (await self.access.store.get(id)).head
-        if message is not None:
-            async with opened(self.access, id) as conversation:
-                await say(self.access, conversation, UserMessage.text(message), run=run)
-        elif run:
-            await self.access.services.runs.start(self.access.caller, id)
-        return await self._proceed(id, head, run=run, progress=progress)
-
-    async def fork(
-        self,
-        id: UUID,
-        *,
-        at: int | UUID | None,
-        message: str | None,
-        title: str | None,
-        overrides: ForkOverrides,
-        reason: str | None,
-        run: bool,
-        progress: Progress,
-    ) -> JsonObject:
-        """Fork a conversation, and send the fork a message where there is one."""
-        access = self.access
-        access.caller.require("write", "conversations")
-        if "model" in overrides:
-            access.services.agents.require_model(overrides["model"], None)
-        named: dict[str, Any] = {"title": title, "overrides": overrides, "reason": reason}
-        async with opened(access, id) as source:
-            fork = await source.fork(at=at, actor=access.caller.name, **named)
-            base = fork.state.base
-            await fork.aclose()
-        if message is None and not run:
-            return {**await self._proceed(fork.id, base, run=False, progress=progress), "at": base}
-        return {**await self.send(fork.id, message, run=run, progress=progress), "at": base}
-
-    async def decide(
-        self, id: UUID, call: str, *, approve: bool, reason: str, run: bool, progress: Progress
-    ) -> JsonObject:
-        """Approve or reject a waiting call, and continue with the run."""
-        self.access.caller.require("write", "conversations", "approve")
-        head = (await self.access.store.get(id)).head
-        by = self.access.caller.name
-        decision = (
-            CallDecision(approve=(call,), by=by) if approve else CallDecision(reject=(call,), reason=reason, by=by)
-        )
-        await decide(self.access, id, decision, run=run)
-        return await self._proceed(id, head, run=run, progress=progress)
-
-    async def compare(self, a: UUID, b: UUID) -> JsonObject:
+    async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
-        return describe_comparison(await compare(self.access.store, a, b))
+        return describe_comparison(await compare(self._access.store, given.a, given.b))
 
-    async def list(self, *, text: str | None, status: Status | None, limit: int, cursor: str | None) -> JsonObject:
+    async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of the tenant's conversations, most recently updated first."""
-        return describe_page(await self.access.store.list(ConversationFilter(text=text, status=status), cursor, limit))
+        return describe_page(await self._access.store.list(filter_of(given), given.cursor, given.limit))
 
-    async def delegate(self, agent: str, prompt: str, *, wait: bool, progress: Progress) -> JsonObject:
+    async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
         """Have an agent of the server do something in a conversation of its own."""
-        access = self.access
+        access = self._access
         access.caller.require("write", "tasks")
-        if agent not in access.services.agents.names():
-            raise NotFound(f"no agent named {agent!r:.80}", hint="see the tool's schema")
-        spec, id = access.services.agents.agent_for(access.caller, agent), new_id()
+        if given.agent not in access.services.agents.names():
+            raise NotFound(f"no agent is called {given.agent!r:.80}", hint="see the tool's schema")
+        spec, id = access.services.agents.agent_for(access.caller, given.agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
-        message = UserMessage.text(prompt)
+        message = UserMessage.text(given.prompt)
         await start(
             access, Start(id=id, agent=spec, workspace=folder, message=message, run=True, about={"form": "ours"})
         )
-        if wait:
-            await self._proceed(id, 0, run=True, progress=progress)
+        if given.wait:
+            await self._describe(id, 0, run=True, progress=progress)
         run = await access.services.runs.latest(id)
         if run is None:
             raise InvalidInput("nothing was started", hint="give a prompt")
         return describe_task(await access.services.runs.broker.poll(str(run.task)))
 
-    async def get_task(self, task: UUID) -> JsonObject:
+    async def get_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Return where a task stands."""
-        self.access.caller.require("read", "tasks")
-        return describe_task(await self._find(task))
+        self._access.caller.require("read", "tasks")
+        return describe_task(await self._find(given.task))
 
-    async def cancel_task(self, task: UUID) -> JsonObject:
+    async def cancel_task(self, given: TaskArguments, progress: Progress) -> JsonObject:
         """Cancel a task."""
-        self.access.caller.require("write", "tasks")
-        found = await self._find(task)
-        return describe_task(await self.access.services.runs.broker.cancel(found.id))
+        self._access.caller.require("write", "tasks")
+        found = await self._find(given.task)
+        return describe_task(await self._access.services.runs.broker.cancel(found.id))
+
+    async def _create(self, given: StartArguments) -> UUID:
+        self._access.caller.require("write", "conversations")
+        folder = None if given.workspace == "." else WorkspaceForm(working_dir=given.workspace)
+        body = NewConversation(title=given.title, tags=given.tags, agent=given.agent, workspace=folder)
+        record, _ = await start_conversation(self._access, body, None)
+        return record.id
+
+    async def _open(self, id: UUID) -> UUID:
+        self._access.caller.require("write", "conversations")
+        return (await self._access.store.get(id)).id
+
+    async def _fork(self, source: UUID, given: ForkArguments) -> tuple[UUID, int]:
+        access = self._access
+        if given.model is not None:
+            access.services.agents.require_model(given.model, None)
+        named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
+        async with opened(access, source) as conversation:
+            fork = await conversation.fork(at=cut_of(given), actor=access.caller.name, **named)
+            await fork.aclose()
+        return fork.id, fork.state.base
+
+    async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
+        """Say something and have it answered, as a task that any process may take."""
+        access, id = self._access, conversation
+        head = (await access.store.get(id)).head
+        if message is not None:
+            async with opened(access, id) as using:
+                await say(access, using, UserMessage.text(message), run=run)
+        elif run:
+            await access.services.runs.start(access.caller, id)
+        return await self._describe(id, head, run=run, progress=progress)
+
+    async def _describe(self, id: UUID, head: int, *, run: bool, progress: Progress) -> JsonObject:
+        """Wait for the run, report its steps, and return where the conversation stands."""
+        if run:
+            await self._follow(id, head, progress)
+        state = await self._access.services.states.state_of(await self._access.store.get(id))
+        return describe_state(id, state, answered=run)
 
     async def _find(self, id: UUID) -> Task:
         """Return a task of the tenant.
@@ -148,48 +145,34 @@ class ServedConversations:
             NotFound: There is none, or it is another tenant's: both look the same.
         """
         try:
-            task = await self.access.services.runs.broker.poll(str(id))
-            await self.access.store.get(task.conversation or UUID(task.id))
+            task = await self._access.services.runs.broker.poll(str(id))
+            await self._access.store.get(task.conversation or UUID(task.id))
         except NotFound:
             raise NotFound(f"there is no task {id}") from None
         return task
 
-    async def _proceed(self, id: UUID, head: int, *, run: bool, progress: Progress) -> JsonObject:
-        """Wait for the run, report its steps, and return where the conversation stands."""
-        if run:
-            await self._follow(id, head, progress)
-        state = await self.access.services.states.state_of(await self.access.store.get(id))
-        return describe_state(id, state, answered=run)
-
     async def _follow(self, id: UUID, head: int, progress: Progress) -> None:
-        runs = self.access.services.runs
+        runs = self._access.services.runs
         latest = await runs.latest(id)
         if latest is None:
             return
         reporting = asyncio.create_task(self._report(id, head, progress))
         try:
-            while not _is_over(await runs.wait(latest.task, _WAIT_SECONDS)) and not self.access.services.draining:
+            while not _is_over(await runs.wait(latest.task, _WAIT_SECONDS)) and not self._access.services.draining:
                 pass
         except asyncio.CancelledError:
             # A client that cancels interrupts the run it started; what was done until then is recorded.
             with anyio.CancelScope(shield=True):
-                await runs.interrupt(id, by=self.access.caller.name, reason="the client cancelled", wait_seconds=5)
+                await runs.interrupt(id, by=self._access.caller.name, reason="the client cancelled", wait_seconds=5)
             raise
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
 
     async def _report(self, id: UUID, head: int, progress: Progress) -> None:
-        steps = 0
-        async for stored in self.access.store.subscribe(id, head - 1):
-            match stored.event:
-                case ModelResponded():
-                    steps += 1
-                    await progress(steps, "the model answered")
-                case ToolCalled() as called:
-                    await progress(steps, called.tool)
-                case _:
-                    pass
+        report = StepReporter(progress)
+        async for stored in self._access.store.subscribe(id, head - 1):
+            await report(stored)
 
 
 def _is_over(task: Task) -> bool:

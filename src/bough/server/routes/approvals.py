@@ -8,14 +8,10 @@ from uuid import UUID
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 
-from bough.conversation import State
-from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected
-from bough.errors import InvalidInput
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bounds.etag import IfMatch, expected_head, require_match
-from bough.server.conversations.conversation import shown_chars
-from bough.server.conversations.deciding import decide, require_waiting
+from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
 from bough.server.forms.base import Form, Page, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
 from bough.server.requests.routing import ConversationId, router
@@ -78,25 +74,10 @@ async def decide_call(
     record = await access.store.get(id)
     require_match(record, if_match)
     state = await require_waiting(access, record, tool_call_id)
-    decision = await _decision_of(access, record, state, body, tool_call_id)
+    choice = CallChoice(call=tool_call_id, **body.model_dump(exclude={"run"}))
+    decision = await choose(access, record, state, choice)
     await decide(access, id, decision, run=body.run, expected_head=expected_head(if_match))
     return Decided(head=(await access.store.get(id)).head)
-
-
-async def _decision_of(
-    access: Access, record: ConversationRecord, state: State, body: CallAnswer, call: str
-) -> CallDecision:
-    if body.arguments is not None and body.decision != "approve":
-        raise InvalidInput("arguments: only of a call that is approved", hint='give decision "approve"')
-    by = access.caller.name
-    match body.decision:
-        case "approve":
-            return choose_approved(state, [call], by=by, reason=body.reason, arguments=body.arguments)
-        case "reject":
-            return choose_rejected(state, [call], by=by, reason=body.reason)
-        case "answer":
-            shown = await shown_chars(access, record, state)
-            return choose_answer(state, call, body.value, by=by, shown=shown)
 
 
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:

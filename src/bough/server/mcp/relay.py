@@ -1,0 +1,63 @@
+"""`bough mcp --server`: what a client says over stdio goes to the `/mcp` of a server, and its answers come back.
+
+Messages pass as they are, so there is one implementation of tools and resources, and it is the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from typing import Protocol
+
+import anyio
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+
+from bough.errors import Unavailable
+
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 3600.0
+"""A run may say nothing for long; the server's heartbeats are not messages."""
+
+
+class _Sender(Protocol):
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+async def relay_stdio(url: str, key: str | None) -> None:
+    """Relay one client over the standard streams until it closes them.
+
+    Raises:
+        Unavailable: The server cannot be reached, or refuses the key.
+    """
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
+    async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
+        await _require_server(http, url)
+        async with (
+            stdio_server() as (said, answers),
+            streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http) as (heard, sent),
+            anyio.create_task_group() as relaying,
+        ):
+            relaying.start_soon(_pass_on, heard, answers)
+            await _pass_on(said, sent)
+            relaying.cancel_scope.cancel()  # the client is gone: nobody hears an answer
+
+
+async def _pass_on(source: AsyncIterable[SessionMessage | Exception], target: _Sender) -> None:
+    async for message in source:
+        if isinstance(message, Exception):
+            continue  # a line that is no message: there is nobody it could be told to
+        await target.send(SessionMessage(message.message))
+
+
+async def _require_server(http: httpx2.AsyncClient, url: str) -> None:
+    """Check that the server answers and takes the key, so that a client is told at once."""
+    try:
+        answer = await http.get(f"{url.rstrip('/')}/api/conversations/count")
+    except httpx2.HTTPError as error:
+        hint = "is `bough serve` running there?"
+        raise Unavailable(f"the server {url} cannot be reached: {type(error).__name__}", hint=hint) from error
+    if answer.status_code == 401:
+        raise Unavailable(f"the server {url} refuses the key", hint="set BOUGH_API_KEY to a key of it")
