@@ -159,7 +159,7 @@ async def reopen(services: Services, store: EventStore, id: UUID, state: State) 
     return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, broker=broker, **rules)
 
 
-async def shown_chars(access: Access, record: ConversationRecord, state: State) -> int:
+async def count_shown_chars(access: Access, record: ConversationRecord, state: State) -> int:
     """Return how many characters of a result the model of a conversation is shown.
 
     Raises:

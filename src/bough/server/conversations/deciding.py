@@ -13,7 +13,7 @@ from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
-from bough.server.conversations.conversation import opened, shown_chars
+from bough.server.conversations.conversation import count_shown_chars, opened
 from bough.server.forms.base import stamp
 from bough.types import JsonObject
 
@@ -75,7 +75,7 @@ async def choose(access: Access, record: ConversationRecord, state: State, choic
         case "reject":
             return choose_rejected(state, [call], by=by, reason=choice.reason)
         case "answer":
-            shown = await shown_chars(access, record, state)
+            shown = await count_shown_chars(access, record, state)
             return choose_answer(state, call, choice.value, by=by, shown=shown)
 
 
