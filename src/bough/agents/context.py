@@ -46,7 +46,8 @@ class ToolContext:
         emit: Appends an event to the conversation's log, durable on return.
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
         skill_trees: Returns, by name, the digest of the copy that an active skill's scripts and files are taken from.
-        secrets: Returns the environment of a script that declares these names of secrets.
+        secrets: Returns the environment of a script that declares these names of secrets; it blocks as providers do.
+        secret_names: Returns the names of the secrets that there are.
         timeout_seconds: Wall time of a script; None takes the executor's default.
         conversation: Which conversation runs; None outside one.
         lease: The lease it runs under.
@@ -68,6 +69,7 @@ class ToolContext:
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
     skill_trees: Callable[[], Mapping[str, str]] = dict[str, str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
+    secret_names: Callable[[], tuple[str, ...]] = tuple[str, ...]
     timeout_seconds: float | None = None
     conversation: UUID | None = None
     lease: Lease | None = None

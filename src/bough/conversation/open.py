@@ -81,6 +81,7 @@ class Beginning:
         require_delegation(spec, delegation)
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
         async with environment.kept_on_success():
+            await rules.secrets.resolve()
             events = await prepared.greet(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
             record = await environment.store.create(record, events=mask_events(rules.secrets, events))
@@ -178,6 +179,7 @@ async def reopened(
     async with environment.kept_on_success():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record = await environment.store.get(cid)
+        await asked.secrets.resolve()
         journal = Journal(environment.store, cid, secrets=asked.secrets)
         await journal.catch_up()
         await quarantine(journal, record, settings, workspace)

@@ -162,14 +162,18 @@ class Rules:
 
     def guard(self, cid: UUID, workspace: Path) -> Guard:
         """Return the guard of a conversation in its workspace."""
+        guard = replace(self._bare_guard(), conversation_id=str(cid), workspace=workspace)
+        return replace(guard, masker=self.secrets.masker()) if self.secrets.names else guard
+
+    def _bare_guard(self) -> Guard:
+        """Return the guard of no conversation, which reads no secret."""
         return Guard(
-            conversation_id=str(cid),
-            workspace=workspace,
+            conversation_id="",
+            workspace=Path(),
             hooks=self.hooks,
             analyzer=self.analyzer,
             policy=self.policy,
             allow_list=self.allow_list,
-            masker=self.secrets.masker() if self.secrets.names else None,
         )
 
     def to_json(self) -> JsonObject:
@@ -187,7 +191,7 @@ class Rules:
 
     def narrowed(self, other: Rules) -> Rules:
         """Return these rules with everything that `other` forbids forbidden as well."""
-        guard = self.guard(UUID(int=0), Path()).narrowed(other.guard(UUID(int=0), Path()))
+        guard = self._bare_guard().narrowed(other._bare_guard())
         return replace(
             self,
             policy=narrower_policy(self.policy, other.policy),
@@ -400,7 +404,8 @@ def _condenser_json(condenser: Condenser) -> JsonObject | None:
             return {"kind": "KeepFirstCondenser", **asdict(condenser)}
         case SummarizingCondenser():
             bounds = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
-            return {"kind": "SummarizingCondenser", **bounds}
+            named = {"model": condenser.model} if isinstance(condenser.model, str) else {}
+            return {"kind": "SummarizingCondenser", **bounds, **named}
         case _:
             return None
 

@@ -1,18 +1,23 @@
 """Secrets by name: where each comes from, who gets it, and nothing of it anywhere else.
 
-A value is read when it is used, never before, and appears in no `repr`, pickle, event or error.
+A value appears in no `repr`, pickle, event or error. Providers are asked off the event loop: once when a conversation
+is opened and once at the start of each run, so that every value can be hidden; and for whatever is given a value.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from bough.errors import BoughError, InvalidInput, NotFound, Unavailable
+from bough.portal import threads
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
 
 MIN_CHARACTERS = 6
 """A shorter value cannot be masked: it would be found in ordinary words."""
+
+RESOLVE_SECONDS = 10.0
+"""How long a provider may take; a secret that is not there by then has no value yet, and nothing of it can leak."""
 
 _MAX_BYTES = 64 << 10
 
@@ -70,8 +78,38 @@ class FileSecret:
         return text.removesuffix("\n").removesuffix("\r")
 
 
+class _SeenValues:
+    """Every value that was ever read, by name: shared by all narrowed copies, for a fork hides what its source had.
+
+    Providers are asked in threads, so whatever changes or reads the values holds the lock.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[str, set[str]] = {}
+        self._masker: Masker | None = None
+        self.is_complete = False
+
+    def add(self, name: str, value: str) -> None:
+        """Keep a value; the next masker hides it too."""
+        with self._lock:
+            values = self._values.setdefault(name, set())
+            if value not in values:
+                values.add(value)
+                self._masker = None
+
+    def masker(self) -> Masker:
+        """Return what hides all of them, made anew only when there is a new one."""
+        from bough.guard.mask import Masker
+
+        with self._lock:
+            if self._masker is None:
+                self._masker = Masker(self._values)
+            return self._masker
+
+
 class Secrets:
-    """The secrets of a conversation, by name.
+    """The secrets of a conversation, by name. Safe to use from several threads.
 
     Args:
         providers: Where each value comes from: `EnvSecret`, `FileSecret`, or any function without arguments.
@@ -82,7 +120,7 @@ class Secrets:
 
     def __init__(self, providers: Mapping[str, Provider] | None = None) -> None:
         self._providers = dict(providers or {})
-        self._seen: dict[str, set[str]] = {}
+        self._seen = _SeenValues()
         for name in self._providers:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise InvalidInput(f"{name!r} is not a name for a secret", hint="use letters, digits and underscores")
@@ -93,7 +131,7 @@ class Secrets:
         return tuple(sorted(self._providers))
 
     def value(self, name: str) -> str:
-        """Return one value, read now; it is remembered only so that it can be masked.
+        """Return one value, read now: it blocks as its provider does. It is remembered only so that it can be masked.
 
         Raises:
             NotFound: No secret has that name.
@@ -109,8 +147,25 @@ class Secrets:
                 f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
                 hint="use a longer one",
             )
-        self._seen.setdefault(name, set()).add(value)
+        self._seen.add(name, value)
         return value
+
+    async def resolve(self) -> None:
+        """Read every value once, all providers at once in threads, so that `masker` hides what they are now.
+
+        A provider that has no value now, or gives none within `RESOLVE_SECONDS`, is passed over: whoever needs the
+        value itself is told.
+
+        Raises:
+            InvalidInput: A value is too short to be masked.
+        """
+        await asyncio.gather(*(self._resolve(name) for name in self.names))
+        self._seen.is_complete = True
+
+    async def _resolve(self, name: str) -> None:
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(threads(), self.value, name)
 
     def values(self) -> dict[str, str]:
         """Return every value, read now.
@@ -132,28 +187,25 @@ class Secrets:
         return {name: self.value(name) for name in dict.fromkeys(declared)}
 
     def masker(self) -> Masker:
-        """Return what hides every value that there is now, or that was ever given out by this object.
+        """Return what hides every value that was read by this object or one that it was narrowed from. No I/O.
 
-        A secret whose provider has no value now is not hidden, for there is nothing to hide; one whose value is too
-        short raises.
+        Where `resolve` was not awaited before, every value is read here first, and that blocks.
 
         Raises:
             InvalidInput: A value is too short to be masked.
         """
-        from bough.guard.mask import Masker
-
-        for name in self.names:
-            try:
-                self.value(name)
-            except Unavailable:
-                continue  # it has no value: nothing of it can be anywhere
-        return Masker(self._seen)
+        if not self._seen.is_complete:
+            for name in self.names:
+                with suppress(Unavailable):  # it has no value: nothing of it can be anywhere
+                    self.value(name)
+            self._seen.is_complete = True
+        return self._seen.masker()
 
     def narrowed(self, names: Iterable[str]) -> Secrets:
         """Return those of these names; what was seen already stays masked in both."""
         kept = set(names)
         out = Secrets({name: provider for name, provider in self._providers.items() if name in kept})
-        out._seen = {name: set(values) for name, values in self._seen.items()}
+        out._seen = self._seen
         return out
 
     def to_json(self) -> JsonObject:

@@ -264,7 +264,7 @@ class SkillToolset(AbstractToolset[Any]):
             args,
             workspace=None if deps.readonly else deps.workspace,
             timeout_seconds=self.script_timeout if self.script_timeout is not None else deps.timeout_seconds,
-            env=deps.secrets(_declared(skill)),
+            env=await asyncio.to_thread(deps.secrets, _declared(skill)),
             snapshot=snapshot,
             guards=deps.guards,
             execution_id=None if deps.conversation is None else str(deps.conversation),

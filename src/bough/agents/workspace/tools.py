@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import io
+import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +24,8 @@ WorkspaceAccess: TypeAlias = Literal["none", "read", "write", "run"]
 """How much of the workspace an agent's own tools may use; each includes the ones before it."""
 
 Run = RunContext[ToolContext]
+
+_VARIABLE = re.compile(r"\$\{?[#!]?([A-Za-z_][A-Za-z0-9_]*)")
 
 
 async def read_file(ctx: Run, path: str, start_line: int = 1, max_lines: int = 2000, start_byte: int = 0) -> str:
@@ -52,7 +55,9 @@ async def edit_file(ctx: Run, path: str, old: str, new: str) -> str:
 
 async def run_command(ctx: Run, command: str, timeout_seconds: float | None = None) -> JsonObject:
     """Run a shell command in the workspace, in the sandbox, without a network."""
-    return await _execute(ctx, timeout_seconds, code=command, language="bash")
+    names = find_variables(command) & set(ctx.deps.secret_names())
+    env = dict(await asyncio.to_thread(ctx.deps.secrets, sorted(names))) if names else {}
+    return await _execute(ctx, timeout_seconds, code=command, language="bash", env=env)
 
 
 async def python(ctx: Run, code: str, timeout_seconds: float | None = None) -> JsonObject:
@@ -91,6 +96,11 @@ async def _execute(ctx: Run, timeout_seconds: float | None, **what: Any) -> Json
     if set_aside := [f"{path}: {reason}" for path, reason in ran.output_skipped if reason.startswith(GUARDED_NAME)]:
         result["set_aside"] = set_aside
     return result
+
+
+def find_variables(command: str) -> frozenset[str]:
+    """Return the names of the variables that a shell command speaks of: `$NAME` and `${NAME…}`, also in quoted code."""
+    return frozenset(_VARIABLE.findall(command))
 
 
 def show_last_value(code: str) -> str:
