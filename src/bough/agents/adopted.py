@@ -60,7 +60,7 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
             deps=self._own_deps,
             model=model or self._model,
             instructions=self._added_instructions or None,
-            toolsets=[_InContext(toolset, deps) for toolset in self._added_toolsets],
+            toolsets=[ToolsetWithDeps(toolset, deps) for toolset in self._added_toolsets],
             model_settings=self._added_settings,
             capabilities=[ReinjectSystemPrompt(), PathSkills(self._paths, deps), *capabilities],
             **options,
@@ -69,24 +69,28 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
 
 
 @dataclass
-class _InContext(WrapperToolset[Any]):
-    """A toolset whose tools find bough's context as their deps, whatever the run's deps are."""
+class ToolsetWithDeps(WrapperToolset[Any]):
+    """A toolset whose tools find `deps` as their deps, whatever the run's are."""
 
-    context: ToolContext
+    deps: Any
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        return await super().for_run(self._with_context(ctx))
+        """Prepare it for a run."""
+        return await super().for_run(self._with_deps(ctx))
 
     async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        return await super().for_run_step(self._with_context(ctx))
+        """Prepare it for a step."""
+        return await super().for_run_step(self._with_deps(ctx))
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        return await super().get_tools(self._with_context(ctx))
+        """Return its tools."""
+        return await super().get_tools(self._with_deps(ctx))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        return await super().call_tool(name, tool_args, self._with_context(ctx), tool)
+        """Call a tool."""
+        return await super().call_tool(name, tool_args, self._with_deps(ctx), tool)
 
-    def _with_context(self, ctx: RunContext[Any]) -> RunContext[Any]:
-        return dataclasses.replace(ctx, deps=self.context)
+    def _with_deps(self, ctx: RunContext[Any]) -> RunContext[Any]:
+        return dataclasses.replace(ctx, deps=self.deps)

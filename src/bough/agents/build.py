@@ -16,7 +16,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from bough.agents.a2a_tools import RemoteAgents
-from bough.agents.adopted import AdoptedAgent
+from bough.agents.adopted import AdoptedAgent, ToolsetWithDeps
 from bough.agents.context import ToolContext
 from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.result_tools import READ_RESULT, result_toolset
@@ -174,10 +174,10 @@ class Blueprint:
         instructions = self.instructions if instructions is None else instructions
         spec = self.spec
         # One order at every step: a provider's cached prefix begins with the tools. What may join later comes last.
+        own: list[AbstractToolset[Any]] = [*([FunctionToolset(spec.tools)] if spec.tools else []), *spec.toolsets]
         toolsets = [
             *self._toolsets(),
-            *([FunctionToolset(spec.tools)] if spec.tools else []),
-            *spec.toolsets,
+            *(own if spec.deps is None else [ToolsetWithDeps(toolset, spec.deps) for toolset in own]),
             *([self.own_servers] if spec.mcp_servers else []),
             *([self.remote] if spec.a2a_clients else []),
             *([] if self.toolset is None else [self.servers]),

@@ -6,12 +6,20 @@ Source: OpenHands' LLM security analyzer.
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from bough.agents.models.resolve import resolve_model
+from bough.agents.usage import usage_of
+from bough.config import Settings
+from bough.events.model import UsageAdded
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk
 from bough.types import JsonObject
@@ -28,9 +36,19 @@ _MAX_ARGUMENTS = 8000
 
 
 class ModelAnalyzer:
-    """Asks `model` about each call, apart from the conversation. One request a call."""
+    """Asks `model` about each call, apart from the conversation. One request a call, counted as the conversation's.
 
-    def __init__(self, model: Model) -> None:
+    Args:
+        model: A PydanticAI model, or a model string, which is looked up now, with the base URL of the settings.
+
+    Raises:
+        InvalidInput: There is no such model.
+        Unavailable: Its key or its package is missing.
+    """
+
+    def __init__(self, model: str | Model) -> None:
+        if isinstance(model, str):
+            model = resolve_model(model, base_url=Settings.load().base_url, env=os.environ).model
         self._model = model
         self._agent = Agent(model, instructions=_PROMPT)
 
@@ -45,8 +63,15 @@ class ModelAnalyzer:
             return Assessment.of(Risk.UNKNOWN, f"the model could not judge the call: {error}")
         answer = _ANSWER.fullmatch(result.output)
         if answer is None:
-            return Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
-        return Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
+            found = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
+        else:
+            found = Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
+        return replace(found, spent=tuple(self._spent(result.new_messages())))
+
+    def _spent(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
+        for message in messages:
+            if message.kind == "response":
+                yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=usage_of(message))
 
     def to_json(self) -> JsonObject:
         """Its kind and the name of its model."""

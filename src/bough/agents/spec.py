@@ -139,7 +139,8 @@ class AgentSpec(BaseModel, Generic[T]):
             more than an eighth of its window; it reads on by `read_result`.
         agent: A PydanticAI agent to run as it is, with its instructions, tools and settings; prompt, skills and tools
             that the spec gives are added, its `model` goes first, and it answers with its own `output_type`.
-        deps: What the tools of `agent` get as their deps; never recorded.
+        deps: What the tools of the spec and of `agent` get as their deps; never recorded. None gives tools of the spec
+            a `ToolContext`.
         sub_agents: Agents it may delegate to; running it then needs a broker. Their names are unique.
         limits: Bounds of its runs, kept with whatever bounds the caller gives.
         confirmation_policy: Which of its calls wait for a person, at least.
@@ -185,10 +186,14 @@ class AgentSpec(BaseModel, Generic[T]):
     ask: bool = False
 
     @classmethod
-    def of(cls, agent: AbstractAgent[Any, _V], *, deps: Any = None) -> AgentSpec[_V]:
-        """Return the spec of a PydanticAI agent that is run as it is."""
+    def of(cls, agent: AbstractAgent[Any, _V], *, deps: Any = None, model: str | Model | None = None) -> AgentSpec[_V]:
+        """Return the spec of a PydanticAI agent that is run as it is.
+
+        Args:
+            model: Takes the place of the agent's own.
+        """
         name = agent.name if agent.name and re.match(_NAME, agent.name) else "agent"
-        return AgentSpec(name=name[:64], agent=agent, deps=deps)
+        return AgentSpec(name=name[:64], agent=agent, deps=deps, model=model)
 
     @classmethod
     def from_config(

@@ -1,4 +1,4 @@
-"""Usage that tools add to a run, and one that can be read as `result.usage` and as `result.usage()`.
+"""What responses used, what tools add to a run, and usage that can be read as `result.usage` and `result.usage()`.
 
 Source: seed 004 (`ctx.usage.incr(agent_run.result.usage())`).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RunUsage
 
 from bough.events.model import Usage
@@ -40,6 +41,27 @@ class UsageMeter:
         before, self._counted = self._counted, _counts(usage)
         added = {name: count - before[name] for name, count in self._counted.items()}
         return Usage(**added) if any(added.values()) else None
+
+
+def usage_of(response: ModelResponse) -> Usage:
+    """Return what a response consumed; the cost where the prices of the model are known."""
+    used = response.usage
+    return Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+        cost_usd=_cost(response),
+    )
+
+
+def _cost(response: ModelResponse) -> float | None:
+    if not response.model_name or not response.usage.has_values():
+        return None
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, AssertionError):  # prices unknown to the price list
+        return None
 
 
 def _counts(usage: RunUsage) -> dict[str, int]:

@@ -21,8 +21,11 @@ from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from bough.events.model import HookRan
+    from bough.events.model import HookRan, UsageAdded
     from bough.guard.mask import Masker
+
+
+_UNKNOWN = Assessment.of(Risk.UNKNOWN).findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,7 @@ class Review:
     reason: str = ""
     risk: Risk | None = None
     context: str = ""
-    events: tuple[HookRan, ...] = ()
+    events: tuple[HookRan | UsageAdded, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,13 @@ class Guard:
         if verdict.decision == "deny":
             return _by_hook("reject", verdict, None)
         assessment, broken = await self._assess(call)
+        review = self._judge(call, verdict, assessment, broken, approved=approved)
+        return replace(review, events=(*review.events, *assessment.spent))
+
+    def _judge(
+        self, call: ToolRequest, verdict: HookVerdict, assessment: Assessment, broken: str, *, approved: bool
+    ) -> Review:
+        """Return what hooks, analyzer, policy and allow-list come to together; `broken`: how the analyzer failed."""
         if broken:
             return self._refused("analyzer", broken, verdict, assessment.risk)
         risk = None if self.analyzer is None else assessment.risk
@@ -153,7 +163,7 @@ class Guard:
             assessment = await self.analyzer.analyze(call)
         except Exception as error:  # noqa: BLE001 - the guard's boundary: the call is refused and the error recorded
             return Assessment(), f"the security analyzer failed: {type(error).__name__}: {error}"
-        return (assessment if assessment.findings else Assessment.of(Risk.UNKNOWN)), ""
+        return (assessment if assessment.findings else replace(assessment, findings=_UNKNOWN)), ""
 
     def _refused(self, by: str, reason: str, verdict: HookVerdict, risk: Risk | None) -> Review:
         return Review(
@@ -220,7 +230,8 @@ class BothAnalyzers:
         """Return what both found; one that found nothing counts as UNKNOWN."""
         found = [await each.analyze(call) for each in (self.first, self.second)]
         return Assessment.collect(
-            finding for each in found for finding in each.findings or Assessment.of(Risk.UNKNOWN).findings
+            (finding for each in found for finding in each.findings or _UNKNOWN),
+            spent=tuple(event for each in found for event in each.spent),
         )
 
     def to_json(self) -> JsonObject:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bough.events.model import UsageAdded
 
 
 class Risk(Enum):
@@ -51,9 +55,11 @@ class Assessment:
 
     Attributes:
         findings: Gravest first, each once.
+        spent: What asking models about it used; recorded whatever is decided.
     """
 
     findings: tuple[RiskFinding, ...] = ()
+    spent: tuple[UsageAdded, ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, risk: Risk, *reasons: str) -> Assessment:
@@ -61,9 +67,9 @@ class Assessment:
         return cls(tuple(RiskFinding(risk, reason) for reason in reasons or ("",)))
 
     @classmethod
-    def collect(cls, findings: Iterable[RiskFinding]) -> Assessment:
+    def collect(cls, findings: Iterable[RiskFinding], *, spent: tuple[UsageAdded, ...] = ()) -> Assessment:
         """Return the assessment of all findings, most severe first, each once."""
-        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))))
+        return cls(tuple(sorted(dict.fromkeys(findings), key=lambda each: _GRAVITY.index(each.risk))), spent)
 
     @property
     def risk(self) -> Risk:

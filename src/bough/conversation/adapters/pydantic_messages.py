@@ -22,9 +22,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from bough.agents.usage import usage_of
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.view import response_json
-from bough.conversation.run.recorder import usage_of
 from bough.conversation.sync import Conversation
 from bough.errors import InvalidInput, Unavailable
 from bough.events.model import (

@@ -10,8 +10,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, Use
 from pydantic_ai.models import Model
 
 from bough.agents.models.failure import model_error
+from bough.agents.usage import usage_of
 from bough.conversation.log.state import NOTHING_USED, add_usage
-from bough.conversation.run.response import usage_of
 from bough.events.model import Usage
 
 _SUMMARIZE = (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, ToolCallPart
 
-from bough.events.model import FinishReason, Usage
+from bough.events.model import FinishReason
 
 
 def with_distinct_calls(response: ModelResponse) -> ModelResponse:
@@ -53,31 +53,13 @@ _MADE_UP = frozenset({"openai", "azure"})
 def finish_of(response: ModelResponse, *, streamed: bool) -> tuple[FinishReason, bool]:
     """Return why a response ended, and whether its text is cut off.
 
-    A stream without a reason is cut off where its provider gives one: it ended before that.
+    A stream without a reason is cut off where its provider gives one: it ended before that. Servers that only speak
+    OpenAI's format need not give one; what they say they used comes behind the whole answer.
     """
     reason: FinishReason = response.finish_reason or "none"
     if streamed and reason == "stop" and response.provider_name in _MADE_UP:
         reason = "stop" if "finish_reason" in (response.provider_details or {}) else "none"
     silent = streamed and reason == "none" and response.provider_name in _SAYS_WHY
+    if silent and response.provider_name in _MADE_UP and response.usage.has_values():
+        silent = False
     return reason, reason in ("length", "content_filter", "error") or response.state != "complete" or silent
-
-
-def usage_of(response: ModelResponse) -> Usage:
-    """Return what a response consumed; the cost where the prices of the model are known."""
-    used = response.usage
-    return Usage(
-        input_tokens=used.input_tokens,
-        output_tokens=used.output_tokens,
-        cache_read_tokens=used.cache_read_tokens,
-        cache_write_tokens=used.cache_write_tokens,
-        cost_usd=_cost(response),
-    )
-
-
-def _cost(response: ModelResponse) -> float | None:
-    if not response.model_name or not response.usage.has_values():
-        return None
-    try:
-        return float(response.cost().total_price)
-    except (LookupError, AssertionError):  # prices unknown to the price list
-        return None
