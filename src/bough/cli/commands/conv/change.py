@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -14,7 +16,8 @@ from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import Line, harmless, line, one_line
 from bough.config import Settings
-from bough.errors import InvalidInput
+from bough.errors import Conflict, InvalidInput
+from bough.events.lease import held_lease
 from bough.events.record import ConversationRecord
 from bough.events.store import DeleteMode, EventStore
 
@@ -72,7 +75,7 @@ def delete(
     concerned = asyncio.run(_concerned(settings, name, chosen))
     if not dry_run:
         _ask(concerned, chosen, yes=yes, json=json)
-        asyncio.run(_deleted(settings, concerned[0].id, chosen))
+        asyncio.run(_delete(settings, concerned, chosen))
     done = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
@@ -126,9 +129,23 @@ async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
     return found
 
 
-async def _deleted(settings: Settings, cid: UUID, mode: DeleteMode) -> None:
-    async with options.opened(settings) as store:
-        await store.delete(cid, mode)
+async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], mode: DeleteMode) -> None:
+    """Delete a conversation, with `cascade` the others too, unless one of them is being run: then nothing is deleted.
+
+    Raises:
+        Conflict: One is being run.
+    """
+    async with options.opened(settings) as store, AsyncExitStack() as leases:
+        for each in concerned:
+            try:
+                await leases.enter_async_context(held_lease(store, each.id))
+            except Conflict as conflict:
+                raise Conflict(
+                    f"{short(each.id)} is being run, so nothing was deleted",
+                    hint="interrupt that run, or wait until it has ended",
+                    details=conflict.details,
+                ) from conflict
+        await store.delete(concerned[0].id, mode)
 
 
 def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:

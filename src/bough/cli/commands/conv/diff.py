@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Annotated
+from json import dumps, loads
+from typing import Annotated, Any
 
 import typer
 
@@ -98,7 +99,7 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
     yield _side_line("+ ", b, "good")
     yield line((f"  {common} events in common", "dim"))
     left, right = _shown(a.events, full=full), _shown(b.events, full=full)
-    keys = [[_key(each) for each in side] for side in (left, right)]
+    keys = [[_key(event) for event in _told(side.events)] for side in (a, b)]
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from (_marked("  ", shown, "dim") for event in left[a1:a2] for shown in event)
@@ -108,14 +109,39 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
 
 
 def _shown(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
-    """Return the lines about each event; how a conversation was managed is left out, only what it did is compared."""
-    told = (event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom"))
-    return [list(describe(event, full=full)) for event in told]
+    """Return the lines about each event."""
+    return [list(describe(event, full=full)) for event in _told(events)]
 
 
-def _key(event: list[Line]) -> str:
-    """Return what an event says, without its place and how long it took."""
-    return "\n".join("".join(text for text, style in shown.spans if style != "dim") for shown in event)
+def _told(events: Sequence[JsonObject]) -> list[JsonObject]:
+    """Leave out how a conversation was managed: what it did is compared."""
+    return [event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom")]
+
+
+def _key(event: JsonObject) -> str:
+    """Return what an event says, whole, without its place and how long it took; arguments and texts are not cut."""
+    lines = describe(event, full=True)
+    shown = "\n".join("".join(text for text, style in each.spans if style != "dim") for each in lines)
+    return f"{shown}\n{_dump(event.get('arguments'))}{_dump(_list_calls(event))}{_dump(event.get('result'))}"
+
+
+def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
+    """Return name and arguments of the calls of a response; their ids are different in each answer."""
+    response: dict[str, Any] = event.get("response") or {}
+    parts: list[dict[str, Any]] = response.get("parts", [])
+    return [(part["tool_name"], _loaded(part.get("args"))) for part in parts if part.get("part_kind") == "tool-call"]
+
+
+def _loaded(arguments: Any) -> Any:
+    """Return the arguments of a call as an object, however its provider writes them."""
+    try:
+        return loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+def _dump(value: Any) -> str:
+    return "" if value is None else dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _side_line(mark: str, side: _Side, style: Style) -> Line:
