@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from bough.connect.a2a import A2AClientExtended
     from bough.connect.a2a_config import A2AClientConfig
     from bough.connect.mcp_config import MCPClientConfig
-    from bough.conversation import AsyncConversation, Conversation, Delta, ForkOverrides, RunResult, Turn
+    from bough.conversation import AsyncConversation, Conversation, Delta, ForkOverrides, RunResult, Turn, WaitingCall
+    from bough.conversation.adapters.pydantic_messages import export_messages, import_messages
     from bough.conversation.log.condenser import KeepFirstCondenser, SummarizingCondenser
     from bough.conversation.once import arun, run
     from bough.errors import (
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
         HookSet,
         Limits,
         NeverConfirm,
+        Risk,
         RuleAnalyzer,
         Secrets,
     )
@@ -192,6 +194,7 @@ _HOMES = {
     "PermissionDenied": "bough.errors",
     "RequestRetried": "bough.events.model",
     "RetryPolicy": "bough.agents.retry",
+    "Risk": "bough.guard",
     "RuleAnalyzer": "bough.guard",
     "RulesChanged": "bough.events.model",
     "RunResult": "bough.conversation",
@@ -242,9 +245,12 @@ _HOMES = {
     "Usage": "bough.events.model",
     "UsageAdded": "bough.events.model",
     "UserMessage": "bough.events.model",
+    "WaitingCall": "bough.conversation",
     "Worker": "bough.tasks",
     "arun": "bough.conversation.once",
+    "export_messages": "bough.conversation.adapters.pydantic_messages",
     "get_agent": "bough.agents.agent",
+    "import_messages": "bough.conversation.adapters.pydantic_messages",
     "open_store": "bough.events",
     "run": "bough.conversation.once",
     "run_agent": "bough.agents.agent",
@@ -313,6 +319,7 @@ __all__ = [
     "PermissionDenied",
     "RequestRetried",
     "RetryPolicy",
+    "Risk",
     "RuleAnalyzer",
     "RulesChanged",
     "RunResult",
@@ -362,9 +369,12 @@ __all__ = [
     "Usage",
     "UsageAdded",
     "UserMessage",
+    "WaitingCall",
     "Worker",
     "arun",
+    "export_messages",
     "get_agent",
+    "import_messages",
     "open_store",
     "run",
     "run_agent",

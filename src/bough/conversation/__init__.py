@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bough.conversation.log.journal import Delta, Update
     from bough.conversation.log.state import State, ToolCall
     from bough.conversation.log.view import View
-    from bough.conversation.result import RunResult
+    from bough.conversation.result import RunResult, WaitingCall
     from bough.conversation.sync import Conversation
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Turn",
     "Update",
     "View",
+    "WaitingCall",
     "WorkspacePolicy",
 ]
 
@@ -51,6 +52,7 @@ _HOMES = {
     "Turn": "fork.cut",
     "Update": "log.journal",
     "View": "log.view",
+    "WaitingCall": "result",
     "WorkspacePolicy": "fork.workspace",
 }
 

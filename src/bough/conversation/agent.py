@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import Model
@@ -14,12 +14,15 @@ from bough.agents.build import Blueprint, BlueprintCache, registry_of
 from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
+from bough.agents.workspace_tools import WorkspaceAccess
 from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State
 from bough.conversation.result import T
+from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput
-from bough.guard import Limits
+from bough.execution.base import CodeExecutor, Isolation
+from bough.guard import Limits, policy_named
 from bough.types import JsonObject
 
 _TITLE_LENGTH = 60
@@ -99,6 +102,25 @@ def spec_of(agent: AgentLike | None) -> AgentSpec | None:
                 f"no agent can be made of {type(agent).__name__}",
                 hint="give an AgentSpec, a PydanticAI agent, or a model string",
             )
+
+
+def settle_default(
+    agent: AgentLike | None, executor: CodeExecutor | None, settings: Settings, given: GivenRules
+) -> tuple[AgentSpec, GivenRules]:
+    """Return the spec of the agent that a new conversation is given, and its rules.
+
+    The default agent, with a model or without, has the tools that its prompt speaks of: commands only where they run in
+    a sandbox. Its risky calls wait for a person, unless somebody said otherwise.
+    """
+    spec = spec_of(agent)
+    if agent is not None and not isinstance(agent, str):
+        return cast(AgentSpec, spec), given
+    is_bare = settings.executor == "unsafe" if executor is None else executor.isolation is Isolation.NONE
+    access: WorkspaceAccess = "write" if is_bare else "run"
+    spec = (spec or AgentSpec(discover_skills=True)).model_copy(update={"workspace_access": access})
+    if settings.policy is None and given.get("confirmation_policy") is None:
+        given = {**given, "confirmation_policy": policy_named("rules")}
+    return spec, given
 
 
 def settled_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:

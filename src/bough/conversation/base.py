@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Generic
 from uuid import UUID
 
-from bough.conversation.log.listeners import Listener, OnEvent, Update, UpdateChannel
+from bough.conversation.log.listeners import Listener, OnEvent
 from bough.conversation.log.state import State
-from bough.conversation.result import RunResult, T
+from bough.conversation.result import RunResult, T, WaitingCall, list_waiting
+from bough.conversation.run_stream import RunStream
 from bough.events.model import Usage
 from bough.events.record import ConversationRecord, Status
 from bough.guard import Limits
@@ -29,6 +29,7 @@ class ConversationBase(ABC, Generic[T]):
         self._record = record
         self._told = listeners
         self._result: RunResult[T] | None = None
+        self._abandoned: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> UUID:
@@ -56,6 +57,11 @@ class ConversationBase(ABC, Generic[T]):
         return self._result
 
     @property
+    def waiting(self) -> tuple[WaitingCall, ...]:
+        """The calls that wait for somebody: see `approve`, `reject` and `answer`."""
+        return list_waiting(self.state.waiting)
+
+    @property
     def title(self) -> str | None:
         """Its title: given, or taken from the first message."""
         return self.state.title
@@ -79,26 +85,28 @@ class ConversationBase(ABC, Generic[T]):
     async def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything, and return how it ended."""
 
-    async def run_stream(self) -> AsyncIterator[Update]:
+    def run_stream(self) -> RunStream:
         """Run, and iterate the durable events and the pieces of text as they come. Leaving early interrupts the run.
 
+        Nothing of the run begins after that, and what is done with the conversation next waits until it has ended.
         How it ended is in `result` afterwards.
         """
-        updates = UpdateChannel()
-        self._told.append(updates.put)
-        run = asyncio.create_task(self.run())
-        run.add_done_callback(lambda _: updates.put(None))
-        try:
-            while (update := await updates.take()) is not None:
-                yield update
-            await run
-        finally:
-            if updates.put in self._told:
-                self._told.remove(updates.put)
-            if not run.done():
-                await self._leave(run)
-            await asyncio.gather(run, return_exceptions=True)
+        return RunStream(self._told, lambda: asyncio.create_task(self.run()), self._leave, self._abandon)
 
     @abstractmethod
     async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Stop a run of this object that nobody iterates any more."""
+
+    def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Do what `_leave` does where nobody can wait for it; `_settle_abandoned` waits."""
+        self._abandoned = asyncio.create_task(self._end_abandoned(run))
+
+    async def _end_abandoned(self, run: asyncio.Task[RunResult[T]]) -> None:
+        await self._leave(run)
+        await asyncio.gather(run, return_exceptions=True)
+
+    async def _settle_abandoned(self) -> None:
+        """Return when a run whose stream was left has ended."""
+        ending, self._abandoned = self._abandoned, None
+        if ending is not None:
+            await asyncio.shield(ending)

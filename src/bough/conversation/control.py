@@ -15,6 +15,7 @@ from bough.config import Settings
 from bough.conversation.agent import AgentInForce, require_prices, resolved_model
 from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
+from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import recorded
 from bough.conversation.parts import Parts
@@ -24,7 +25,7 @@ from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, limits_by_c
 from bough.conversation.run.approval import Decisions
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, Unavailable
 from bough.events.model import Event, PauseRequested, StateChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
@@ -40,7 +41,7 @@ class ConversationControl(ConversationBase[T]):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.record, parts.journal.listeners)
-        self._journal = parts.journal
+        self._log = parts.journal
         self._in_force = RulesInForce(parts.journal.state, parts.rules)
         self._agent = AgentInForce(parts.journal.state, parts.blueprint)
         self._environment = parts.environment.retain()
@@ -53,7 +54,18 @@ class ConversationControl(ConversationBase[T]):
     @property
     def state(self) -> State:
         """The fold of what this object has seen of the log."""
-        return self._journal.state
+        return self._log.state
+
+    @property
+    def _journal(self) -> Journal:
+        """The log, for whatever reads or appends.
+
+        Raises:
+            Unavailable: The conversation was closed.
+        """
+        if self._closed:
+            raise Unavailable("the conversation is closed", hint=f"open it again: Conversation.open({self.short_id!r})")
+        return self._log
 
     @property
     def agent(self) -> AgentSpec:
@@ -78,7 +90,7 @@ class ConversationControl(ConversationBase[T]):
     @property
     def store(self) -> EventStore:
         """Where its log is."""
-        return self._journal.store
+        return self._log.store
 
     @property
     def events(self) -> AsyncIterator[StoredEvent]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,34 +9,23 @@ from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
 from bough.agents.delegation import Delegation
-from bough.cancellation import is_cancelled
 from bough.config import Settings
-from bough.conversation.agent import AgentLike, AgentOf, spec_of
-from bough.conversation.control import ConversationControl
+from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, grafted
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.log.listeners import OnEvent
-from bough.conversation.message import checked as message_event
-from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.open import Beginning, create_or_open, page_of, reopened
 from bough.conversation.parts import Parts, require_delegation
-from bough.conversation.result import RunResult, T
-from bough.conversation.rules import GivenRules, Rules, RulesOfRun
-from bough.conversation.run import ask
-from bough.conversation.run.approval import Decisions
-from bough.conversation.run.run import Runner
-from bough.conversation.run.step import NodeListener
-from bough.errors import Conflict, PermissionDenied
-from bough.events.model import Event, PauseRequested, UsageAdded, UserMessage
+from bough.conversation.result import T
+from bough.conversation.rules import GivenRules, Rules
+from bough.conversation.runs import ConversationRuns
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
-from bough.guard import Limits
 
 
-class AsyncConversation(ConversationControl[T]):
+class AsyncConversation(ConversationRuns[T]):
     """A conversation in use, whose agent answers with `T`.
 
     Make one with `create`, `open` or `fork`; close it with `aclose` or `async with`.
@@ -67,7 +55,7 @@ class AsyncConversation(ConversationControl[T]):
 
         Args:
             agent: A spec; a PydanticAI agent, which is run as it is; a model string for the default agent with that
-                model; None for the default agent.
+                model; None for the default agent. That one works in the workspace, and runs commands in the sandbox.
             workspace: The working folder of its tools and scripts.
             store: A store, or the URL of one; None takes the settings' store.
             executor: Runs scripts; None takes the agent's, then the settings' one.
@@ -92,7 +80,8 @@ class AsyncConversation(ConversationControl[T]):
             about: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
             return await remote.create(agent, server=server, api_key=api_key, **about, **given)
         settings = settings or Settings.load()
-        new = Beginning(agent=agent, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
+        spec, given = settle_default(agent, executor, settings, given)
+        new = Beginning(agent=spec, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
         rules = Rules.given(settings, **given)
@@ -161,113 +150,6 @@ class AsyncConversation(ConversationControl[T]):
             return await remote.list(server=server, api_key=api_key, filter=filter, cursor=cursor, limit=limit)
         return await page_of(store, filter, cursor, limit, settings or Settings.load())
 
-    async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
-        """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
-
-        What a person says while calls wait answers them: they are rejected, and the model is told the text as the
-        reason.
-
-        Raises:
-            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
-            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
-        """
-        events = await self.prepare_message(message, sender=sender)
-        first = events[0]
-        if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
-            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
-        else:
-            await self._journal.append(*events)
-
-    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
-        """Return what sending a message appends, the message first, secrets masked; nothing is appended.
-
-        Raises:
-            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
-            PermissionDenied: A hook refuses it, which is recorded.
-        """
-        checked = message_event(message, sender=sender)
-        if (refused := refuse_untrusted(checked, self.skills)) is not None:
-            error, record = refused
-            await self._journal.append(*record)
-            raise error
-        verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
-        if verdict.decision == "deny":
-            await self._journal.append(*verdict.events)
-            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
-        # Masked here: whoever appends these does not do so by this journal.
-        return list(self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]))
-
-    async def run(
-        self,
-        *,
-        on_event: OnEvent | None = None,
-        on_node: NodeListener | None = None,
-        limits: Limits | None = None,
-    ) -> RunResult[T]:
-        """Run until the model has answered everything, and return how it ended.
-
-        Nothing to do: returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
-        are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
-
-        Args:
-            on_event: A function, or a coroutine function, called for durable events and pieces of text in order, all
-                of them before this returns. One that raises is reported to the event loop and not called again.
-            on_node: Awaited for every node of PydanticAI's graph before that node runs.
-            limits: Bounds of this run alone, beside those of the conversation.
-
-        Raises:
-            Conflict: It is being run elsewhere.
-            ModelError: The model failed; the conversation is in `error` and can be run again.
-            StoreError: An event could not be written.
-        """
-        if self._run is not None:
-            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
-        if on_event is not None:
-            async with self._journal.call_for_updates(on_event):
-                return await self.run(on_node=on_node, limits=limits)
-        self._running = runner = self._runner(limits, on_node)
-        self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
-        try:
-            self._result = await self._run
-        except asyncio.CancelledError:
-            if not runner.was_interrupted or is_cancelled():
-                raise
-            self._result = runner.result()
-        finally:
-            self._run.cancel()
-            self._run = self._running = None
-        return self._result
-
-    async def ask(self, question: str) -> str:
-        """Return the model's answer to a question about the conversation, which never sees it.
-
-        The log has what it used, and neither question nor answer.
-
-        Raises:
-            ModelError: The model could not answer.
-        """
-        await self._journal.catch_up()
-        model = self._resolved(self.agent)
-        messages = (await self._journal.render()).messages()
-        answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
-        await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
-        return answer
-
-    async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed.
-
-        Returns when a run of this object has ended. One of another object, in whatever process, is asked through the
-        log and ends as soon as it has read that; nothing happens where none runs.
-        """
-        if self._run is not None and self._running is not None:
-            self._running.stop("interrupt")
-            self._run.cancel()  # one that has not begun yet knows no task of its own to stop
-            await asyncio.wait({self._run})  # which, unlike gather, a tool of that very run may call
-            return
-        await self._journal.catch_up()
-        if self.status == "running":
-            await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
-
     async def fork(
         self,
         *,
@@ -332,6 +214,7 @@ class AsyncConversation(ConversationControl[T]):
             actor=actor,
             ephemeral=ephemeral,
         )
+        await self._settle_abandoned()
         await self._journal.catch_up()  # a stricter rule that somebody set meanwhile holds in the fork
         parts = Parts(
             journal=self._journal,
@@ -367,14 +250,6 @@ class AsyncConversation(ConversationControl[T]):
         """Return the conversations this one descends from, itself last."""
         return [*await self.store.ancestry(self.id), await self.store.get(self.id)]
 
-    async def condense(self) -> bool:
-        """Condense what the model sees now, and say whether there was something to condense.
-
-        Raises:
-            Conflict: It is being run.
-        """
-        return await self._runner().condense()
-
     async def aclose(self) -> None:
         """Interrupt a run in progress and let go of what this object holds, all of it even where a part of that fails.
 
@@ -385,12 +260,13 @@ class AsyncConversation(ConversationControl[T]):
         self._closed = True
         async with AsyncExitStack() as releases:  # last in, first out
             releases.push_async_callback(self._environment.release)
-            releases.push_async_callback(self._journal.aclose)
+            releases.push_async_callback(self._log.aclose)
             releases.push_async_callback(self._remove_temporary)
             releases.push_async_callback(self._agent.blueprint.aclose)
             releases.push_async_callback(self._run_end_hooks)
             if self._run is not None:
                 await self.interrupt()
+            await self._settle_abandoned()
 
     async def __aenter__(self) -> Self:
         return self
@@ -400,42 +276,16 @@ class AsyncConversation(ConversationControl[T]):
 
     # How it does it.
 
-    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
-        """Interrupt a run: how it ended is told then, unlike where it is cancelled."""
-        await self.interrupt()
-
-    def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
-        """Have `watch` told of every event as it happens, and return what brings a message in at that very place.
-
-        For replays: hooks are not asked, and the message is durable with what happens next.
-        """
-        self._journal.watchers.append(watch)
-        return lambda message: self._journal.stage(*self._events_of(message))
-
-    def _events_of(self, message: UserMessage) -> list[Event]:
-        return events_of(message, self.state, self._triggers, self.skills, self._agent.blueprint.toolset)
-
     async def _run_end_hooks(self) -> None:
         ended = await self._rules.guard(self.id, self.workspace).on_end()
         if ended.events:
-            await self._journal.append(*ended.events)
+            await self._log.append(*ended.events)
 
     async def _remove_temporary(self) -> None:
         """Delete an ephemeral fork, with the files that were made for it."""
         if self._temporary is not None:
             await self.store.delete(self.id)
             await self._temporary.remove()
-
-    def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
-        return Runner(
-            self._journal,
-            self._agent,
-            self._environment,
-            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
-            root=self._record.root,
-            delegation=self._environment.delegation,
-            on_node=on_node,
-        )
 
 
 def _remote() -> tuple[Any, Callable[..., None]]:

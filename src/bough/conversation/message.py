@@ -27,8 +27,13 @@ def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
     """Return the message as an event. Invalid text (lone surrogates) in it is replaced by U+FFFD.
 
     Raises:
-        InvalidInput: It is empty, longer than 16 MiB, or has an image that is none.
+        InvalidInput: It is no message, is empty, longer than 16 MiB, or has an image that is none.
     """
+    if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"a {type(message).__name__} is no message",
+            hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
+        )
     event = UserMessage.text(clean(message), sender=sender) if isinstance(message, str) else message
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in event.content):
         raise InvalidInput("the message is empty", hint="say what should be done")

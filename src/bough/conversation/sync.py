@@ -25,7 +25,7 @@ from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
-from bough.conversation.result import RunResult, T
+from bough.conversation.result import RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
 from bough.errors import NotSupported
 from bough.events.model import Event, Usage, UserMessage
@@ -95,11 +95,12 @@ class Conversation(Generic[T]):
         broker: Delegation | None = None,
         server: str | None = None,
         api_key: str | None = None,
+        workspace: str | Path | None = None,
         **given: Unpack[GivenRules],
     ) -> Conversation[T]:
         """Open a conversation that exists; see `AsyncConversation.open`."""
         new = cls.__new__(cls)
-        at: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker}
+        at: Any = {"store": store, "server": server, "api_key": api_key, "broker": broker, "workspace": workspace}
         new._start(AsyncConversation.open, id, agent=agent, executor=executor, settings=settings, **at, **given)
         return new
 
@@ -161,6 +162,11 @@ class Conversation(Generic[T]):
         return self._core.result
 
     @property
+    def waiting(self) -> tuple[WaitingCall, ...]:
+        """The calls that wait for somebody: see `approve`, `reject` and `answer`."""
+        return self._core.waiting
+
+    @property
     def title(self) -> str | None:
         """Its title."""
         return self._core.title
@@ -208,12 +214,12 @@ class Conversation(Generic[T]):
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
         self._loop.call(self._core.send_message, message, sender=sender)
 
-    def run(self, *, on_event: OnEvent | None = None) -> RunResult[T]:
+    def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.
 
         `on_event` is called in the thread of bough's event loop, which it may not block for long.
         """
-        return self._loop.call(self._core.run, on_event=on_event)
+        return self._loop.call(self._core.run, on_event=on_event, limits=limits)
 
     def run_stream(self) -> Iterator[Update]:
         """Run, and iterate events and pieces of text as they come; see `AsyncConversation.run_stream`."""

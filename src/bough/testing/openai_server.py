@@ -36,12 +36,14 @@ class Answer:
 
     Attributes:
         finish: Why it ends, as the format says it; `auto` is `tool_calls` or `stop`, None says nothing of an end.
+        says_usage: Streamed: say at the end what was used, where that was asked for.
         break_after: Streamed: close the connection after that many chunks. Not streamed: after that many bytes.
     """
 
     text: str = ""
     calls: tuple[ServerCall, ...] = ()
     finish: str | None = "auto"
+    says_usage: bool = True
     break_after: int | None = None
 
 
@@ -266,7 +268,7 @@ def _chunks(answer: Answer, received: Received) -> Iterator[JsonObject]:
         for piece in _pieces(arguments):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield chunk({}, _finish(answer))
-    if received.body.get("stream_options", {}).get("include_usage"):
+    if answer.says_usage and received.body.get("stream_options", {}).get("include_usage"):
         yield envelope | {"choices": [], "usage": _usage(answer, received)}
 
 

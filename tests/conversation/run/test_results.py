@@ -70,11 +70,20 @@ async def test_what_a_filter_kept_back_is_not_finished(start: Any, scripted: Any
 
 
 async def test_a_stream_without_an_end_is_not_finished(start: Any) -> None:
-    with OpenAIServer([Answer(text="half of it", finish=None)]) as server:
+    with OpenAIServer([Answer(text="half of it", finish=None, says_usage=False)]) as server:
         spec = AgentSpec(model="openai:test", base_url=server.url, skills=())
         conversation, result = await said(start, spec)
         await conversation.aclose()
     assert (result.status, result.output, result.partial, result.reason) == ("paused", "half of it", True, "no_finish")
+    assert result.finish_reason == "none"
+
+
+async def test_a_server_that_never_gives_a_reason_is_believed_when_it_says_what_it_used(start: Any) -> None:
+    with OpenAIServer([Answer(text="all of it", finish=None)]) as server:
+        spec = AgentSpec(model="openai:test", base_url=server.url, skills=())
+        conversation, result = await said(start, spec)
+        await conversation.aclose()
+    assert (result.status, result.output, result.partial, result.reason) == ("finished", "all of it", False, "")
     assert result.finish_reason == "none"
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 from uuid import UUID
 
+from pydantic_ai.models import Model
+
 from bough.agents.build import Blueprint
-from bough.agents.spec import AgentSpec
+from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.conversation.agent import agent_changes, blueprint_of, carried_changes
 from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, forked_workspace
@@ -36,7 +38,7 @@ from bough.types import JsonObject, new_id
 class ForkOverrides(TypedDict, total=False):
     """What a fork may do otherwise than its source. Rules only get stricter; hooks and analyzers are added."""
 
-    model: str
+    model: str | Model
     system_prompt: str
     confirmation_policy: Policy
     security_analyzer: SecurityAnalyzer
@@ -94,7 +96,13 @@ class ForkRequest:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, str) else value.to_json()
+    match value:
+        case str():
+            return value
+        case Model():
+            return f"{MODEL_OBJECT}{value.model_name}"
+        case _:
+            return value.to_json()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,13 +77,13 @@ class SummarizingCondenser:
     """Has a model summarize the middle: the first messages and the newest half of the rest stay.
 
     Attributes:
-        model: Makes the summary; None uses the conversation's own.
+        model: Makes the summary: a PydanticAI model or a model string; None uses the conversation's own.
         max_events: Messages the model may see before they are condensed.
         max_tokens: Tokens of a request before it is condensed; None sets no bound.
-        summarize: Asks the model. Without it, as without a model, nothing is condensed; a run gives both.
+        summarize: Asks the model. Without it, as without a model object, nothing is condensed; a run gives both.
     """
 
-    model: Model | None = None
+    model: str | Model | None = None
     max_events: int = 120
     max_tokens: int | None = None
     keep_first: int = 2
@@ -103,7 +103,7 @@ class SummarizingCondenser:
             return None
         keep_last = min(self.max_events, size.messages) // 2
         middle = stretch(view.shown, keep_first=self.keep_first, keep_last=keep_last)
-        if not middle or self.model is None or self.summarize is None:
+        if not middle or self.model is None or isinstance(self.model, str) or self.summarize is None:
             return None
         summary, usage = await self.summarize(self.model, [shown.message for shown in middle])
         text = f"[Summary of {len(middle)} earlier messages]\n{summary}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from bough.conversation.log.state import State, calls_of
+from bough.conversation.result import RunResult, list_waiting
 from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
 
 
@@ -62,6 +64,29 @@ class RunOutcome:
         if self._script_failed:
             return "script_failed"
         return "nothing_fits" if self._nothing_fits else ""
+
+    def result(self, state: State, conversation: UUID, *, start: int, steps: int, data: Any) -> RunResult:
+        """Return it as a caller gets it.
+
+        Args:
+            start: Seq of the first event of the run.
+            data: The value that it gave.
+        """
+        return RunResult(
+            conversation=conversation,
+            status=state.status,
+            output=self.output,
+            steps=steps,
+            start=start,
+            stop=state.head,
+            usage=state.own,
+            limit=state.limit,
+            data=data,
+            finish_reason=self.finish_reason,
+            partial=self.partial,
+            reason=self.reason(state),
+            waiting=list_waiting(state.waiting),
+        )
 
     def _respond(self, event: ModelResponded) -> None:
         parts = event.response.get("parts", [])

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, cast
 
-from pydantic_ai import RunContext
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailedError, ToolRetryError
 from pydantic_ai.exceptions import ToolFailed as ModelToldFailure
@@ -34,7 +34,7 @@ from pydantic_ai.usage import RunUsage
 from bough.agents.context import ToolContext
 from bough.agents.delegation import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
-from bough.agents.usage import UsageMeter
+from bough.agents.usage import UsageMeter, usage_of
 from bough.cancellation import is_cancelled
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import ToolOutcome
@@ -50,8 +50,8 @@ from bough.conversation.log.tool_result import (
 from bough.conversation.log.view import outcome_part, response_json
 from bough.conversation.run.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
 from bough.conversation.run.pieces import ResponsePieces
-from bough.conversation.run.response import finish_of, usage_of, with_distinct_calls
-from bough.conversation.run.stop import StopNote
+from bough.conversation.run.response import finish_of, with_distinct_calls
+from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
 from bough.errors import BoughError
 from bough.events.model import (
     Event,
@@ -289,23 +289,25 @@ class Recorder(AbstractCapability[ToolContext]):
         self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
     ) -> ToolReturned | ToolFailed:
         """Run the tool and return how it ended; when the run is cancelled meanwhile, that is recorded here."""
-        started = time.monotonic()
+        started, blocking = time.monotonic(), BlockingCall()
         try:
-            given = await handler(args)
+            with Agent.using_thread_executor(blocking):
+                given = await handler(args)
             result = recorded(given) if is_small(given) else await asyncio.to_thread(recorded, given)
         except asyncio.CancelledError as error:
             if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
             if self._note.leaves_calls_open:
                 raise
-            with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
-                await self._journal.append(ToolInterrupted(tool_call_id=call.tool_call_id, tool=call.tool_name))
+            await self._interrupt(call, blocking)
             raise
         except _WAITS:
             raise
         except RunStopped as stopped:  # the call stays open, and is run again by the process that continues
             raise stopped.error from stopped
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the tool boundary: recorded, and told to the model
             return _failure(call, error, started)
         return ToolReturned(
             tool_call_id=call.tool_call_id,
@@ -314,6 +316,18 @@ class Recorder(AbstractCapability[ToolContext]):
             tasks=_list_shown_tasks(given.metadata if isinstance(given, ToolReturn) else None),
             duration_seconds=round(time.monotonic() - started, 6),
         )
+
+    async def _interrupt(self, call: ToolCallPart, blocking: BlockingCall) -> None:
+        """Record that a call was cut off; Python cannot end a function that blocks, so it is waited for or named."""
+        with suppress(asyncio.CancelledError):  # a second one ends the wait, and loses no event
+            await blocking.wait(BLOCKING_SECONDS)
+        event = ToolInterrupted(
+            tool_call_id=call.tool_call_id,
+            tool=call.tool_name,
+            reason="still running in a thread" if blocking.is_running else "interrupted",
+        )
+        with suppress(BoughError):  # what ends the run is the cancellation; resuming closes the call
+            await self._journal.append(event)
 
     async def _after(self, call: ToolCallPart, args: dict[str, Any], outcome: ToolOutcome) -> list[Event]:
         """Tell the hooks, and return what they said for the log and the model."""

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from pydantic import ValidationError
 from pydantic_ai import Agent
-from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
@@ -21,16 +20,16 @@ from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
 from bough.agents.output_type import read_output
 from bough.agents.retry import RetryPolicy
-from bough.conversation.agent import AgentInForce, require_prices, resolved_model
-from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser
+from bough.conversation.agent import AgentInForce
+from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.write_buffer import is_control
 from bough.conversation.parts import Environment
-from bough.conversation.result import RunResult, list_waiting
+from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
-from bough.conversation.run.ask import summarize
 from bough.conversation.run.checks import FindReached, Supervisor, condense
+from bough.conversation.run.models import RunModels
 from bough.conversation.run.outcome import RunOutcome
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result, result_chars
@@ -83,6 +82,7 @@ class Runner:
         self._blueprint = agent.blueprint
         self._environment = environment
         self._in_force = rules
+        self._models = RunModels(surroundings.settings, rules)
         self._root = root
         self._delegation = delegation
         self._shared: SharedBounds | None = None
@@ -115,7 +115,10 @@ class Runner:
         if ending is None:
             if not has_work:
                 return self.result()
-            self._model(self._agent())  # what is wrong with it is nothing that happened: it is not recorded
+            self._models.model_of(
+                self._agent().spec
+            )  # what is wrong with it is nothing that happened: it is not recorded
+        await self._rules.secrets.resolve()  # once a run, off the loop: hiding their values reads nothing
         spec = self._agent().spec
         named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
         with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
@@ -235,12 +238,6 @@ class Runner:
     def _is_ended(self) -> bool:
         return self._ending is not None and self._ending.is_made
 
-    def _model(self, blueprint: Blueprint) -> Model:
-        """Return the model, whose prices are known where cost is bounded."""
-        model = resolved_model(blueprint.spec, self._environment.settings)[0]
-        require_prices(model, self._rules.limits)
-        return model
-
     @property
     def _generation(self) -> int:
         return 0 if self._lease is None else self._lease.generation
@@ -272,7 +269,7 @@ class Runner:
             shared=self._shared,
             find_reached=self._find_reached,
         )
-        retries = Retries(journal, resolve=self._fallback_model)
+        retries = Retries(journal, resolve=lambda name: self._models.named_model(name, self._blueprint.spec))
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
         loop.steps, self._loop_now = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))
@@ -292,13 +289,14 @@ class Runner:
         """Run the loop with the agent in force, until it ends or another one is set (None)."""
         try:
             blueprint = self._blueprint = self._agent()
-            spec, model = blueprint.spec, self._model(blueprint)
-        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
+            spec, model = blueprint.spec, self._models.model_of(blueprint.spec)
+            condenser = self._models.give_model(self._rules.condenser, spec, model)
+        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it goes on
             self._journal.stage(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)
         recorder.use(shown_chars, streams=can_stream(model))
-        supervisor.condenser = _with_model(self._rules.condenser, model)
+        supervisor.condenser = condenser
         retries.use(model, spec.retry or RetryPolicy(), tuple(spec.fallback))
         agent = self._usable().agent(model, instructions=self._journal.state.instructions)
         async with agent:
@@ -323,13 +321,6 @@ class Runner:
     def _data(self) -> Any:
         return None if self._loop_now is None else self._loop_now.data
 
-    def _fallback_model(self, name: str) -> Model:
-        """Return the model that a fallback names, where its prices are known as a bound of cost needs them."""
-        spec = self._blueprint.spec.model_copy(update={"model": name})
-        model = resolved_model(spec, self._environment.settings)[0]
-        require_prices(model, self._rules.limits)
-        return model
-
     @property
     def _rules(self) -> Rules:
         """The rules in force now."""
@@ -337,10 +328,9 @@ class Runner:
 
     async def condense(self) -> bool:
         """Condense what the model sees now, by the conversation's condenser or else by its model."""
-        model = resolved_model(self._blueprint.spec, self._environment.settings)[0]
-        condenser = _with_model(self._rules.condenser, model)
-        if isinstance(condenser, NoCondenser):
-            condenser = _with_model(SummarizingCondenser(), model)
+        spec, given = self._blueprint.spec, self._rules.condenser
+        condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
+        condenser = self._models.give_model(condenser, spec, self._models.model_of(spec))
         await self._journal.catch_up()
         async with held_lease(self._environment.store, self._journal.cid) as lease:
             return await condense(self._journal.leased(lease.generation), condenser, force=True)
@@ -375,6 +365,7 @@ class Runner:
             active_skills=lambda: self._journal.state.active_skills,
             skill_trees=lambda: self._journal.state.skill_trees,
             secrets=self._rules.secrets.for_script,
+            secret_names=lambda: self._rules.secrets.names,
             timeout_seconds=self._environment.settings.timeout_seconds,
             conversation=self._journal.cid,
             lease=self._lease,
@@ -460,21 +451,8 @@ class Runner:
         """Return what the run has come to so far."""
         state, outcome = self._journal.state, self._outcome
         outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
-        return RunResult(
-            conversation=self._journal.cid,
-            status=state.status,
-            output=outcome.output,
-            steps=self._steps,
-            start=self._start,
-            stop=state.head,
-            usage=state.own,
-            limit=state.limit,
-            data=self._output(state.data),
-            finish_reason=outcome.finish_reason,
-            partial=outcome.partial,
-            reason=outcome.reason(state),
-            waiting=list_waiting(state.waiting),
-        )
+        data = self._output(state.data)
+        return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)
 
     def _output(self, given: Any) -> Any:
         """Return the value this run gave; of a run that had ended before, the recorded one as its type reads it."""
@@ -484,10 +462,3 @@ class Runner:
             return read_output(self._blueprint.spec.output_type, given)
         except ValidationError:
             return given
-
-
-def _with_model(condenser: Condenser, model: Any) -> Condenser:
-    """Return the condenser; one that summarizes can ask, and without a model of its own uses the conversation's."""
-    if not isinstance(condenser, SummarizingCondenser):
-        return condenser
-    return replace(condenser, model=condenser.model or model, summarize=condenser.summarize or summarize)

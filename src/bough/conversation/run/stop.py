@@ -1,12 +1,21 @@
-"""Why a run is being stopped, said before it is cancelled."""
+"""Why a run is being stopped, said before it is cancelled; and what of it Python cannot stop."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from concurrent.futures import Executor, Future
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from bough.portal import threads
+
+_R = TypeVar("_R")
 
 StopReason: TypeAlias = Literal["interrupt", "hand_back", "fenced"]
 """`interrupt`: a person wants it to end; `hand_back`: another worker continues; `fenced`: another one does already."""
+
+BLOCKING_SECONDS = 2.0
+"""How long a function that blocks is waited for when its call is cut off; less than the end of a program may take."""
 
 
 class StopNote:
@@ -32,3 +41,29 @@ class StopNote:
     def leaves_calls_open(self) -> bool:
         """Whether calls under way stay open for the process that continues, instead of being closed as interrupted."""
         return self.reason in ("hand_back", "fenced")
+
+
+class BlockingCall(Executor):
+    """Runs what blocks in one tool call in the process's threads, and knows whether some of it still runs."""
+
+    def __init__(self) -> None:
+        self._futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> Future[_R]:
+        """Run `fn` in a thread."""
+        future = threads().submit(fn, *args, **kwargs)
+        self._futures.append(future)
+        return future
+
+    @property
+    def is_running(self) -> bool:
+        """Whether something of it still runs: a function that has begun cannot be stopped."""
+        return any(not future.done() for future in self._futures)
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Return when nothing of it runs any more, or after that time."""
+        waiting = [asyncio.wrap_future(future) for future in self._futures if not future.done()]
+        for each in waiting:
+            each.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else looks at its error
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_seconds)

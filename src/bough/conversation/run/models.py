@@ -1,0 +1,55 @@
+"""Which models a run asks: that of its agent, those it falls back to, and the one that summarizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pydantic_ai.models import Model
+
+from bough.agents.spec import AgentSpec
+from bough.config import Settings
+from bough.conversation.agent import require_prices, resolved_model
+from bough.conversation.log.condenser import Condenser, SummarizingCondenser
+from bough.conversation.rules import Rules
+from bough.conversation.run.ask import summarize
+
+
+class RunModels:
+    """Makes the models of one run. Importing a provider takes up to a second, once.
+
+    Args:
+        rules: Returns the rules in force now: where they bound the cost, the prices of each model have to be known.
+    """
+
+    def __init__(self, settings: Settings, rules: Callable[[], Rules]) -> None:
+        self._settings = settings
+        self._rules = rules
+
+    def model_of(self, spec: AgentSpec) -> Model:
+        """Return the agent's model.
+
+        Raises:
+            InvalidInput: There is no such model, or its prices are needed and not known.
+            Unavailable: Its key or its package is missing.
+        """
+        model = resolved_model(spec, self._settings)[0]
+        require_prices(model, self._rules().limits)
+        return model
+
+    def named_model(self, name: str, spec: AgentSpec) -> Model:
+        """Return another model, by name, asked as the agent's own is: at its address, with its key.
+
+        Raises: see `model_of`.
+        """
+        return self.model_of(spec.model_copy(update={"model": name}))
+
+    def give_model(self, condenser: Condenser, spec: AgentSpec, model: Model) -> Condenser:
+        """Return the condenser; one that summarizes can ask then, `model` where it has none of its own.
+
+        Raises: see `model_of`.
+        """
+        if not isinstance(condenser, SummarizingCondenser):
+            return condenser
+        own = self.named_model(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
+        return replace(condenser, model=own or model, summarize=condenser.summarize or summarize)

@@ -1,0 +1,179 @@
+"""What is said to an open conversation, and its runs: begun, iterated, interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from bough.cancellation import is_cancelled
+from bough.conversation.control import ConversationControl
+from bough.conversation.log.listeners import OnEvent
+from bough.conversation.message import checked as message_event
+from bough.conversation.message import events_of, refuse_untrusted, said
+from bough.conversation.result import RunResult, T
+from bough.conversation.rules import RulesOfRun
+from bough.conversation.run import ask
+from bough.conversation.run.approval import Decisions
+from bough.conversation.run.run import Runner
+from bough.conversation.run.step import NodeListener
+from bough.errors import Conflict, PermissionDenied
+from bough.events.model import Event, PauseRequested, UsageAdded, UserMessage
+from bough.guard import Limits
+
+
+class ConversationRuns(ConversationControl[T]):
+    """An open conversation that is spoken to and run."""
+
+    async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
+        """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
+
+        What a person says while calls wait answers them: they are rejected, and the model is told the text as the
+        reason.
+
+        Raises:
+            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
+            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
+        """
+        await self._settle_abandoned()
+        events = await self.prepare_message(message, sender=sender)
+        first = events[0]
+        if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
+            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+        else:
+            await self._journal.append(*events)
+
+    async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
+        """Return what sending a message appends, the message first, secrets masked; nothing is appended.
+
+        Raises:
+            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
+            PermissionDenied: A hook refuses it, which is recorded.
+        """
+        checked = message_event(message, sender=sender)
+        if (refused := refuse_untrusted(checked, self.skills)) is not None:
+            error, record = refused
+            await self._journal.append(*record)
+            raise error
+        verdict = await self._rules.guard(self.id, self.workspace).on_prompt(checked.plain)
+        if verdict.decision == "deny":
+            await self._journal.append(*verdict.events)
+            raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
+        # Masked here: whoever appends these does not do so by this journal.
+        return list(self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]))
+
+    async def run(
+        self,
+        *,
+        on_event: OnEvent | None = None,
+        on_node: NodeListener | None = None,
+        limits: Limits | None = None,
+    ) -> RunResult[T]:
+        """Run until the model has answered everything, and return how it ended.
+
+        Nothing to do: returns at once with 0 steps. After a crash it continues where the log ends: recorded responses
+        are not asked for again, finished tools do not run again, a call that had started is closed as interrupted.
+
+        Args:
+            on_event: A function, or a coroutine function, called for durable events and pieces of text in order, all
+                of them before this returns. One that raises is reported to the event loop and not called again.
+            on_node: Awaited for every node of PydanticAI's graph before that node runs.
+            limits: Bounds of this run alone, beside those of the conversation.
+
+        Raises:
+            Conflict: It is being run elsewhere.
+            ModelError: The model failed; the conversation is in `error` and can be run again.
+            StoreError: An event could not be written.
+        """
+        await self._settle_abandoned()
+        if self._run is not None:
+            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
+        if on_event is not None:
+            async with self._journal.call_for_updates(on_event):
+                return await self.run(on_node=on_node, limits=limits)
+        self._running = runner = self._runner(limits, on_node)
+        self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
+        try:
+            self._result = await self._run
+        except asyncio.CancelledError:
+            if not runner.was_interrupted or is_cancelled():
+                raise
+            self._result = runner.result()
+        finally:
+            self._run.cancel()
+            self._run = self._running = None
+        return self._result
+
+    async def ask(self, question: str) -> str:
+        """Return the model's answer to a question about the conversation, which never sees it.
+
+        The log has what it used, and neither question nor answer.
+
+        Raises:
+            ModelError: The model could not answer.
+        """
+        await self._settle_abandoned()
+        await self._journal.catch_up()
+        model = self._resolved(self.agent)
+        messages = (await self._journal.render()).messages()
+        answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
+        await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
+        return answer
+
+    async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
+        """Stop the run now: tools and scripts are killed as a tree. The conversation is `paused` and can be resumed.
+
+        Returns when a run of this object has ended. One of another object, in whatever process, is asked through the
+        log and ends as soon as it has read that; nothing happens where none runs.
+        """
+        if self._run is not None and self._running is not None:
+            self._running.stop("interrupt")
+            self._run.cancel()  # one that has not begun yet knows no task of its own to stop
+            await asyncio.wait({self._run})  # which, unlike gather, a tool of that very run may call
+            return
+        await self._journal.catch_up()
+        if self.status == "running":
+            await self._journal.append(PauseRequested(by=by, reason=reason, now=True))
+
+    async def condense(self) -> bool:
+        """Condense what the model sees now, and say whether there was something to condense.
+
+        Raises:
+            Conflict: It is being run.
+        """
+        return await self._runner().condense()
+
+    # How it does it.
+
+    async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
+        """Interrupt a run: how it ended is told then, unlike where it is cancelled."""
+        if self._run is None:
+            run.cancel()  # it has not begun
+        else:
+            await self.interrupt()
+
+    def _abandon(self, run: asyncio.Task[RunResult[T]]) -> None:
+        if self._running is not None:
+            self._running.stop("interrupt")  # now: whatever the loop does next, no tool starts
+        super()._abandon(run)
+
+    def _follow(self, watch: Callable[[Event], None]) -> Callable[[UserMessage], None]:
+        """Have `watch` told of every event as it happens, and return what brings a message in at that very place.
+
+        For replays: hooks are not asked, and the message is durable with what happens next.
+        """
+        self._journal.watchers.append(watch)
+        return lambda message: self._journal.stage(*self._events_of(message))
+
+    def _events_of(self, message: UserMessage) -> list[Event]:
+        return events_of(message, self.state, self._triggers, self.skills, self._agent.blueprint.toolset)
+
+    def _runner(self, limits: Limits | None = None, on_node: NodeListener | None = None) -> Runner:
+        return Runner(
+            self._journal,
+            self._agent,
+            self._environment,
+            self._in_force if limits is None else RulesOfRun(self._in_force, limits),
+            root=self._record.root,
+            delegation=self._environment.delegation,
+            on_node=on_node,
+        )
