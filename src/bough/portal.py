@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from concurrent.futures.thread import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, cast
@@ -199,8 +199,8 @@ class Portal:
             while (item := self.call(anext, iterator, end)) is not end:
                 yield item
         finally:
-            if isinstance(iterator, AsyncGenerator):
-                self._close(cast("AsyncGenerator[Any]", iterator))
+            if hasattr(iterator, "aclose"):
+                self._close(cast("Closable", iterator))
 
     def hold(self, thing: Closable, name: str) -> None:
         """Close `thing` at the program's end unless it is released before; `name` is for what cannot be closed."""
@@ -239,7 +239,7 @@ class Portal:
         except RuntimeError as error:  # the loop is closed
             raise _ending() from error
 
-    def _close(self, iterator: AsyncGenerator[Any]) -> None:
+    def _close(self, iterator: Closable) -> None:
         """Close the iterator; garbage collection may ask for it anywhere, also where nothing may wait."""
         if os.getpid() != self._pid:
             return

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from contextlib import ExitStack, aclosing, nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from bough.cli import describe
 from bough.cli.keys import escape_pressed
@@ -21,7 +21,7 @@ from bough.events.record import StoredEvent
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from bough.conversation import AsyncConversation, Update
 
@@ -132,7 +132,7 @@ class WatchedRun:
             self._event(stored)
 
     async def _watch(self) -> None:
-        updates = cast("AsyncGenerator[Update]", self._conversation.run_stream())
+        updates = self._conversation.run_stream()
         self._spin("thinking")
         with escape_pressed(self._on_escape) if self._on_escape else nullcontext():
             async with aclosing(updates):
