@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bough.agents.workspace_tools import find_variables
+from bough.agents.workspace.tools import find_variables
 from bough.conversation import AsyncConversation
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.guard import Secrets

@@ -66,9 +66,9 @@ class ModelAnalyzer:
             found = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
         else:
             found = Assessment.of(Risk[answer[1]], " ".join(answer[2].split())[:200])
-        return replace(found, spent=tuple(self._spent(result.new_messages())))
+        return replace(found, spent=tuple(self._count_usage(result.new_messages())))
 
-    def _spent(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
+    def _count_usage(self, messages: Sequence[ModelMessage]) -> Iterator[UsageAdded]:
         for message in messages:
             if message.kind == "response":
                 yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=usage_of(message))

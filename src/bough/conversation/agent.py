@@ -14,7 +14,7 @@ from bough.agents.build import Blueprint, BlueprintCache, registry_of
 from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
-from bough.agents.workspace_tools import WorkspaceAccess
+from bough.agents.workspace.tools import WorkspaceAccess
 from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State

@@ -37,7 +37,7 @@ class RunModels:
         require_prices(model, self._rules().limits)
         return model
 
-    def named_model(self, name: str, spec: AgentSpec) -> Model:
+    def resolve_named(self, name: str, spec: AgentSpec) -> Model:
         """Return another model, by name, asked as the agent's own is: at its address, with its key.
 
         Raises: see `model_of`.
@@ -51,5 +51,5 @@ class RunModels:
         """
         if not isinstance(condenser, SummarizingCondenser):
             return condenser
-        own = self.named_model(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
+        own = self.resolve_named(condenser.model, spec) if isinstance(condenser.model, str) else condenser.model
         return replace(condenser, model=own or model, summarize=condenser.summarize or summarize)

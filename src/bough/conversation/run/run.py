@@ -82,7 +82,7 @@ class Runner:
         self._blueprint = agent.blueprint
         self._environment = environment
         self._in_force = rules
-        self._models = RunModels(surroundings.settings, rules)
+        self._models = RunModels(environment.settings, rules)
         self._root = root
         self._delegation = delegation
         self._shared: SharedBounds | None = None
@@ -269,7 +269,7 @@ class Runner:
             shared=self._shared,
             find_reached=self._find_reached,
         )
-        retries = Retries(journal, resolve=lambda name: self._models.named_model(name, self._blueprint.spec))
+        retries = Retries(journal, resolve=lambda name: self._models.resolve_named(name, self._blueprint.spec))
         loop = Loop(journal, recorder, supervisor, self._finish, retries=retries, on_node=self._on_node)
         loop.steps, self._loop_now = self._steps, loop
         journal.watchers.extend((supervisor.watch, retries.watch))

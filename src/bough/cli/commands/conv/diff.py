@@ -99,7 +99,7 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
     yield _side_line("+ ", b, "good")
     yield line((f"  {common} events in common", "dim"))
     left, right = _shown(a.events, full=full), _shown(b.events, full=full)
-    keys = [[_key(event) for event in _told(side.events)] for side in (a, b)]
+    keys = [[_key(event) for event in _list_actions(side.events)] for side in (a, b)]
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from (_marked("  ", shown, "dim") for event in left[a1:a2] for shown in event)
@@ -110,10 +110,10 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
 
 def _shown(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
     """Return the lines about each event."""
-    return [list(describe(event, full=full)) for event in _told(events)]
+    return [list(describe(event, full=full)) for event in _list_actions(events)]
 
 
-def _told(events: Sequence[JsonObject]) -> list[JsonObject]:
+def _list_actions(events: Sequence[JsonObject]) -> list[JsonObject]:
     """Leave out how a conversation was managed: what it did is compared."""
     return [event for event in events if event["kind"] not in ("StateChanged", "ForkedFrom")]
 
