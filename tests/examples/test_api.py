@@ -188,6 +188,15 @@ PROGRAMS: Mapping[str, Program] = {
         """,
         ["buy milk", "salaries are read by people only"],
     ),
+    "images": Program(
+        ["Red.", "12,000.", "A dot and a report."],
+        """\
+        Red.
+        12,000.
+        A dot and a report.
+        """,
+        ["data:image/png;base64,iVBOR", "data:application/pdf;base64,JVBERi"],
+    ),
     "interrupt": Program(
         [call("print_poster", copies=1000), call("print_poster", copies=10), "Ten posters are there."],
         """\

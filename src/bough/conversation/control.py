@@ -99,7 +99,7 @@ class ConversationControl(ConversationBase[T]):
 
     async def messages(self) -> list[ModelMessage]:
         """Return what the model is shown of it, as PydanticAI's messages. O(events) once, then O(messages)."""
-        return (await self._journal.render()).messages()
+        return await self._journal.messages()
 
     async def pause(self, *, by: str = "user", reason: str = "") -> None:
         """Ask the run to stop at its next step, in whichever process it is. Running again continues from there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
 from bough.agents.skills.activation import skipped
 from bough.agents.skills.tools import SkillToolset
@@ -11,14 +11,25 @@ from bough.conversation.agent import title_of
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.skills import activation_events
-from bough.errors import InvalidInput, PermissionDenied
-from bough.events.model import Event, ImagePart, SkillActivated, StateChanged, TextPart, UserMessage
+from bough.errors import InvalidInput, LimitExceeded, PermissionDenied
+from bough.events.content import IMAGES, Source, image_type
+from bough.events.model import (
+    ContentPart,
+    Event,
+    FilePart,
+    ImagePart,
+    SkillActivated,
+    StateChanged,
+    TextPart,
+    UserMessage,
+)
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
 from bough.skills.match.withheld import match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
+MAX_INPUTS_BYTES = 64 << 20
 _PROMPT_CHARACTERS = 1_000
 """How much of the end of a system prompt says what the skills are wanted for."""
 
@@ -28,6 +39,7 @@ def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
 
     Raises:
         InvalidInput: It is no message, is empty, longer than 16 MiB, or has an image that is none.
+        LimitExceeded: Its images and files have more than 64 MiB.
     """
     if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
@@ -40,33 +52,55 @@ def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
     size = sum(len(getattr(part, "text", "") or getattr(part, "data", "")) for part in event.content)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidInput(f"the message has {size} characters", hint="put long content into a file and name the file")
+    inputs = sum(len(part.content or b"") for part in event.content if isinstance(part, ImagePart | FilePart))
+    if inputs > MAX_INPUTS_BYTES:
+        raise LimitExceeded(
+            f"the images and files of the message have {inputs} bytes, more than {MAX_INPUTS_BYTES}",
+            hint="send them in several messages, or put them into the workspace and name them: FilePart(path=…)",
+        )
     for part in event.content:
         if isinstance(part, ImagePart):
             _check_image(part)
     return event
 
 
+def add_inputs(
+    message: str | UserMessage,
+    images: Sequence[Source | ImagePart],
+    files: Sequence[Source | FilePart],
+    *,
+    sender: str,
+) -> str | UserMessage:
+    """Return a message with images and files behind its text; as it is where there are none.
+
+    Raises:
+        InvalidInput: One cannot be read, or is none that models can read.
+        LimitExceeded: One has more than 20 MiB, or all of them more than 64 MiB.
+    """
+    if not images and not files:
+        return message
+    parts: list[ContentPart] = [each if isinstance(each, ImagePart) else ImagePart.of(each) for each in images]
+    parts += [each if isinstance(each, FilePart) else FilePart.of(each) for each in files]
+    if isinstance(message, str):
+        text = [TextPart(text=clean(message))] if message.strip() else []
+        return UserMessage(content=(*text, *parts), sender=sender)
+    return message.model_copy(update={"content": (*message.content, *parts)})
+
+
 def _check_image(part: ImagePart) -> None:
+    if part.content is not None or part.url is not None or part.sha256 is not None:
+        return  # looked at when it was read, or handed on as it is
     try:
         data = base64.b64decode(part.data, validate=True)
     except ValueError as error:
         raise InvalidInput("an image of the message is not base64", hint="encode its bytes with base64") from error
-    found = next((kind for kind, looks in _IMAGES.items() if looks(data)), None)
+    found = image_type(data)
     if found != part.media_type:
         what = f"is {found}" if found else "is none that models can see"
         raise InvalidInput(
             f"an image of the message says it is {part.media_type!r:.80} and {what}",
-            hint=f"send one of {', '.join(_IMAGES)}, under its own media type",
+            hint=f"send one of {', '.join(IMAGES)}, under its own media type",
         )
-
-
-_IMAGES: Mapping[str, Callable[[bytes], bool]] = {
-    "image/png": lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
-    "image/jpeg": lambda data: data.startswith(b"\xff\xd8\xff"),
-    "image/gif": lambda data: data[:6] in (b"GIF87a", b"GIF89a"),
-    "image/webp": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
-}
-"""The kinds of images that every provider takes, by how their bytes begin."""
 
 
 def events_of(

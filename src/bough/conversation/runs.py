@@ -3,44 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bough.cancellation import is_cancelled
 from bough.conversation.control import ConversationControl
+from bough.conversation.log.inputs import keep_blobs, take_bytes
 from bough.conversation.log.listeners import OnEvent
+from bough.conversation.message import add_inputs, events_of, refuse_untrusted, said
 from bough.conversation.message import checked as message_event
-from bough.conversation.message import events_of, refuse_untrusted, said
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
 from bough.conversation.run.approval import Decisions
 from bough.conversation.run.run import Runner
 from bough.conversation.run.step import NodeListener
-from bough.errors import Conflict, PermissionDenied
-from bough.events.model import Event, PauseRequested, UsageAdded, UserMessage
+from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.events.content import Source
+from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.guard import Limits
 
 
 class ConversationRuns(ConversationControl[T]):
     """An open conversation that is spoken to and run."""
 
-    async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
+    async def send_message(
+        self,
+        message: str | UserMessage = "",
+        *,
+        images: Sequence[Source | ImagePart] = (),
+        files: Sequence[Source | FilePart] = (),
+        sender: str = "user",
+    ) -> None:
         """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
 
         What a person says while calls wait answers them: they are rejected, and the model is told the text as the
         reason.
 
+        Args:
+            images: Paths, bytes or URLs of images (png, jpeg, gif, webp) that the model is shown behind the text. Bytes
+                are kept beside the log, once however often they are sent; a URL is handed to the model as it is.
+            files: Likewise of documents (pdf), texts and sounds (wav, mp3).
+
         Raises:
-            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
+            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long; an image or a file cannot
+                be read, or is none that models can read.
+            LimitExceeded: An image or a file has more than 20 MiB, or all of them more than 64 MiB.
             PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
         """
         await self._settle_abandoned()
-        events = await self.prepare_message(message, sender=sender)
+        whole = message_event(add_inputs(message, images, files, sender=sender), sender=sender)
+        named, blobs = take_bytes(whole)
+        events = await self.prepare_message(named, sender=sender)
         first = events[0]
+        change = keep_blobs(self.id, blobs, behind=len(events)) if blobs else None
         if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
-            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+            await Decisions(self._journal).reply(events, first.plain, by=first.sender, change=change)
         else:
-            await self._journal.append(*events)
+            await self._journal.append(*events, change=change)
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Return what sending a message appends, the message first, secrets masked; nothing is appended.
@@ -50,6 +69,8 @@ class ConversationRuns(ConversationControl[T]):
             PermissionDenied: A hook refuses it, which is recorded.
         """
         checked = message_event(message, sender=sender)
+        if take_bytes(checked)[1]:
+            raise InvalidInput("bytes of images and files are not prepared", hint="send them with send_message")
         if (refused := refuse_untrusted(checked, self.skills)) is not None:
             error, record = refused
             await self._journal.append(*record)
@@ -114,7 +135,7 @@ class ConversationRuns(ConversationControl[T]):
         await self._settle_abandoned()
         await self._journal.catch_up()
         model = self._resolved(self.agent)
-        messages = (await self._journal.render()).messages()
+        messages = await self._journal.messages()
         answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
         await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
         return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
@@ -25,10 +25,12 @@ from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.journal import Update
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.log.state import State
+from bough.conversation.message import add_inputs
 from bough.conversation.result import RunResult, T, WaitingCall
 from bough.conversation.rules import GivenRules
 from bough.errors import NotSupported
-from bough.events.model import Event, Usage, UserMessage
+from bough.events.content import Source
+from bough.events.model import Event, FilePart, ImagePart, Usage, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status, StoredEvent
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
@@ -210,9 +212,17 @@ class Conversation(Generic[T]):
         """Return what the model is shown of it, as PydanticAI's messages; see `AsyncConversation.messages`."""
         return self._loop.call(self._core.messages)
 
-    def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
+    def send_message(
+        self,
+        message: str | UserMessage = "",
+        *,
+        images: Sequence[Source | ImagePart] = (),
+        files: Sequence[Source | FilePart] = (),
+        sender: str = "user",
+    ) -> None:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
-        self._loop.call(self._core.send_message, message, sender=sender)
+        whole = add_inputs(message, images, files, sender=sender)
+        self._loop.call(self._core.send_message, whole, sender=sender)
 
     def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.

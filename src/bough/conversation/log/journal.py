@@ -11,6 +11,7 @@ from uuid import UUID
 
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
+from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
@@ -23,6 +24,8 @@ from bough.events.store import EventStore
 from bough.guard import MaskStream, Secrets
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
     from bough.conversation.log.view import View
 
 __all__ = ["Delta", "Journal", "Update"]
@@ -75,6 +78,15 @@ class Journal:
         """
         return await self._staging.render()
 
+    async def messages(self) -> list[ModelMessage]:
+        """Return what the model is shown, with the bytes of images and files. O(events) once, then O(messages).
+
+        Raises: see `render`.
+        """
+        messages = (await self.render()).messages()
+        await fill_inputs(self.store, messages)
+        return messages
+
     @property
     def watchers(self) -> list[Callable[[Event], None]]:
         """Told of every event as soon as it is folded, durable or not."""
@@ -125,14 +137,18 @@ class Journal:
         if self._writer.failure is not None:
             raise self._writer.failure
 
-    async def append(self, *events: Event, expected_head: int | None = None) -> None:
+    async def append(self, *events: Event, expected_head: int | None = None, change: Ending | None = None) -> None:
         """Append all or none, durable on return, and fold them: `stage` and `settled`.
+
+        Args:
+            change: Made in the same transaction, behind the events.
 
         Raises:
             Conflict: The lease was lost, or the head is not `expected_head`.
             StoreError: The store could not write.
         """
-        batch = self._staging.add(self._writer, self.mask(events), expected_head=expected_head)
+        also = None if change is None else _also(change, None)
+        batch = self._staging.add(self._writer, self.mask(events), expected_head=expected_head, also=also)
         await self._staging.written(batch)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected, decide
@@ -50,8 +51,11 @@ class Decisions:
         """
         await self._append(lambda state: choose_answer(state, call, value, by=by, shown=shown))
 
-    async def reply(self, message: Sequence[Event], reason: str, *, by: str) -> None:
+    async def reply(self, message: Sequence[Event], reason: str, *, by: str, change: Ending | None = None) -> None:
         """Append a person's message, which rejects every call that waits, its text being the reason; one append.
+
+        Args:
+            change: Made in that very transaction.
 
         Raises:
             Conflict: The log goes on moving.
@@ -61,7 +65,7 @@ class Decisions:
             decision = CallDecision(reject=tuple(state.waiting), reason=reason, by=by)
             head, (events, _) = state.head, decide(state, decision)
             try:
-                return await self.journal.append(*events, *message, expected_head=head)
+                return await self.journal.append(*events, *message, expected_head=head, change=change)
             except Conflict:
                 await self.journal.catch_up()
                 if state.head == head:

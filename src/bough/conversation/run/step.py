@@ -21,6 +21,7 @@ from pydantic_graph import End
 from bough.agents.context import ToolContext
 from bough.agents.models.failure import model_error
 from bough.agents.output_type import describe_output_type
+from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.tool_result import recorded
 from bough.conversation.run.recorder import Recorder
@@ -159,9 +160,10 @@ class Loop:
         await self._show()
         view = await self._journal.render()
         self._rendered = view.version
+        messages = await self._journal.messages()
         try:
             async with agent.iter(
-                message_history=view.messages(),
+                message_history=messages,
                 deps=deps,
                 model=self._retries.model,
                 capabilities=[self._recorder, *instrumentation()],
@@ -193,6 +195,7 @@ class Loop:
                     if self._journal.view.version != self._rendered:
                         return None  # what the model sees has been condensed: begin anew from the log
                     node.request = self._next_request()
+                    await fill_inputs(self._journal.store, [node.request])
                 self.steps += 1
             await self._tell(run, node)
             node = await _next(run, node)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr
 
+from bough.errors import InvalidInput
 from bough.types import new_id
 
 
@@ -47,6 +49,38 @@ class ImagePart(Part):
     size_bytes: int | None = None
     name: str | None = None
     url: str | None = None
+    _content: bytes | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
+        """Return an image: from a path, bytes or a URL, which is handed to the model as it is.
+
+        Raises:
+            InvalidInput: It cannot be read, or is no png, jpeg, gif or webp.
+            LimitExceeded: It has more than 20 MiB.
+        """
+        from bough.events.content import IMAGES, image_type, read_input
+
+        given = read_input(source, name)
+        if given.data is None:
+            return cls(media_type="image/*", url=given.url, name=given.name)
+        if (kind := image_type(given.data)) is None:
+            known = ", ".join(IMAGES)
+            raise InvalidInput(f"{given.name or 'the input'} is no image that models can see", hint=f"send {known}")
+        part = cls(media_type=kind, name=given.name)
+        part._content = given.data
+        return part
+
+    @property
+    def content(self) -> bytes | None:
+        """Its bytes on their way into a store; None once they are there."""
+        return self._content
+
+    def without_content(self, sha256: str, size_bytes: int) -> Self:
+        """Return it as an event names it, without its bytes."""
+        part = self.model_copy(update={"sha256": sha256, "size_bytes": size_bytes})
+        part._content = None
+        return part
 
 
 class FilePart(Part):
@@ -67,6 +101,41 @@ class FilePart(Part):
     size_bytes: int | None = None
     name: str | None = None
     url: str | None = None
+    _content: bytes | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
+        """Return a document, a text or a sound: from a path, bytes or a URL, which is handed to the model as it is.
+
+        A file that tools are to work with is named instead: `FilePart(path="data/sales.csv")`.
+
+        Raises:
+            InvalidInput: It cannot be read, or is no pdf, text, wav or mp3.
+            LimitExceeded: It has more than 20 MiB.
+        """
+        from bough.events.content import file_type, read_input
+
+        given = read_input(source, name)
+        if given.data is None:
+            return cls(url=given.url, name=given.name)
+        if (kind := file_type(given.data, given.name)) is None:
+            raise InvalidInput(
+                f"{given.name or 'the input'} is no pdf, text, wav or mp3", hint="put it into the workspace and name it"
+            )
+        part = cls(media_type=kind, name=given.name)
+        part._content = given.data
+        return part
+
+    @property
+    def content(self) -> bytes | None:
+        """Its bytes on their way into a store; None once they are there."""
+        return self._content
+
+    def without_content(self, sha256: str, size_bytes: int) -> Self:
+        """Return it as an event names it, without its bytes."""
+        part = self.model_copy(update={"sha256": sha256, "size_bytes": size_bytes})
+        part._content = None
+        return part
 
 
 ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]

@@ -1,0 +1,102 @@
+"""What people send besides text: read from a path, from bytes or from an address, within bounds, and looked at."""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from bough.errors import InvalidInput, LimitExceeded
+
+MAX_INPUT_BYTES = 20 << 20
+"""Of one image or file; what is larger belongs in the workspace."""
+
+Source: TypeAlias = "str | Path | bytes"
+"""An address that begins with http:// or https://, a path, or the bytes themselves."""
+
+IMAGES: Mapping[str, Callable[[bytes], bool]] = {
+    "image/png": lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": lambda data: data.startswith(b"\xff\xd8\xff"),
+    "image/gif": lambda data: data[:6] in (b"GIF87a", b"GIF89a"),
+    "image/webp": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
+}
+"""The kinds of images that every provider takes, by how their bytes begin."""
+
+_FILES: Mapping[str, Callable[[bytes], bool]] = {
+    "application/pdf": lambda data: data.startswith(b"%PDF-"),
+    "audio/wav": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WAVE",
+    "audio/mpeg": lambda data: data.startswith((b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """What was given: bytes or an address, and what it is called."""
+
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+
+
+def read_input(source: Source, name: str | None) -> Input:
+    """Return what `source` is. Reads a path, at most `MAX_INPUT_BYTES`; fetches no address.
+
+    Raises:
+        InvalidInput: The path cannot be read, or nothing of the kind was given.
+        LimitExceeded: It is too large.
+    """
+    match source:
+        case bytes() | bytearray():
+            return Input(data=_bound(bytes(source), "the input"), name=name)
+        case str() if source.startswith(("http://", "https://")):
+            return Input(url=source, name=name)
+        case str() | os.PathLike():
+            path = Path(source).expanduser()
+            return Input(data=_read(path), name=name or path.name)
+        case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
+            raise InvalidInput(f"a {type(source).__name__} is no image or file", hint="give a path, bytes or a URL")
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of an image that models can see; None for anything else."""
+    return next((kind for kind, looks in IMAGES.items() if looks(data)), None)
+
+
+def file_type(data: bytes, name: str | None) -> str | None:
+    """Return the media type of a document, a text or a sound that models can read; None for anything else."""
+    if (found := next((kind for kind, looks in _FILES.items() if looks(data)), None)) is not None:
+        return found
+    guessed = mimetypes.guess_type(name or "")[0] or "text/plain"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else guessed if guessed.startswith("text/") else "text/plain"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if (size := path.stat().st_size) > MAX_INPUT_BYTES:
+            raise _too_large(str(path), size)
+        with path.open("rb") as file:
+            return _bound(file.read(MAX_INPUT_BYTES + 1), str(path))
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}", hint="give a path to a file") from error
+
+
+def _bound(data: bytes, what: str) -> bytes:
+    if not data:
+        raise InvalidInput(f"{what} is empty", hint="give an image or a file with something in it")
+    if len(data) > MAX_INPUT_BYTES:
+        raise _too_large(what, len(data))
+    return data
+
+
+def _too_large(what: str, size: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"{what} has {size} bytes, more than {MAX_INPUT_BYTES}",
+        hint="put it into the workspace and name it: FilePart(path=…)",
+    )

@@ -1,0 +1,68 @@
+"""What a comparison overlooks, and what a deletion must not end: logs that a program made, seen by the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from bough.agents.spec import AgentSpec
+from bough.conversation import AsyncConversation
+from bough.events import open_store
+from bough.events.lease import held_lease
+from bough.testing import ScriptedModel, tool_call
+
+LONG = "\n".join(f"line {number}" for number in range(60))
+
+
+def note(text: str) -> str:
+    """Write a note."""
+    return "noted"
+
+
+async def make_forks(url: str, folder: Path) -> tuple[str, str]:
+    """Two forks whose answers differ in their last line, and whose calls differ behind the 500th character."""
+    ids: list[str] = []
+    spec = AgentSpec(model=ScriptedModel([]), tools=(note,), skills=())
+    async with await AsyncConversation.create(spec, workspace=folder, store=url) as source:
+        for end in ("red", "blue"):
+            model = ScriptedModel([tool_call("note", text="x" * 500 + end), f"{LONG}\n{end}"])
+            async with await source.fork(agent=spec.model_copy(update={"model": model})) as fork:
+                await fork.send_message("go")
+                await fork.run()
+                ids.append(str(fork.id))
+    return ids[0], ids[1]
+
+
+def test_a_diff_compares_whole_texts_and_arguments(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    bough_home.mkdir(exist_ok=True)
+    one, other = asyncio.run(make_forks(f"sqlite:///{bough_home / 'bough.db'}", tmp_path))
+    lines = cli("conv", "diff", one, other).stdout.splitlines()
+    for mark in ("- ", "+ "):
+        marked = [line for line in lines[2:] if line.startswith(mark)]
+        assert any("call" in line or "note" in line for line in marked), lines
+        assert any("line 0" in line for line in marked), "a text that differs behind what is shown differs"
+    assert any("user" in line and line.startswith("  ") for line in lines), "what is the same is no difference"
+    same = cli("conv", "diff", one, one).stdout.splitlines()
+    assert not [line for line in same[2:] if line.startswith(("- ", "+ "))]
+
+
+def test_what_is_being_run_is_not_deleted(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    bough_home.mkdir(exist_ok=True)
+    url = f"sqlite:///{bough_home / 'bough.db'}"
+    one, other = asyncio.run(make_forks(url, tmp_path))
+
+    async def delete_while_it_runs() -> Any:
+        store = await open_store(url)
+        try:
+            async with held_lease(store, await store.resolve(one)):
+                return await asyncio.to_thread(cli, "conv", "delete", one, "--yes")
+        finally:
+            await store.aclose()
+
+    refused = asyncio.run(delete_while_it_runs())
+    assert refused.returncode == 7, refused
+    assert "being run" in refused.stderr
+    listed = {each["id"] for each in cli.data("conv", "list")["conversations"]}
+    assert {one, other} <= listed
+    assert cli("conv", "delete", one, "--yes").returncode == 0, "once it has ended"
