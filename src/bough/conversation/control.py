@@ -22,9 +22,9 @@ from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, limits_by_count
-from bough.conversation.run.approval import Decisions
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
+from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import InvalidInput, Unavailable
 from bough.events.model import Event, PauseRequested, StateChanged
 from bough.events.record import StoredEvent

@@ -14,9 +14,9 @@ from bough.conversation.message import checked as message_event
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
-from bough.conversation.run.approval import Decisions
 from bough.conversation.run.run import Runner
 from bough.conversation.run.step import NodeListener
+from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.content import Source
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage

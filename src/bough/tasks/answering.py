@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
 from bough.conversation.message import checked
-from bough.conversation.run.decision import CallDecision, decide, require_choice
+from bough.conversation.run.waiting.decision import CallDecision, decide, require_choice
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, UserMessage

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.run.decision import CallDecision
+from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, UserMessage

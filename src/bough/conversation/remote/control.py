@@ -21,7 +21,13 @@ from bough.conversation.remote.bodies import limits_body
 from bough.conversation.remote.events import RemoteLog
 from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import T
-from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected, decide
+from bough.conversation.run.waiting.decision import (
+    CallDecision,
+    choose_answer,
+    choose_approved,
+    choose_rejected,
+    decide,
+)
 from bough.errors import InvalidInput, NotSupported
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.guard import Limits, Policy

@@ -48,10 +48,10 @@ from bough.conversation.log.tool_result import (
     show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
-from bough.conversation.run.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
 from bough.conversation.run.pieces import ResponsePieces
 from bough.conversation.run.response import finish_of, with_distinct_calls
 from bough.conversation.run.stop import BLOCKING_SECONDS, BlockingCall, StopNote
+from bough.conversation.run.waiting.deferred import ApprovedCalls, describe_wait, find_wait, run_here, wait_of
 from bough.errors import BoughError
 from bough.events.model import (
     Event,

@@ -39,7 +39,7 @@ from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.step import REMINDER, Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
-from bough.conversation.run.waits import release_ended
+from bough.conversation.run.waiting.waits import release_ended
 from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events.lease import held_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage

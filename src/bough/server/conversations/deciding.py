@@ -7,8 +7,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from bough.conversation import State
-from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected
-from bough.conversation.run.decision import decide as decide_calls
+from bough.conversation.run.waiting.decision import CallDecision, choose_answer, choose_approved, choose_rejected
+from bough.conversation.run.waiting.decision import decide as decide_calls
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Header, Query, Request
 from sse_starlette import EventSourceResponse
 
-from bough.conversation.run.decision import CallDecision
+from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.run.decision import CallDecision, choose_answer, choose_approved, choose_rejected, decide
+from bough.conversation.run.waiting.decision import (
+    CallDecision,
+    choose_answer,
+    choose_approved,
+    choose_rejected,
+    decide,
+)
 from bough.errors import Conflict
 from bough.events.model import Event
 from bough.types import Json, JsonObject
