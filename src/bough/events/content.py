@@ -74,7 +74,9 @@ def file_type(data: bytes, name: str | None) -> str | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return None if "\x00" in text else guessed if guessed.startswith("text/") else "text/plain"
+    if "\x00" in text:
+        return None
+    return guessed if guessed.startswith("text/") else "text/plain"
 
 
 def _read(path: Path) -> bytes:

@@ -41,6 +41,7 @@ class RemoteRuns(RemoteControl[T]):
             NotSupported: `on_node` or `limits` are given.
         """
         require_absent(on_node=on_node, limits=limits)
+        await self._settle_abandoned()
         if self._is_running:
             raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
         if on_event is not None:
