@@ -49,8 +49,8 @@ def read_input(source: Source, name: str | None) -> Input:
         LimitExceeded: It is too large.
     """
     match source:
-        case bytes() | bytearray():
-            return Input(data=_bound(bytes(source), "the input"), name=name)
+        case bytes():
+            return Input(data=_bound(source, "the input"), name=name)
         case str() if source.startswith(("http://", "https://")):
             return Input(url=source, name=name)
         case str() | os.PathLike():
