@@ -129,7 +129,7 @@ class Tree(RuleBasedStateMachine):
     @rule(pick=PICK)
     def damage(self, pick: int) -> None:
         def spoil(tables: Any) -> None:
-            rows = tables.run("snapshot.kept")
+            rows = tables.run("snapshot.kept", cid=0, seq=0, limit=1 << 30)
             if rows:
                 cid, seq, name, turns, digest, state = rows[pick % len(rows)]
                 tables.run("snapshot.forget", cid=cid, seq=seq)

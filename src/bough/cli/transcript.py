@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
+from typing import NamedTuple
 
 from bough.cli.describe import said
 from bough.cli.target import short
@@ -25,32 +26,55 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding
 """
 
 
+class Document(NamedTuple):
+    """A document that is written event by event.
+
+    Attributes:
+        head: What comes before all events.
+        write: Returns an event as it stands in the document.
+        tail: What comes after them.
+    """
+
+    head: str
+    write: Callable[[JsonObject], str]
+    tail: str = ""
+
+
+def markdown_document(record: ConversationRecord) -> Document:
+    """Return a document with what was said as it is, and what tools said in fences."""
+    return Document(f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n", _write_section)
+
+
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
-    """Yield the document piece by piece: what was said as it is, what tools said in fences."""
-    yield f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n"
-    for event in events:
-        word, summary, text = said(event)
-        yield f"\n## {event['seq']} {word}\n"
-        if word == "user":
-            yield f"\n{_joined(summary)}{chr(10) + text if text else ''}\n"
-            continue
-        yield f"\n{_code(_joined(summary))}\n" if _joined(summary) else ""
-        yield f"\n{text}\n" if text and word in _SPOKEN else f"\n{_fenced(text)}\n" if text else ""
+    """Yield the document of a conversation piece by piece."""
+    document = markdown_document(record)
+    yield document.head
+    yield from map(document.write, events)
 
 
-def as_html(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
-    """Yield the document piece by piece. Every text is escaped, and a policy in it lets nothing be loaded or run."""
+def _write_section(event: JsonObject) -> str:
+    word, summary, text = said(event)
+    heading, told = f"\n## {event['seq']} {word}\n", _joined(summary)
+    if word == "user":
+        return f"{heading}\n{told}{chr(10) + text if text else ''}\n"
+    if told:
+        heading += f"\n{_code(told)}\n"
+    if not text:
+        return heading
+    return f"{heading}\n{text if word in _SPOKEN else _fenced(text)}\n"
+
+
+def html_document(record: ConversationRecord) -> Document:
+    """Return a document in which every text is escaped, and whose policy lets nothing be loaded or run."""
     title = escape(_one_line(record.title or "untitled"))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
-    yield (
+    head = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
         f"<body><header><h1>{title}</h1><p>{escape(_about(record))}</p></header><main>\n"
     )
-    for event in events:
-        yield _article(event)
-    yield "</main></body></html>\n"
+    return Document(head, _article, "</main></body></html>\n")
 
 
 def _article(event: JsonObject) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from bough.errors import CorruptLog
@@ -17,23 +16,37 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
+class _Place(NamedTuple):
+    """What of a conversation others are held against: small, since there is one of each conversation at a time."""
+
+    base: int
+    head: int
+
+
 async def check(store: EventStore) -> Integrity:
-    """Return what a look at every row of the store finds. O(store); it may run beside writers."""
+    """Return what a look at every row of the store finds. O(store), in bounded memory but for 0.3 KB a conversation.
+
+    It may run beside writers.
+    """
     census = await store.census()
     findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
     findings += (report_damaged_row(cid) for cid in census.rows)
-    records = {record.id: record async for record in every_record(store)}
-    forks = _forks(records.values())
+    places: dict[UUID, _Place] = {}
+    furthest: dict[UUID, int] = {}
+    async for record in every_record(store):
+        places[record.id] = _Place(record.base, record.head)
+        if record.parent is not None:
+            furthest[record.parent] = max(record.base, furthest.get(record.parent, 0))
     counted = 0
-    for record in records.values():
-        found = [problem async for problem in _own_problems(store, record)]
-        findings += found
-        problems = _find_place_problems(record, records, forks[record.id], frozenset(census.rows))
+    async for record in every_record(store):
+        places[record.id] = _Place(record.base, record.head)  # it may have grown since, and been forked there
+        findings += [problem async for problem in _own_problems(store, record)]
+        problems = _find_place_problems(record, places, furthest.get(record.id, 0), frozenset(census.rows))
         findings += (IntegrityFinding(problem, record.id) for problem in problems)
         counted += record.head - record.base
     if census.events != counted and not findings:
         findings.append(IntegrityFinding(f"{census.events} events are stored, conversations account for {counted}"))
-    return Integrity(len(records), counted if census.events is None else census.events, tuple(findings))
+    return Integrity(len(places), counted if census.events is None else census.events, tuple(findings))
 
 
 async def every_record(store: EventStore) -> AsyncIterator[ConversationRecord]:
@@ -88,29 +101,29 @@ async def _own_problems(store: EventStore, record: ConversationRecord) -> AsyncI
 
 
 def _find_place_problems(
-    record: ConversationRecord, records: dict[UUID, ConversationRecord], cuts: list[int], damaged: Collection[UUID]
+    record: ConversationRecord, places: Mapping[UUID, _Place], furthest: int, damaged: Collection[UUID]
 ) -> Iterator[str]:
+    """Yield what of a conversation does not fit the others.
+
+    Args:
+        record: The conversation.
+        places: Where all of them begin and end.
+        furthest: The last cut into it.
+        damaged: Those whose rows are damaged, of which nothing is known.
+    """
     if record.head < record.base:
         yield f"conversation {record.id} ends at {record.head}, before its own events begin at {record.base}"
-    if record.deleted and not damaged and record.head != max([record.base, *cuts]):
+    if record.deleted and not damaged and record.head != max(record.base, furthest):
         yield f"the tombstone {record.id} keeps events that no fork reaches"
     if record.parent not in damaged:
-        yield from _parent_problems(record, records)
+        yield from _find_parent_problems(record, places)
 
 
-def _parent_problems(record: ConversationRecord, records: dict[UUID, ConversationRecord]) -> Iterator[str]:
+def _find_parent_problems(record: ConversationRecord, places: Mapping[UUID, _Place]) -> Iterator[str]:
     if record.parent is None:
         if record.base > 0 and not record.deleted:
             yield f"conversation {record.id} shares {record.base} events with nobody"
         return
-    parent = records.get(record.parent)
+    parent = places.get(record.parent)
     if parent is None or not parent.base < record.base <= parent.head:
         yield f"conversation {record.id} shares {record.base} events, which {record.parent} does not own"
-
-
-def _forks(records: Iterable[ConversationRecord]) -> dict[UUID, list[int]]:
-    cuts: dict[UUID, list[int]] = defaultdict(list)
-    for record in records:
-        if record.parent is not None:
-            cuts[record.parent].append(record.base)
-    return cuts

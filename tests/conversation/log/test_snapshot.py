@@ -35,6 +35,7 @@ from bough.events.stores.sqlite.reading import SqliteReading
 from bough.testing.postgres import drop_schema
 from bough.types import new_id
 
+ALL_STATES = {"cid": 0, "seq": 0, "limit": 1 << 30}
 pytestmark = pytest.mark.anyio
 
 EVENTS = 2_000
@@ -146,7 +147,7 @@ async def whole(store: EventStore, cid: UUID, stop: int | None = None) -> State:
 
 
 async def kept(store: EventStore) -> list[tuple[Any, ...]]:
-    return await store.together(SNAPSHOT, lambda tables: tables.run("snapshot.kept"), read_only=True)
+    return await store.together(SNAPSHOT, lambda tables: tables.run("snapshot.kept", **ALL_STATES), read_only=True)
 
 
 # what is read
@@ -271,7 +272,7 @@ async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
     assert (await kept(source.store))[-1] == newest
 
     def forget_fold(tables: Any) -> None:
-        for cid, seq, _, turns, digest, state in tables.run("snapshot.kept"):
+        for cid, seq, _, turns, digest, state in tables.run("snapshot.kept", **ALL_STATES):
             tables.run("snapshot.forget", cid=cid, seq=seq)
             tables.run("snapshot.keep", cid=cid, seq=seq, fold="0:other", turns=turns, digest=digest, state=state)
 

@@ -10,17 +10,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Line, Style, line
 from bough.config import Settings
-from bough.errors import BoughError, CorruptLog
+from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.url import hide_password
 from bough.execution.base import Isolation
 from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.events import EventStore
 
 State: TypeAlias = Literal["ok", "missing", "broken"]
 
@@ -125,6 +128,7 @@ async def _store(settings: Settings) -> list[Check]:
         async with options.opened(settings, create=False) as store:
             found = await store.check()
             found.require()
+            states = await _check_states(store)
     except CorruptLog as error:
         findings: list[JsonObject] = error.details.get("findings") or []
         checks = [Check("store", name, "broken", error.message, error.hint, essential=True)]
@@ -132,7 +136,21 @@ async def _store(settings: Settings) -> list[Check]:
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
     counts = f"{found.conversations} conversations, {found.events} events, ok"
-    return [Check("store", name, "ok", counts, essential=True)]
+    return [Check("store", name, "ok", counts, essential=True), states]
+
+
+async def _check_states(store: EventStore) -> Check:
+    """Hold the kept states against their digests. A damaged one is made again when it is needed: not essential."""
+    from bough.conversation.log.snapshot import count_states
+
+    try:
+        found = await count_states(store)
+    except (StoreError, Unavailable) as error:
+        return Check("store", "kept states", "missing", error.message)
+    said = f"{found.kept} kept, {found.other} by another version of bough, {found.damaged} damaged"
+    if not found.damaged:
+        return Check("store", "kept states", "ok", said)
+    return Check("store", "kept states", "broken", said, "nothing: they are made again when they are next needed")
 
 
 async def _tasks(settings: Settings) -> list[Check]:

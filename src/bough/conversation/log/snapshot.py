@@ -214,6 +214,37 @@ async def find_nearest(
     return found
 
 
+class StateCount(NamedTuple):
+    """How many states are kept, how many of them another fold made, and how many are not what was written."""
+
+    kept: int
+    other: int
+    damaged: int
+
+
+async def count_states(store: EventStore) -> StateCount:
+    """Hold every kept state against its digest. O(states), a few of them at a time in memory.
+
+    Raises:
+        Unavailable: The store is read-only and keeps none.
+        StoreError: They come from a newer program.
+    """
+    fold, counts = name_fold(), [0, 0, 0]
+    cid = seq = 0
+    more = True
+    while more:
+        place = {"cid": cid, "seq": seq, "limit": _AT_ONCE}
+        rows = await store.together(
+            SNAPSHOT, lambda tables, place=place: tables.run("snapshot.kept", **place), read_only=True
+        )
+        for cid, seq, made_by, turns, digest, state in rows:
+            counts[0] += 1
+            counts[1] += made_by != fold
+            counts[2] += digest != _digest(cid, seq, made_by, turns, state)
+        more = len(rows) == _AT_ONCE
+    return StateCount(*counts)
+
+
 def keep_states(tables: Tables, cid: UUID, states: Sequence[State], erased: str) -> bool:
     """Write states of a log that still are what its events come to, and say whether nothing was erased meanwhile."""
     tables.run("snapshot.lock", id=cid)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json as json_module
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -29,10 +29,12 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from bough.cli.transcript import Document
     from bough.events import EventStore
 
 FORMATS = ("bundle", "jsonl", "md", "html")
 _PAGE = 500
+_SPOOL_BYTES = 8 << 20
 _ENDINGS = {".jsonl": "jsonl", ".md": "md", ".html": "html", ".htm": "html"}
 
 
@@ -122,9 +124,11 @@ class _Exporting:
                 await self._bundle(store, record.id, file)
             else:
                 stop = self._stop(record)
-                events = [stored.as_json() async for stored in self._events(store, record.id, stop)]
-                for piece in _document(self._kind, record, events):
-                    file.write(piece.encode("utf-8", "surrogatepass"))
+                document = _document(self._kind, record)
+                file.write(document.head.encode("utf-8", "surrogatepass"))
+                async for stored in self._events(store, record.id, stop):
+                    file.write(document.write(stored.as_json()).encode("utf-8", "surrogatepass"))
+                file.write(document.tail.encode("utf-8", "surrogatepass"))
             return record
 
     async def _bundle(self, store: EventStore, cid: UUID, file: IO[bytes]) -> None:
@@ -154,27 +158,33 @@ class _Exporting:
                     yield stored
 
 
-def _document(kind: str, record: ConversationRecord, events: list[JsonObject]) -> Iterator[str]:
-    from bough.cli.transcript import as_html, as_markdown
+def _document(kind: str, record: ConversationRecord) -> Document:
+    from bough.cli.transcript import Document, html_document, markdown_document
 
     match kind:
         case "jsonl":
-            return (json_module.dumps(event, ensure_ascii=False) + "\n" for event in events)
+            return Document("", _write_line)
         case "md":
-            return as_markdown(record, events)
+            return markdown_document(record)
         case _:
-            return as_html(record, events)
+            return html_document(record)
+
+
+def _write_line(event: JsonObject) -> str:
+    return json_module.dumps(event, ensure_ascii=False) + "\n"
 
 
 def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:
-    content = BytesIO()
-    record = asyncio.run(exporting.write(content))
-    if json:
-        data = {"conversation": record_json(record), "content": content.getvalue().decode("utf-8", "replace")}
-        return Report(command="conv export", data=data)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content.getvalue())
-    sys.stdout.buffer.flush()
+    # Nothing is printed of what cannot be read to its end; a long one waits in a file.
+    with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as content:
+        record = asyncio.run(exporting.write(content))
+        content.seek(0)
+        if json:
+            data = {"conversation": record_json(record), "content": content.read().decode("utf-8", "replace")}
+            return Report(command="conv export", data=data)
+        sys.stdout.flush()
+        shutil.copyfileobj(content, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
     return None
 
 

@@ -24,6 +24,8 @@ from bough.types import JsonObject
 
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
 _PAGE = 500
+_SHOWN = 200
+"""How many events of a conversation are shown where nobody asks for more."""
 
 
 def list_(
@@ -54,17 +56,32 @@ def list_(
 def show(
     id: options.Conversation = "-",
     full: Annotated[bool, typer.Option("--full", help="Do not truncate.")] = False,
+    first: Annotated[int | None, typer.Option("--from", metavar="SEQ", min=0, help="From this event on.")] = None,
+    stop: Annotated[int | None, typer.Option("--to", metavar="SEQ", min=0, help="Up to before this event.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every event; with --json, one a line.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
-) -> Report:
-    """Show a conversation: what it is, and its events."""
+) -> Report | None:
+    """Show a conversation: what it is, and its last 200 events, or those from a place on."""
     target = Target.parse(id)
-    record, events = asyncio.run(_whole(options.settings_of(home, store), target))
+    settings = options.settings_of(home, store)
+    if all:
+        asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
+        return None
+    record, events, end = asyncio.run(_page_of(settings, target, first, stop))
+    begin = events[0]["seq"] if events else 0
+    after = begin + len(events) if first is not None and begin + len(events) < end else None
     return Report(
         command="conv show",
-        data={"conversation": record_json(record), "events": events},
-        blocks=[*_heading(record), line(), *(shown for event in events for shown in describe(event, full=full))],
+        data={"conversation": record_json(record), "events": events, "next_cursor": after},
+        blocks=[
+            *_heading(record),
+            line(),
+            *([line((f"… {_count(begin)} before; --from 0, or --all", "dim"))] if begin and first is None else []),
+            *(shown for event in events for shown in describe(event, full=full)),
+            *([line((f"… {_count(end - after)} more: --from {after}", "dim"))] if after is not None else []),
+        ],
         next=(f"bough fork {short(record.id)}@SEQ", f"bough conv tree {short(record.id)}"),
     )
 
@@ -148,11 +165,36 @@ async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | No
         return await store.list(chosen, cursor, limit)
 
 
-async def _whole(settings: Settings, target: Target) -> tuple[ConversationRecord, list[JsonObject]]:
+async def _page_of(
+    settings: Settings, target: Target, first: int | None, stop: int | None
+) -> tuple[ConversationRecord, list[JsonObject], int]:
+    """Return a conversation, the events of one page, and where those that are asked for end. O(page)."""
     async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
-        stop = _cut(record, target.at)
-        return record, [stored.as_json() async for stored in store.read(record.id, 0, stop)]
+        end = _end(record, target, stop)
+        start = max(0, end - _SHOWN) if first is None else first
+        read = store.read(record.id, start, min(end, start + _SHOWN))
+        return record, [stored.as_json() async for stored in read], end
+
+
+async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
+    """Show events as they are read, however many there are."""
+    renderer = renderer_for(json=json)
+    async with options.opened(settings, create=False) as store:
+        record = await store.get(await store.resolve(target.name))
+        renderer.record({"type": "conversation", "conversation": record_json(record)})
+        for shown in (*_heading(record), line()):
+            renderer.result(shown)
+        async for stored in store.read(record.id, first, _end(record, target, stop)):
+            event = stored.as_json()
+            renderer.record({"type": "event", "event": event})
+            for shown in describe(event, full=full):
+                renderer.result(shown)
+
+
+def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
+    end = _cut(record, target.at)
+    return end if stop is None else min(end, stop)
 
 
 async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:

@@ -48,5 +48,6 @@ where snapshot.fold <> excluded.fold;
 delete from snapshot where cid = %(cid)s and seq = %(seq)s;
 
 -- name: kept
--- Where states are, for checks.
-select cid, seq, fold, turns, digest, state from snapshot order by cid, seq;
+-- States behind a place, for checks.
+select cid, seq, fold, turns, digest, state from snapshot
+where (cid, seq) > (%(cid)s, %(seq)s) order by cid, seq limit %(limit)s;

@@ -46,5 +46,6 @@ where fold <> excluded.fold;
 delete from snapshot where k = :cid << 32 | :seq;
 
 -- name: kept
--- Where states are, for checks.
-select k >> 32, k & 4294967295, fold, turns, digest, state from snapshot order by k;
+-- States behind a place, for checks.
+select k >> 32, k & 4294967295, fold, turns, digest, state from snapshot
+where k > :cid << 32 | :seq order by k limit :limit;
