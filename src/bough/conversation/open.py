@@ -190,7 +190,8 @@ async def reopened(
         asked = asked.within(given)
         Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
         spec = given or recorded_spec(state)
-        environment.narrow(str(state.policies.get("executor", "")), given=executor or spec.executor)
+        recorded = str(state.policies.get("executor", ""))
+        environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:
             environment.require_sandbox()  # last: nothing that is given goes beyond it
         folder, pool = workspace_folder(state.workspace), environment.pool

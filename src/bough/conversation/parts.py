@@ -13,7 +13,7 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.log.journal import Journal
 from bough.conversation.rules import Rules
-from bough.errors import InvalidInput
+from bough.errors import InvalidInput, PermissionDenied
 from bough.events import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
@@ -61,12 +61,17 @@ class Environment:
         new._owned += [used] if used is not executor else []
         return new
 
-    def narrow(self, recorded: str, *, given: CodeExecutor | None) -> None:
+    def narrow(self, recorded: str, *, given: CodeExecutor | None, is_foreign: bool = False) -> None:
         """Continue with the recorded executor unless a caller's own is `given`; the settings' one only if no weaker.
 
         A resume never widens what may happen: where the recorded executor cannot run here, its runs are refused.
+
+        Raises:
+            PermissionDenied: The one given is weaker, and the person's settings do not name one as weak.
         """
         if given is not None:
+            if not is_foreign:
+                self._require_no_weaker(recorded, given)
             self.executor = given
         elif recorded and recorded != self.executor.name:
             kept = recorded_executor(recorded)
@@ -75,6 +80,17 @@ class Environment:
             if least.isolation > self.executor.isolation:
                 self.executor = least
                 self._owned.append(least)
+
+    def _require_no_weaker(self, recorded: str, given: CodeExecutor) -> None:
+        if not recorded or recorded == given.name:
+            return
+        least = recorded_executor(recorded) or executor_named("sandbox")
+        allowed = min(least.isolation, executor_named(self.settings.executor).isolation)
+        if given.isolation < allowed:
+            raise PermissionDenied(
+                f"the conversation runs code in {recorded}, and {given.name} is weaker",
+                hint=f"set executor: {given.name} in your settings if that is what you want, or leave executor= out",
+            )
 
     def require_sandbox(self) -> None:
         """Take the sandbox unless what is used is no weaker: for what came from elsewhere, whoever names another."""

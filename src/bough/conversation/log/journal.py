@@ -17,7 +17,8 @@ from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
 from bough.conversation.log.snapshot import find_nearest
 from bough.conversation.log.state import State
-from bough.conversation.log.write_buffer import Also, Condition, Staging, Writer
+from bough.conversation.log.write import Also, Condition, Writer
+from bough.conversation.log.write_buffer import Staging
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event
 from bough.events.store import EventStore

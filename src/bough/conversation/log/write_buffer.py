@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
@@ -25,18 +25,12 @@ from bough.conversation.log.fold import STEP, Fold, Mark
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
 from bough.conversation.log.snapshot import StateWriter, find_nearest
-from bough.conversation.log.state import State
+from bough.conversation.log.write import Also, Condition, Write, Writer, is_control
 from bough.errors import Conflict
 from bough.events.codec import encode
 from bough.events.model import (
     Event,
-    PauseRequested,
     SkillActivated,
-    StateChanged,
-    ToolFailed,
-    ToolInterrupted,
-    ToolRejected,
-    ToolReturned,
     UserMessage,
 )
 from bough.events.record import StoredEvent
@@ -44,86 +38,13 @@ from bough.events.store import EventStore
 
 if TYPE_CHECKING:
     from bough.conversation.log.view import View
-    from bough.events.beside import Beside, Tables
+    from bough.events.beside import Tables
 
 LINGER_SECONDS = 0.02
 """How long a staged event waits for others to be written with it when nothing waits for it."""
 
 
 _REPLACED = "\ufffd".encode()
-
-
-@dataclass(eq=False)
-class Writer:
-    """One who stages events. What a run stages depends on what it staged before: after one failure all of it fails.
-
-    Attributes:
-        generation: Of a run's lease; None for everyone else, whose appends do not depend on one another.
-    """
-
-    generation: int | None = None
-    failure: BaseException | None = None
-
-
-Condition = Callable[[], bool]
-"""Asked of the fold as it is right before an event: may the event still be written there? Has no effects."""
-
-_CONTROLLING = frozenset({"policies", "agent", "instructions", "approved", "edited", "waiting", "adopted"})
-"""Keys of `StateChanged` that say under which rules a call runs, or whether it does."""
-
-
-def is_control(event: Event) -> bool:
-    """Whether an event changes under which rules calls run, or decides one, or asks the run to stop."""
-    match event:
-        case StateChanged():
-            return not _CONTROLLING.isdisjoint(event.changes)
-        case PauseRequested() | ToolRejected() | ToolReturned() | ToolFailed() | ToolInterrupted():
-            return True
-        case _:
-            return False
-
-
-@dataclass(frozen=True)
-class Also:
-    """A change of tables beside the log, made behind the events and with the fold as they leave it.
-
-    Attributes:
-        made: Called once it is durable.
-    """
-
-    beside: tuple[Beside, ...]
-    change: Callable[[Tables, State], None]
-    made: Callable[[], None]
-
-
-@dataclass(eq=False)
-class Write:
-    """Events that become durable together.
-
-    Attributes:
-        mark: The fold before them.
-        also: What is changed beside the log in the same transaction, after the events.
-        full: Whether nothing can be added any more.
-        conditions: By event id, of the events that are written only while their condition holds.
-        withdrawn: Ids of the events that are not written, because theirs did not.
-        pieces: Of a response, by the event behind which listeners get them.
-    """
-
-    writer: Writer
-    mark: Mark
-    done: asyncio.Future[None]
-    expected_head: int | None = None
-    also: Also | None = None
-    full: bool = False
-    events: list[Event] = field(default_factory=list[Event])
-    conditions: dict[UUID, Condition] = field(default_factory=dict[UUID, Condition])
-    withdrawn: set[UUID] = field(default_factory=set[UUID])
-    pieces: dict[UUID, list[Delta]] = field(default_factory=dict[UUID, "list[Delta]"])
-
-    @property
-    def expects(self) -> int | None:
-        """The head that the log must have for the batch to be written; None where any will do."""
-        return self.mark.head if self.conditions else self.expected_head
 
 
 class Staging:

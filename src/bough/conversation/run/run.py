@@ -24,7 +24,7 @@ from bough.conversation.agent import AgentInForce
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.write_buffer import is_control
+from bough.conversation.log.write import is_control
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
