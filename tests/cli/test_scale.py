@@ -100,11 +100,9 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("events", "most"), [(40_000, 110 * MEGABYTE), pytest.param(1_000_000, 200 * MEGABYTE, marks=pytest.mark.slow)]
-)
-def test_a_long_log_is_shown_and_exported_in_bounded_memory(tmp_path: Path, events: int, most: int) -> None:
+def test_a_long_log_is_shown_and_exported_in_bounded_memory(tmp_path: Path) -> None:
     """As a list of events, forty thousand of them would be another hundred megabytes."""
+    events, most = 40_000, 110 * MEGABYTE
     fill(tmp_path / "log.db", events)
     for name, command in COMMANDS.items():
         used = use(tmp_path, *command)
@@ -135,10 +133,9 @@ def test_a_page_of_a_long_log_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("count", [1_200, pytest.param(100_000, marks=pytest.mark.slow)])
-async def test_looking_at_a_full_store_is_linear(tmp_path: Path, count: int) -> None:
+async def test_looking_at_a_full_store_is_linear(tmp_path: Path) -> None:
     """Statements are counted: two scans by number, and a look at the events of each conversation that has some."""
-    path = tmp_path / "log.db"
+    path, count = tmp_path / "log.db", 1_200
     store = await SqliteEventStore.open(path)
     await store.create(events=[UserMessage.text("x")])
     await store.aclose()

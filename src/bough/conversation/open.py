@@ -32,6 +32,7 @@ from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput
 from bough.events import open_store
+from bough.events.draft import parse_id
 from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
@@ -113,9 +114,8 @@ class Beginning:
             title=self.title,
             tags=self.tags,
         )
-        return Prepared(
-            record=self._record(self.id or new_id(), event, spec), started=event, blueprint=blueprint, rules=rules
-        )
+        cid = new_id() if self.id is None else parse_id(self.id)
+        return Prepared(record=self._record(cid, event, spec), started=event, blueprint=blueprint, rules=rules)
 
     def _record(self, cid: UUID, event: ConversationStarted, spec: AgentSpec) -> ConversationRecord:
         return ConversationRecord(

@@ -11,12 +11,13 @@ from uuid import UUID
 from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
-from bough.events.record import ConversationRecord, Status, StoredEvent, microseconds
+from bough.events.record import ConversationRecord, Cut, Status, StoredEvent, microseconds
 from bough.types import new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
 
+_SHORTEST_ID = 32
 _STATUSES = frozenset(get_args(Status))
 
 
@@ -194,6 +195,33 @@ def fresh(id: UUID, now: datetime) -> ConversationRecord:
     return ConversationRecord(id=id, root=id, created=now, updated=now)
 
 
+def parse_id(value: UUID | str) -> UUID:
+    """Return an id that may be given as text.
+
+    Raises:
+        InvalidInput: It is not one.
+    """
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"not an id: {value!r}", hint="give a UUID, or its text") from error
+
+
+def parse_cut(at: Cut | str | None) -> Cut | None:
+    """Return a cut whose kind is right; whether the log has such a place, the store says.
+
+    Raises:
+        InvalidInput: It is neither a count nor the id of an event.
+    """
+    if at is None or isinstance(at, UUID) or (isinstance(at, int) and not isinstance(at, bool)):
+        return at
+    if isinstance(at, str) and len(at) >= _SHORTEST_ID:
+        return parse_id(at)
+    raise InvalidInput(f"cannot cut at {at!r}", hint="give a count of events to share, or the id of the last one")
+
+
 def plan_fork(
     id: UUID | None,
     now: datetime,
@@ -206,7 +234,7 @@ def plan_fork(
 ) -> ConversationRecord:
     """Return the record of a fork as far as its caller says; its place in the tree is up to the store."""
     given = {"title": title, "tags": dict(tags or {}), "config": dict(config or {}), "lineage": dict(lineage or {})}
-    return replace(fresh(id or new_id(), now), owner=owner, **given)
+    return replace(fresh(new_id() if id is None else parse_id(id), now), owner=owner, **given)
 
 
 def uuid_of(id: bytes | None) -> UUID | None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from bough.conversation import AsyncConversation
+from bough.conversation import AsyncConversation, Turn
 from bough.errors import Conflict, InvalidInput, NotFound
 from bough.testing import tool_call
 
@@ -151,6 +151,31 @@ async def test_cuts_that_are_none(start: Any, scripted: Any) -> None:
         with pytest.raises(error):
             await source.fork(at=at)
     assert await source.store.children(source.id) == []
+
+
+async def test_wrong_types_are_refused_before_anything_is_written(start: Any, scripted: Any) -> None:
+    source = await start(scripted("one"))
+    other = await start(scripted())
+    wrong: tuple[dict[str, Any], ...] = (
+        {"at": True},
+        {"at": 0.5},
+        {"at": "7"},
+        {"id": "x"},
+        {"id": 7},
+        {"at": 1 << 70},
+    )
+    for given in wrong:
+        with pytest.raises(InvalidInput):
+            await source.fork(**given)
+    numbers: tuple[Any, ...] = (True, 0.5, "7")
+    for number in numbers:
+        with pytest.raises(InvalidInput):
+            await source.fork(at=Turn(number))
+    with pytest.raises(Conflict):
+        await source.fork(id=other.id)
+    assert await source.store.children(source.id) == []
+    named: Any = str(uuid4())
+    assert str((await source.fork(id=named)).id) == named
 
 
 async def test_the_same_id_gives_the_same_fork_or_a_conflict(start: Any, scripted: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
 from time import monotonic
 from typing import Any
@@ -169,6 +169,7 @@ class Load:
         self.longest = 0.0
         self.heard: list[UUID] = []
         self.running = True
+        self.moved = asyncio.Event()
 
     async def write(self, cid: UUID) -> None:
         while self.running:
@@ -182,17 +183,24 @@ class Load:
             else:
                 self.acknowledged[cid] += [event.id for event in events]
             self.longest = max(self.longest, monotonic() - started)
+            self.moved.set()
 
     async def follow(self, cid: UUID) -> None:
         async for stored in self.store.subscribe(cid):
             self.heard.append(stored.id)
+            self.moved.set()
 
     async def wait_for_calls(self, count: int) -> None:
         """Return when so many calls more have ended, whichever way."""
         goal = self.ended + count
+        await self.wait_until(lambda: self.ended >= goal)
+
+    async def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return when something is so, which is looked at after each call and each event that was heard."""
         async with asyncio.timeout(SLACK_SECONDS):
-            while self.ended < goal:
-                await asyncio.sleep(0.005)
+            while not is_so():
+                self.moved.clear()
+                await self.moved.wait()
 
     @property
     def ended(self) -> int:
@@ -241,9 +249,7 @@ async def test_fifty_rounds_under_load(store: PostgresEventStore, between: Any, 
     logs = {cid: [stored.id async for stored in direct.read(cid)] for cid in cids}
     for cid, log in logs.items():
         load.require(cid, log)
-    async with asyncio.timeout(SLACK_SECONDS):
-        while len(load.heard) < len(logs[cids[0]]):
-            await asyncio.sleep(0.005)
+    await load.wait_until(lambda: len(load.heard) >= len(logs[cids[0]]))
     assert load.heard == logs[cids[0]]
     assert (await direct.check()).findings == ()
     follower.cancel()

@@ -31,6 +31,10 @@ class Turn:
 
     number: int
 
+    def __post_init__(self) -> None:
+        if isinstance(self.number, bool) or not isinstance(self.number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"invalid turn {self.number!r}", hint="give a whole number; 0 is before the first turn")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CutPoint:

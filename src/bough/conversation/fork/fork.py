@@ -25,6 +25,7 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, limits_by_count
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, NotFound
+from bough.events.draft import parse_cut, parse_id
 from bough.events.model import Event, ForkedFrom, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.events.store import Cut
@@ -68,6 +69,10 @@ class ForkRequest:
     ephemeral: bool = False
 
     def __post_init__(self) -> None:
+        if self.id is not None:
+            object.__setattr__(self, "id", parse_id(self.id))
+        if not isinstance(self.at, Turn):
+            object.__setattr__(self, "at", parse_cut(self.at))
         if self.secrets not in ("reference", "none"):
             raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
         unknown = set(self.overrides) - set(ForkOverrides.__annotations__)

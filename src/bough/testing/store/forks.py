@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -68,6 +69,24 @@ class ForksContract:
         with pytest.raises(NotFound):
             await store.get(UUID(int=7))
         assert len((await store.list()).items) == 1
+
+    async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: EventStore) -> None:
+        """Whatever its type is; an id may be given as text."""
+        events = said(*range(3))
+        root = await store.create(events=events)
+        cuts: list[Any] = [True, 0.5, "7", "x", b"", [], 1 << 70, "é" * 40]
+        for at in cuts:
+            with pytest.raises(InvalidInput):
+                await store.fork(root.id, at=at, events=said("x"))
+        ids: list[Any] = ["x", 5, True, b"7" * 16, ""]
+        for id in ids:
+            with pytest.raises(InvalidInput):
+                await store.fork(root.id, id=id)
+        assert len((await store.list()).items) == 1
+        named: dict[str, Any] = {"id": str(UUID(int=7)), "at": str(events[1].id)}
+        assert (await store.fork(root.id, **named)).id == UUID(int=7)
+        with pytest.raises(Conflict):
+            await store.fork(root.id, id=root.id)
 
     async def test_a_fork_inherits_nothing_by_itself(self, store: EventStore) -> None:
         """Title, tags, config and owner are what is given; events given come first."""

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.draft import Append, Draft, Piece, draft, fresh, plan_fork
+from bough.events.draft import Append, Draft, Piece, draft, fresh, parse_cut, plan_fork
 from bough.events.integrity import Census
 from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
@@ -203,12 +203,12 @@ class RelationalEventStore(BaseEventStore):
         lineage: JsonObject | None = None,
     ) -> ConversationRecord:
         """Fork by writing one row. See `EventStore.fork`."""
-        now = self._clock.now()
+        now, place = self._clock.now(), parse_cut(at)
         wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
         drafted = draft(events)
         await self._prepare_followers(drafted)
         alone = not self._followers.wants(drafted)
-        return await self._write(lambda log: log.fork(cid, at, wanted, drafted), alone=alone)
+        return await self._write(lambda log: log.fork(cid, place, wanted, drafted), alone=alone)
 
     async def list(
         self,

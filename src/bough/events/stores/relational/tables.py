@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.beside import Beside, Follow, Follower, Tables
-from bough.events.draft import Append, Draft, draft, fresh, plan_fork
+from bough.events.draft import Append, Draft, draft, fresh, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
@@ -117,7 +117,7 @@ class RelationalTables:
         with self._write("forking") as log:
             now = log.clock.now()
             wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
-            return log.fork(cid, at, wanted, drafted)
+            return log.fork(cid, parse_cut(at), wanted, drafted)
 
     def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `Tables.delete`."""
