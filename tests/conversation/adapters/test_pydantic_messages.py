@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     BinaryContent,
+    CachePoint,
+    ImageUrl,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
@@ -63,6 +65,39 @@ async def test_open_calls_are_closed(start: Any, scripted: Any) -> None:
     assert not conversation.state.open_calls
     await conversation.send_message("and?")
     assert (await conversation.run()).output == "I see"
+
+
+async def test_what_has_no_place_in_a_log_is_reported(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted())
+    pdf = BinaryContent(b"%PDF", media_type="application/pdf")
+    image = BinaryContent(b"png", media_type="image/png")
+    said = ["look", pdf, image, ImageUrl("https://example.org/a.png"), CachePoint(), "and go"]
+    history = [
+        ModelRequest([SystemPromptPart("be kind"), UserPromptPart(said)], instructions="be brief"),
+        ModelResponse([ToolCallPart("add", {"a": 1}, "c1")]),
+        ModelRequest([ToolReturnPart("add", 3, "c1", metadata={"kept": "by the application"})]),
+    ]
+    report = await import_messages(conversation, history)
+    assert report.left_out == (
+        "message 0: instructions",
+        "message 0: a system prompt",
+        "message 0: a file, application/pdf, 4 bytes",
+        "message 0: ImageUrl https://example.org/a.png",
+        "message 0: CachePoint",
+        "message 2: metadata of the result of add (c1)",
+    )
+    log = [stored.event async for stored in conversation.store.read(conversation.id)]
+    assert report.count == len(log) - 1
+    (message,) = [event for event in log if event.kind == "UserMessage"]
+    texts = [part.text for part in message.content if part.type == "text"]
+    assert texts == [
+        "look",
+        "[a file, application/pdf, 4 bytes: not carried over]",
+        "[ImageUrl https://example.org/a.png: not carried over]",
+        "and go",
+    ]
+    plain = [ModelRequest([UserPromptPart("hello")])]
+    assert (await import_messages(await start(scripted()), plain)).left_out == ()
 
 
 async def test_what_is_no_history_is_refused(start: Any, scripted: Any) -> None:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, overload
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     BinaryContent,
+    CachePoint,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
     RetryPromptPart,  # pyright: ignore[reportDeprecated] - stored histories of older versions have it
+    SystemPromptPart,
     ToolReturnPart,
     UserPromptPart,
 )
@@ -79,21 +82,37 @@ async def _export(conversation: AsyncConversation[Any]) -> bytes:
     return ModelMessagesTypeAdapter.dump_json(await conversation.messages())
 
 
-async def import_messages(conversation: AsyncConversation, data: bytes | Sequence[ModelMessage]) -> int:
-    """Append a PydanticAI history to a conversation in which nothing was said yet, and return how many events it made.
+@dataclass(frozen=True)
+class ImportReport:
+    """What an imported history became.
+
+    Attributes:
+        count: How many events it made.
+        left_out: What has no place in a log, and where it was.
+    """
+
+    count: int
+    left_out: tuple[str, ...] = ()
+
+
+async def import_messages(conversation: AsyncConversation, data: bytes | Sequence[ModelMessage]) -> ImportReport:
+    """Append a PydanticAI history to a conversation in which nothing was said yet, and return what it became.
 
     System prompts and instructions are left out: the conversation has its agent's own. Calls without a result are
-    closed, so that the conversation can continue.
+    closed, so that the conversation can continue. Files other than images, addresses, cache points, and what an
+    application kept with a result are left out and reported; the model is told where a file or an address was.
 
     Raises:
         InvalidInput: It is no such history, or the conversation already has messages.
     """
     if await conversation.messages():
         raise InvalidInput("the conversation already has messages", hint="import into a new one")
-    events = list(_events(_messages(data)))
+    messages = _messages(data)
+    events = list(_events(messages))
     closed = StateChanged(changes={"status": "finished"}, reason="imported")
     await conversation.append(*events, closed)
-    return len(events) + 1
+    left_out = [f"message {n}: {what}" for n, message in enumerate(messages) for what in _list_left_out(message)]
+    return ImportReport(len(events) + 1, tuple(left_out))
 
 
 def _messages(data: bytes | Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -138,6 +157,34 @@ def _request_events(message: ModelRequest, open_calls: dict[str, str]) -> Iterat
                 continue
 
 
+def _list_left_out(message: ModelMessage) -> Iterator[str]:
+    """Yield what of a message has no place in a log."""
+    if isinstance(message, ModelResponse):
+        return
+    if message.instructions:
+        yield "instructions"
+    for part in message.parts:
+        match part:
+            case SystemPromptPart():
+                yield "a system prompt"
+            case UserPromptPart() if not isinstance(part.content, str):
+                yield from (_name_content(item) for item in part.content if not _is_carried(item))
+            case ToolReturnPart() if part.metadata is not None:
+                yield f"metadata of the result of {part.tool_name} ({part.tool_call_id})"
+            case _:
+                continue
+
+
+def _is_carried(item: Any) -> bool:
+    return isinstance(item, str) or (isinstance(item, BinaryContent) and item.is_image)
+
+
+def _name_content(item: Any) -> str:
+    if isinstance(item, BinaryContent):
+        return f"a file, {item.media_type}, {len(item.data)} bytes"
+    return f"{type(item).__name__} {getattr(item, 'url', '')}".strip()
+
+
 def _outcome(part: ToolReturnPart) -> Event:
     fields: dict[str, Any] = {"tool_call_id": part.tool_call_id, "tool": part.tool_name, "ts": part.timestamp}
     text = part.model_response_str(wrap_if_error=False)
@@ -163,9 +210,8 @@ def _content(content: Any) -> Iterator[ContentPart]:
             yield TextPart(text=item)
         elif isinstance(item, BinaryContent) and item.is_image:
             yield ImagePart(data=base64.b64encode(item.data).decode(), media_type=item.media_type)
-        else:
-            name = getattr(item, "url", None) or type(item).__name__
-            yield TextPart(text=f"[{name}: not carried over]")
+        elif not isinstance(item, CachePoint):
+            yield TextPart(text=f"[{_name_content(item)}: not carried over]")
 
 
 def _lost(open_calls: dict[str, str]) -> Iterator[Event]:
