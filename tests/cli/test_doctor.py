@@ -20,9 +20,10 @@ def test_it_names_isolation_models_store_and_versions(cli: Any) -> None:
     assert found["works"] is True
     assert checks["executor", "sandbox"]["said"].startswith("isolation reached: ")
     assert checks["model", "default"]["said"].startswith("offline ")
-    (store,) = (check for check in found["checks"] if check["part"] == "store")
+    (store, states) = (check for check in found["checks"] if check["part"] == "store")
     events = len(cli.data("conv", "show")["events"])
     assert store["said"] == f"1 conversations, {events} events, ok"
+    assert (states["name"], states["state"]) == ("kept states", "ok")
     assert {name for part, name in checks if part == "version"} >= {"bough", "python", "sqlite", "pydantic-ai-slim"}
 
 
@@ -96,3 +97,15 @@ def test_a_damaged_row_breaks_only_itself(cli: Any, bough_home: Any) -> None:
     doctor = cli("doctor")
     assert doctor.returncode == 6
     assert "is damaged" in doctor.stdout
+
+
+def test_a_damaged_kept_state_is_told_and_keeps_nothing_from_working(cli: Any, bough_home: Any) -> None:
+    cli("run", "bake a cake")
+    assert cli("doctor").returncode == 0
+    with sqlite3.connect(bough_home / "bough.db") as db:
+        db.execute("insert into snapshot (k, fold, turns, digest, state) values ((1 << 32) | 2, 'x', 0, 1, x'00')")
+    db.close()
+    found = cli.data("doctor")
+    (states,) = (check for check in found["checks"] if check["name"] == "kept states")
+    assert (states["state"], states["said"]) == ("broken", "1 kept, 1 by another version of bough, 1 damaged")
+    assert found["works"] is True
