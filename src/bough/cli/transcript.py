@@ -26,7 +26,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5rem 0 0; padding
 """
 
 
-class Document(NamedTuple):
+class Transcript(NamedTuple):
     """A document that is written event by event.
 
     Attributes:
@@ -40,9 +40,9 @@ class Document(NamedTuple):
     tail: str = ""
 
 
-def markdown_document(record: ConversationRecord) -> Document:
+def markdown_document(record: ConversationRecord) -> Transcript:
     """Return a document with what was said as it is, and what tools said in fences."""
-    return Document(f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n", _write_section)
+    return Transcript(f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n", _write_section)
 
 
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _write_section(event: JsonObject) -> str:
     return f"{heading}\n{text if word in _SPOKEN else _fenced(text)}\n"
 
 
-def html_document(record: ConversationRecord) -> Document:
+def html_document(record: ConversationRecord) -> Transcript:
     """Return a document in which every text is escaped, and whose policy lets nothing be loaded or run."""
     title = escape(_one_line(record.title or "untitled"))
     policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -74,7 +74,7 @@ def html_document(record: ConversationRecord) -> Document:
         f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
         f"<body><header><h1>{title}</h1><p>{escape(_about(record))}</p></header><main>\n"
     )
-    return Document(head, _article, "</main></body></html>\n")
+    return Transcript(head, _article, "</main></body></html>\n")
 
 
 def _article(event: JsonObject) -> str:

@@ -29,7 +29,7 @@ from bough.types import JsonObject
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from bough.cli.transcript import Document
+    from bough.cli.transcript import Transcript
     from bough.events import EventStore
 
 FORMATS = ("bundle", "jsonl", "md", "html")
@@ -158,12 +158,12 @@ class _Exporting:
                     yield stored
 
 
-def _document(kind: str, record: ConversationRecord) -> Document:
-    from bough.cli.transcript import Document, html_document, markdown_document
+def _document(kind: str, record: ConversationRecord) -> Transcript:
+    from bough.cli.transcript import Transcript, html_document, markdown_document
 
     match kind:
         case "jsonl":
-            return Document("", _write_line)
+            return Transcript("", _write_line)
         case "md":
             return markdown_document(record)
         case _:
