@@ -7,7 +7,7 @@ import os
 import pytest
 
 from bough.execution.base import CodeExecutor
-from bough.testing.executor_threats import ExecutorThreats
+from bough.testing.executor_threats import ExecutorThreats, MountThreats
 
 IS_ROOT = os.geteuid() == 0
 
@@ -27,6 +27,18 @@ class TestZygote(ExecutorThreats):
             "test_change_the_first_process",  # which therefore owns the settings of its first process
         }
     )
+
+    @pytest.fixture
+    def executor(self, zygote: CodeExecutor) -> CodeExecutor:
+        return zygote
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(280)
+class TestRaces(MountThreats):
+    """Warm, where a round takes some milliseconds; the others do as many with BOUGH_ROUNDS."""
+
+    rounds = 1000
 
     @pytest.fixture
     def executor(self, zygote: CodeExecutor) -> CodeExecutor:

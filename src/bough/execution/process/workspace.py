@@ -96,8 +96,13 @@ class Workspace:
         found = [(target, *identity, target not in writable) for target, identity in plan.shown.items()]
         return [*found, *((f"{WORK}/{entry.path}", *entry.identity, True) for entry in self.guards(plan))]
 
+    @property
+    def empty(self) -> str:
+        """A folder with nothing in it; there once `make_private` was called."""
+        return os.path.join(self.folder, "empty")
+
     def make_private(self) -> None:
-        """Make `tmp` and `exchange`, for the sandboxes that need them. Blocks.
+        """Make `tmp`, `exchange` and `empty`, for the sandboxes that need them. Blocks.
 
         Raises:
             ExecutorError: The disk is full.
@@ -105,6 +110,7 @@ class Workspace:
         try:
             _make_folder(self.tmp, 0o700, self.identity)
             _make_folder(self.exchange, 0o700, self.identity)
+            _make_folder(self.empty, 0o755)
         except OSError as error:
             raise _unprepared(error) from error
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
@@ -25,7 +25,18 @@ from bough.execution.sandbox.preloaded import SUPERVISOR_ENVIRONMENT
 from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
-_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
+_READABLE = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ssl/openssl.cnf",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
 _EXCHANGE = "/run/bough/exchange"
@@ -133,6 +144,7 @@ class LandlockRung:
         read_only = {CODE_FOLDER: workspace.code, _INSIDE_FOLDER: INSIDE, _EXCHANGE: workspace.exchange}
         for mount in plan.mounts:
             (shown if mount.writable else read_only)[mount.target] = mount.source
+        read_only |= dict.fromkeys(_find_missing_parents({*shown, *read_only}), workspace.empty)
         guards = workspace.guards(plan)
         if not self.makes_mounts:
             read_only |= {f"{WORK}/{entry.path}": f"{workspace.work}/{entry.path}" for entry in guards}
@@ -147,6 +159,12 @@ class LandlockRung:
             "identities": dict(plan.shown),
             "guarded": [(entry.path, entry.identity) for entry in guards],
         }
+
+
+def _find_missing_parents(targets: set[str]) -> set[str]:
+    """Return the folders above mounts that are not there: node looks at every one of them."""
+    above = {str(folder) for target in targets for folder in PurePosixPath(target).parents}
+    return {folder for folder in above - targets if not os.path.exists(folder)}
 
 
 def _program(plan: Plan) -> dict[str, object]:

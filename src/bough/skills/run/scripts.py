@@ -109,7 +109,8 @@ class ScriptResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result for a model, as JSON: files by path and size; empty fields are omitted."""
-        out: dict[str, Any] = {"status": self.status, "stdout": self.stdout, "stderr": self.stderr}
+        named = {"skill": self.skill, "script": self.script} if self.script else {}
+        out: dict[str, Any] = {**named, "status": self.status, "stdout": self.stdout, "stderr": self.stderr}
         if self.exit_code is not None:
             out["exit_code"] = self.exit_code
         if self.output_files:

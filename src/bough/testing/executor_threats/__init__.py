@@ -27,7 +27,7 @@ from bough.testing.executor_threats.reading import ReadingThreats  # noqa: E402
 from bough.testing.executor_threats.sessions import SessionThreats  # noqa: E402
 from bough.testing.executor_threats.writing import WritingThreats  # noqa: E402
 
-__all__ = ["ExecutorThreats"]
+__all__ = ["ExecutorThreats", "MountThreats"]
 
 
 class ExecutorThreats(

@@ -9,13 +9,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from bough.errors import BoughError
 from bough.execution.base import CodeExecutor, Mount
 from bough.testing.executor_threats.base import Threats
-
-ROUNDS = int(os.environ.get("BOUGH_ROUNDS", "5"))
-"""How often a run is started beside something that swaps names; the slow tests of bough make it 1,000."""
 
 _CHANGE = """
 import os
@@ -148,7 +146,13 @@ class NameThreats(Threats):
 
 
 class MountThreats(Threats):
-    """Attacks on what a run is shown, by a name that changes while the run starts."""
+    """Attacks on what a run is shown, by a name that changes while the run starts.
+
+    Attributes:
+        rounds: How often a run is started beside what swaps names; BOUGH_ROUNDS=1000 makes it more.
+    """
+
+    rounds: ClassVar[int] = int(os.environ.get("BOUGH_ROUNDS", "5"))
 
     async def test_swap_a_guarded_name(
         self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str
@@ -170,7 +174,7 @@ class MountThreats(Threats):
         (outside / "secret").write_text(canary)
         started = 0
         with _swap_names(workspace, name, outside):
-            for _ in range(ROUNDS):
+            for _ in range(self.rounds):
                 try:
                     result = await self.run(executor, _LOOK, workspace=str(workspace), mounts=mounts)
                 except BoughError:
