@@ -39,6 +39,7 @@ class TestRaces(MountThreats):
     """Warm, where a round takes some milliseconds; the others do as many with BOUGH_ROUNDS."""
 
     rounds = 1000
+    seconds = 20.0
 
     @pytest.fixture
     def executor(self, zygote: CodeExecutor) -> CodeExecutor:

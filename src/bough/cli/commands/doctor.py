@@ -96,7 +96,10 @@ async def _executors() -> list[Check]:
         )
         for report in reports
     ]
-    return [_reached(max((r.isolation for r in reports if r.works), default=None)), *checks]
+    chosen = max((report for report in reports if report.works), key=lambda report: report.isolation, default=None)
+    gaps = () if chosen is None else chosen.gaps
+    limits = [Check("executor", "not promised", "missing", gap) for gap in gaps]
+    return [_reached(None if chosen is None else chosen.isolation), *checks, *limits]
 
 
 def _reached(isolation: Isolation | None) -> Check:

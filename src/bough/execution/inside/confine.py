@@ -93,7 +93,10 @@ def show_beside(boundary):
 
 def open_expected(path, identity):
     """Return a descriptor of what the host looked at."""
-    fd = os.open(path, PLACE)
+    try:
+        fd = os.open(path, PLACE)
+    except OSError as error:
+        raise OSError(init.ESTALE, path) from error
     state = os.fstat(fd)
     if identity is not None and (state.st_dev, state.st_ino) != tuple(identity):
         raise OSError(init.ESTALE, path)

@@ -48,6 +48,18 @@ def open_beneath(folder, path):
 def make_read_only(folder, path, identity):
     """Show what lies at `path` in `folder` read-only in its own place, if it is what the host found there.
 
+    Raises:
+        OSError: `ESTALE`: something else is there, or was meanwhile.
+    """
+    try:
+        cover(folder, path, identity)
+    except OSError as error:
+        raise OSError(errno.ESTALE, path) from error
+
+
+def cover(folder, path, identity):
+    """Make the mount, and make it read-only.
+
     The second descriptor holds the mount that was made; what is no mount by then, the kernel refuses to change.
     """
     fd = open_beneath(folder, path)

@@ -74,9 +74,9 @@ class Workspace:
     def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
         paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "exchange")}
         _make_folder(paths["work"], 0o700, identity)
-        _make_folder(paths["code"], 0o755)
+        _make_folder(paths["code"], 0o700, identity)
         if plan.code_file is not None:
-            _write_code(paths["code"], *plan.code_file)
+            _write_code(paths["code"], *plan.code_file, identity=identity)
         work = plan.workspace or paths["work"]
         before, guarded = _fill(work, plan, identity)
         return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded)
@@ -120,7 +120,7 @@ class Workspace:
             if plan.code_file is not None:
                 with suppress(FileNotFoundError):
                     os.unlink(os.path.join(self.code, plan.code_file[0]))
-                _write_code(self.code, *plan.code_file)
+                _write_code(self.code, *plan.code_file, identity=self.identity)
             before, guarded = _fill(self.work, plan, self.identity)
             return replace(self, before=before, guarded=guarded)
         except OSError as error:
@@ -182,11 +182,13 @@ def _unprepared(error: OSError) -> ExecutorError:
     )
 
 
-def _write_code(folder: str, name: str, content: bytes) -> None:
-    path = os.path.join(folder, name)
-    with open(path, "xb") as target:
+def _write_code(folder: str, name: str, content: bytes, *, identity: Identity) -> None:
+    """Write the code for the run's user alone: other users of this machine can come to the folder of every run."""
+    fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as target:
+        if identity.owner is not None:
+            os.fchown(fd, *identity.owner)
         target.write(content)
-    os.chmod(path, 0o644)
 
 
 def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], GuardedEntries]:

@@ -28,6 +28,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc
 _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 """Settings of the kernel, which are the machine's and not the namespace's."""
 
+_GAPS_OF_USERS = ("a program in a warm sandbox can change the settings of its first process, as `oom_score_adj`",)
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
 """What the first process needs to look at what is shown, and to give everything up, this included."""
@@ -78,7 +79,8 @@ class BubblewrapRung:
             self._shown = _system(interpreter)
             failure = self._try()
             if not failure:
-                return RungReport(name=self.name, isolation=self.isolation, works=True)
+                gaps = () if os.geteuid() == 0 else _GAPS_OF_USERS
+                return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         return self._lacks(f"bwrap could not make its namespaces: {failure}.", _userns_remedy())
 
     def _lacks(self, missing: str, install: str) -> RungReport:

@@ -37,6 +37,17 @@ _READABLE = (
     "/etc/ld.so.cache",
     "/etc/ssl/openssl.cnf",
 )
+_GAPS = (
+    "names at the root of the file system and the numbers of other processes can be seen",
+    "a program can read the memory of its own supervisor, which holds that run's request alone",
+    "a system call of another architecture ends the program with signal 31",
+    "the end for want of memory is not told from another kill",
+    "there is no network by name, no warm sandbox and no interpreter that stays",
+)
+_GAPS_WITHOUT_MOUNTS = (
+    "guarded names that exist can be changed through a link, or in a folder that is moved",
+    "a mount whose source changes while the run starts can show something else",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
 _EXCHANGE = "/run/bough/exchange"
@@ -76,7 +87,8 @@ class LandlockRung:
             self._interpreter = interpreter
             failure = self._try()
             if not failure:
-                return RungReport(name=self.name, isolation=self.isolation, works=True)
+                gaps = _GAPS if self.makes_mounts else (*_GAPS, *_GAPS_WITHOUT_MOUNTS)
+                return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
 
     def _lacks(self, missing: str, install: str) -> RungReport:

@@ -61,6 +61,7 @@ class RungReport:
         works: Whether a program was really run behind it just now.
         missing: What it lacks, in one sentence; empty when it works.
         install: The command that fixes it; empty when there is none.
+        gaps: What it does not keep of the promises in `docs/concepts/isolation.md`, here and for this user.
     """
 
     name: str
@@ -68,6 +69,7 @@ class RungReport:
     works: bool
     missing: str = ""
     install: str = ""
+    gaps: tuple[str, ...] = ()
 
 
 class Rung(Protocol):

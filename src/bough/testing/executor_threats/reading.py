@@ -1,11 +1,17 @@
 """Attacks: reading what is none of a script's business."""
 
-# ruff: noqa: D102 - tests: their names say what they do
+# ruff: noqa: D102, ASYNC230, S103 - tests: their names say what they do
 from __future__ import annotations
 
+import asyncio
+import os
+import stat
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from bough.execution.base import (
@@ -87,3 +93,46 @@ class ReadingThreats(Threats):
         )
         result = await self.run(executor, code, outside)
         assert canary.encode() not in self.everything(result)
+
+    async def test_read_the_input_of_a_run_as_another_user(
+        self, executor: CodeExecutor, workspace: Path, canary: str
+    ) -> None:
+        """What a run is given lies nowhere, while it runs, where somebody else of this machine could take it."""
+        os.mkfifo(workspace / "up")
+        os.chmod(workspace / "up", 0o666)
+        code = f"secret = '{canary}'\nopen('up', 'w').write('x')\nimport time; time.sleep(1000)"
+        with open(workspace / "up", "r+b", buffering=0) as up:
+            running = asyncio.ensure_future(
+                self.run(executor, code, workspace=str(workspace), stdin=canary, env={"SECRET": canary})
+            )
+            reading = asyncio.ensure_future(anyio.wait_readable(up))
+            await asyncio.wait([running, reading], return_when=asyncio.FIRST_COMPLETED)
+            try:
+                assert not running.done(), running
+                found = [path for each in _run_folders() for path in _open_to_all(each)]
+                assert [path for path in found if path.is_socket()] == []
+                assert [path for path in found if canary.encode() in path.read_bytes()] == []
+            finally:
+                reading.cancel()
+                running.cancel()
+                await asyncio.wait([running])
+
+
+def _run_folders() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("bough-run-*"))
+
+
+def _open_to_all(folder: Path) -> Iterator[Path]:
+    """Yield the files and sockets below a folder that every user of the machine may read or write."""
+    try:
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            return
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for path in entries:
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            yield from _open_to_all(path)
+        elif (stat.S_ISREG(mode) and mode & stat.S_IROTH) or (stat.S_ISSOCK(mode) and mode & stat.S_IWOTH):
+            yield path
