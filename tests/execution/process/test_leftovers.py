@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from bough.errors import Conflict
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
 from bough.testing.executor_contract import DAEMONS
 
@@ -204,3 +206,65 @@ async def test_50_runs_at_once_all_end_well(kind: str) -> None:
         results = await asyncio.gather(*(executor.execute(request) for request in requests))
         assert [(result.stdout, result.exit_code) for result in results] == [(b"%d\n" % n, 0) for n in range(50)]
     await executor.aclose()
+
+
+CANCELS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", [*of_bubblewrap("cold", "warm", "stateful"), "sandlock"])
+async def test_runs_that_are_cancelled_at_random_moments_leave_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the workspace is made, the sandbox starts, the program runs, the files are collected: all are ended whole."""
+    tmp_path.chmod(0o711)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if kind == "sandlock":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    executor = LocalSandboxCodeExecutor(stateful=kind == "stateful")
+    assert (await executor.execute(CodeExecutionInput(code="pass"))).ok
+    fds = len(os.listdir("/proc/self/fd"))
+    moments = random.Random(kind)  # noqa: S311 - no secret
+
+    async def cancel_one(number: int) -> bool:
+        lives_on = f"id{number % 4}" if kind in ("warm", "stateful") else None
+        request = CodeExecutionInput(code="import time; time.sleep(0.01)", execution_id=lives_on)
+        running = asyncio.ensure_future(executor.execute(request))
+        await asyncio.wait([running], timeout=moments.random() * 0.2)  # a random moment, nothing is waited for
+        running.cancel()
+        await asyncio.wait([running])
+        return running.cancelled()
+
+    was_cancelled: list[bool] = []
+    for begin in range(0, CANCELS, 4):
+        was_cancelled += await asyncio.gather(*(cancel_one(number) for number in range(begin, begin + 4)))
+    assert any(was_cancelled)
+    await executor.aclose()
+    assert os.listdir(tmp_path) == []
+    assert below(os.getpid()) == set()
+    assert str(tmp_path) not in mounts_of_all()
+    assert len(os.listdir("/proc/self/fd")) <= fds
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+@pytest.mark.needs("bubblewrap")
+async def test_50_conversations_at_once_all_run_or_are_told_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o711)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    executor = LocalSandboxCodeExecutor(stateful=True)
+    requests = [CodeExecutionInput(code=f"x = {n}; print(x)", execution_id=f"id{n}") for n in range(50)]
+    found = await asyncio.gather(*(executor.execute(request) for request in requests), return_exceptions=True)
+    for number, each in enumerate(found):
+        if isinstance(each, BaseException):
+            assert isinstance(each, Conflict), each
+        else:
+            assert (each.stdout, each.state_lost) == (b"%d\n" % number, False)
+    assert any(not isinstance(each, BaseException) for each in found)
+    await executor.aclose()
+    assert os.listdir(tmp_path) == []
+    assert below(os.getpid()) == set()
