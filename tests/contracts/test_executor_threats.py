@@ -39,7 +39,7 @@ class TestRaces(MountThreats):
     """Warm, where a round takes some milliseconds; the others do as many with BOUGH_ROUNDS."""
 
     rounds = 1000
-    seconds = 20.0
+    seconds = 15.0
 
     @pytest.fixture
     def executor(self, zygote: CodeExecutor) -> CodeExecutor:
@@ -54,6 +54,8 @@ class TestStateful(ExecutorThreats):
 
 @pytest.mark.slow
 class TestContainer(ExecutorThreats):
+    seconds = 4.0
+
     @pytest.fixture
     def executor(self, container: CodeExecutor) -> CodeExecutor:
         return container

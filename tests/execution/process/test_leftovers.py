@@ -218,7 +218,7 @@ CANCELS = 100
 async def test_runs_that_are_cancelled_at_random_moments_leave_nothing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the workspace is made, the sandbox starts, the program runs, the files are collected: all are ended whole."""
+    """While the workspace is made, the sandbox starts, the program runs, the files are collected."""
     tmp_path.chmod(0o711)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     if kind == "sandlock":
@@ -226,7 +226,7 @@ async def test_runs_that_are_cancelled_at_random_moments_leave_nothing(
     executor = LocalSandboxCodeExecutor(stateful=kind == "stateful")
     assert (await executor.execute(CodeExecutionInput(code="pass"))).ok
     fds = len(os.listdir("/proc/self/fd"))
-    moments = random.Random(kind)  # noqa: S311 - no secret
+    moments = random.Random(kind)
 
     async def cancel_one(number: int) -> bool:
         lives_on = f"id{number % 4}" if kind in ("warm", "stateful") else None

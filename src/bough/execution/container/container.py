@@ -187,17 +187,28 @@ class ContainerCodeExecutor(CodeExecutorMixin):
 
     def _start(self, checked: Plan, workspace: Workspace) -> ContainedRun:
         """Create and start the container. Blocks."""
+        container: Any = None
         try:
             container = self._engine.containers.create(self._image_id, **_options(checked, workspace))
             container.start()
         except (OSError, *engine_errors()) as error:
+            if container is not None:
+                OwnContainer(container).end()  # one that never ran is not removed automatically
             # What the engine refuses is the fault of this one request; the next may be fine.
-            if not is_refusal(error):
+            # An engine that is well says 500, too: where a folder that is to be mounted is gone, for instance.
+            if not is_refusal(error) and not self._answers():
                 self._failure = str(error)
             raise ExecutorError(
                 f"The container could not be started: {error}", hint="Check that the container engine is running."
             ) from error
         return OwnContainer(container)
+
+    def _answers(self) -> bool:
+        """Whether the engine still answers. Blocks."""
+        try:
+            return bool(self._engine.ping())
+        except (OSError, *engine_errors()):
+            return False
 
     async def _await_answer(self, invitation: Invitation, run: ContainedRun) -> socket.socket:
         """Return the connection to the container's first process.
