@@ -21,6 +21,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPT = EXAMPLES / "skills" / "csv-profile" / "scripts" / "profile.py"
 WORKSPACE = EXAMPLES / "workspace"
 PROMPT = "profile sales.csv"
+SCRIPTS = 50
 
 
 def bare() -> None:
@@ -134,9 +135,48 @@ async def interruptions(home: str) -> None:
     Figure.of(name, [1000 * v for v in values], [1000 * f for f in floors], unit="ms").report()
 
 
+async def fifty_scripts(home: str) -> None:
+    """Measure the scripts of one conversation: warm, under its id, against as many cold ones; and what was started."""
+    from bough import LocalSandboxCodeExecutor
+    from bough.skills.read.parse import read_skill
+    from bough.skills.run.scripts import run_script
+    from bough.skills.trust.snapshot import SnapshotStore
+
+    folder = SCRIPT.parents[1]
+    skill = read_skill(folder / "SKILL.md")
+    snapshot = SnapshotStore(Path(home) / "snapshots").take(folder, allow_faults=True)
+
+    async def run(executor: LocalSandboxCodeExecutor, execution_id: str | None) -> None:
+        for _ in range(SCRIPTS):
+            done = await run_script(
+                skill,
+                executor,
+                SCRIPT.name,
+                ["sales.csv"],
+                workspace=WORKSPACE,
+                execution_id=execution_id,
+                snapshot=snapshot,
+            )
+            if done.status != "success":
+                raise RuntimeError(done.details)
+
+    async with LocalSandboxCodeExecutor() as warm, LocalSandboxCodeExecutor() as cold:
+        await compare_async(
+            f"run: one of {SCRIPTS} scripts of a conversation, to a cold one",
+            lambda: run(warm, "conversation"),
+            lambda: run(cold, None),
+            per=SCRIPTS,
+            rounds=5,
+        )
+        started = warm.counts["cold"] + warm.counts["zygotes"]
+        name = f"run: sandboxes that were started for {warm.counts['cold'] + warm.counts['warm']} scripts"
+        Figure(name, started, "", cold.counts["cold"], round(started / cold.counts["cold"], 4), 1).report()
+
+
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as home:
+        asyncio.run(fifty_scripts(home))
         compare("run: bough run, a process of its own", lambda: command(home), bare)
         asyncio.run(in_process(home))
         asyncio.run(interruptions(home))

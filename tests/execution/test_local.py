@@ -126,3 +126,18 @@ async def test_without_a_rung_that_keeps_an_interpreter_a_stateful_executor_says
         await executor.execute(CodeExecutionInput(code="1", execution_id="x"))
     assert "bubblewrap" in error.value.hint
     await executor.aclose()
+
+
+@pytest.mark.needs("bubblewrap")
+async def test_starts_are_counted() -> None:
+    """A conversation pays for one zygote after its second script, and for one interpreter, however many runs follow."""
+    async with LocalSandboxCodeExecutor() as executor:
+        request = CodeExecutionInput(code="print(1)", execution_id="a")
+        for _ in range(6):
+            assert (await executor.execute(request)).ok
+            assert executor._warm is not None
+            await executor._warm.settle()
+        assert executor.counts == {"cold": 2, "zygotes": 1, "warm": 4}
+        for _ in range(3):
+            assert (await executor.execute(CodeExecutionInput(code="1", execution_id="a", stateful=True))).ok
+        assert executor.counts == {"cold": 2, "zygotes": 1, "warm": 4, "sessions": 1, "stateful": 3}

@@ -6,7 +6,7 @@ Source: seed 003 (`LocalSandboxCodeExecutor`).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
@@ -41,6 +41,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
 
     Attributes:
         supervisor: Forks the supervisors of runs behind Landlock.
+        counts: How many runs were `cold`, `warm` and `stateful`, and how many `zygotes` and `sessions` were started.
     """
 
     name = "local-sandbox"
@@ -65,6 +66,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self._run_directory = RunDirectory()
         self.supervisor = PreloadedSupervisor(serving_command())
         self._closed = False
+        self.counts: Counter[str] = Counter()
 
     @property
     def isolation(self) -> Isolation:
@@ -109,6 +111,8 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         if result is None:
             result = await self._run_cold(checked, rung)
             self._warm.note_cold_run(checked)
+        else:
+            self.counts["warm"] += 1
         return result
 
     def _is_stateful(self, checked: Plan) -> bool:
@@ -140,6 +144,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         return await self._run_cold(checked, rung)
 
     async def _run_cold(self, checked: Plan, rung: Rung) -> CodeExecutionResult:
+        self.counts["cold"] += 1
         return await run_process(
             checked,
             run_directory=self._run_directory,
@@ -217,9 +222,11 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         if self._home is not None and not self._home.is_closed():
             return
         self._home = asyncio.get_running_loop()
-        self._sessions = Sessions(rung, self._run_directory, isolation=rung.isolation, lost=self._lost)
+        self._sessions = Sessions(
+            rung, self._run_directory, isolation=rung.isolation, lost=self._lost, counts=self.counts
+        )
         if not self.stateful:
-            self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation)
+            self._warm = WarmSandboxes(rung, self._run_directory, isolation=rung.isolation, counts=self.counts)
 
     async def _choose(self) -> Rung:
         reports: list[RungReport] = []

@@ -111,8 +111,8 @@ def test_a_long_line_is_read_on(files: WorkspaceFiles) -> None:
 
 
 def test_a_line_that_is_not_there_is_said(files: WorkspaceFiles) -> None:
-    assert files.read("a.txt", start_line=4) == "[there is no line 4]"
-    assert files.read("a.txt", start_line=40) == "[there is no line 40]"
+    assert files.read("a.txt", start_line=4) == "[the file has fewer than 4 lines]"
+    assert files.read("a.txt", start_line=40) == "[the file has fewer than 40 lines]"
     (files.root / "empty").write_text("")
     assert files.read("empty") == ""
 

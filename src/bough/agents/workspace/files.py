@@ -60,7 +60,7 @@ class WorkspaceFiles:
             size = os.fstat(file.fileno()).st_size
             offset = _find_line(file, start_line)
             if offset is None or (offset == size and start_line > 1):
-                return f"[there is no line {start_line}]"
+                return f"[the file has fewer than {start_line} lines]"
             file.seek(0)
             total = f" of {len(file.readlines())}" if size <= MAX_WRITE_BYTES else ""
             file.seek(offset + start_byte)
@@ -83,11 +83,11 @@ class WorkspaceFiles:
         return f"wrote {len(data)} bytes to {path}"
 
     def edit(self, path: str, old: str, new: str) -> str:
-        """Replace the one place where `old` stands in a file, and say so.
+        """Replace the one occurrence of `old` in a file, and return a note of it.
 
         Raises:
             NotFound: There is no such file, or `old` is not in it.
-            Conflict: `old` stands there more than once.
+            Conflict: `old` occurs more than once.
         """
         with _translate_errors(path):
             text = self._tree.read(self._name(path)).decode("utf-8", "surrogateescape")
@@ -164,7 +164,7 @@ class WorkspaceFiles:
         return WorkspaceTree(folder, _INSIDE, max_file_bytes=MAX_WRITE_BYTES, guards=self.guards)
 
     def _name(self, path: str) -> str:
-        """Return the path as the sandbox names it. A link on the way is looked at by whoever opens it."""
+        """Return the path as the sandbox names it. Links in it are checked when the file is opened."""
         if "\0" in path or len(path) > 4096:
             raise InvalidInput(f"{path[:80]!r} is not a path")
         root = os.fspath(self.root.resolve())

@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 import subprocess
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -220,6 +220,7 @@ class Sessions:
 
     Args:
         lost: Whose state was lost, and why; the caller may hand it on to the next object of this class.
+        counts: Where `stateful` runs are counted, and `sessions` that were started.
     """
 
     def __init__(
@@ -229,12 +230,14 @@ class Sessions:
         *,
         isolation: Isolation,
         lost: OrderedDict[Key, str],
+        counts: Counter[str],
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._rung = rung
         self._run_directory = run_directory
         self._isolation = isolation
+        self._counts = counts
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
         self._kept: OrderedDict[Key, Session] = OrderedDict()
@@ -267,6 +270,7 @@ class Sessions:
             lost = self._lost.pop(key, None)
             self._touch(key)
             reason = "cancelled"
+            self._counts["stateful"] += 1
             try:
                 result = await self._call(plan, session, workspace)
                 reason = result.killed_by or "crashed"
@@ -340,6 +344,7 @@ class Sessions:
         session = Session(self._run_directory, prepared, plan)
         try:
             await finished(session.start(self._rung.session(plan, prepared)))
+            self._counts["sessions"] += 1
         except BaseException as error:
             # Also when cancelled: what was begun is ended before the cancellation continues.
             await finished(session.close())

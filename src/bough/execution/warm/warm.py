@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Final
 
 from bough.cancellation import finished
@@ -26,7 +26,11 @@ _log = logging.getLogger("bough.execution")
 
 
 class WarmSandboxes:
-    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least used goes first."""
+    """Keeps at most `max_kept` zygotes, each until it was idle for `idle_seconds`; the least used goes first.
+
+    Args:
+        counts: Where `zygotes` are counted that were started.
+    """
 
     def __init__(
         self,
@@ -34,12 +38,14 @@ class WarmSandboxes:
         run_directory: RunDirectory,
         *,
         isolation: Isolation,
+        counts: Counter[str],
         max_kept: int = MAX_KEPT,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._rung = rung
         self._run_directory = run_directory
         self._isolation = isolation
+        self._counts = counts
         self._max_kept = max_kept
         self._idle_seconds = idle_seconds
         self._kept: OrderedDict[Key, Zygote] = OrderedDict()
@@ -124,6 +130,7 @@ class WarmSandboxes:
             return
         finally:
             self._starting.pop(key, None)
+        self._counts["zygotes"] += 1
         self._kept[key] = zygote
         self._touch(key)
         while len(self._kept) > self._max_kept:
