@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bough.errors import Unavailable
 from bough.execution import (
     CodeExecutionInput,
     CodeExecutionResult,
@@ -29,8 +30,8 @@ class WarmExecutor(LocalSandboxCodeExecutor):
 
     async def execute(self, request: CodeExecutionInput) -> CodeExecutionResult:
         warm = replace(request, execution_id=request.execution_id or "warm")
-        if await self.healthy():
-            assert await self.warm_up(warm)
+        if await self.healthy() and not await self.warm_up(warm):
+            raise Unavailable("no warm sandbox came up", hint="it is refused where names change meanwhile")
         return await super().execute(warm)
 
 

@@ -36,12 +36,12 @@ def _set(made: object, /, **values: object) -> None:
 
 
 def _path_text(value: Any) -> Any:
-    """Return a path as text; what is no path stays, and is refused where the request is checked."""
+    """Return a path as text; what is not a path stays, and is refused where the request is checked."""
     return os.fspath(value) if isinstance(value, PurePath) else value
 
 
 def _as_bytes(value: Any) -> Any:
-    """Return text in UTF-8; what is no text stays, and is refused where the request is checked if it is no bytes.
+    """Return text in UTF-8; anything else stays, and is refused where the request is checked.
 
     Raises:
         InvalidInput: The text has half a surrogate pair.

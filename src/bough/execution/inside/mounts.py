@@ -60,7 +60,7 @@ def make_read_only(folder, path, identity):
 def cover(folder, path, identity):
     """Make the mount, and make it read-only.
 
-    The second descriptor holds the mount that was made; what is no mount by then, the kernel refuses to change.
+    The second descriptor holds the mount that was made; what is not a mount by then, the kernel refuses to change.
     """
     fd = open_beneath(folder, path)
     try:

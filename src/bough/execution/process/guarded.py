@@ -1,6 +1,6 @@
 """What no run may change or make in a workspace: found before a run, and set aside after it where it is new.
 
-What is there already is shown read-only (see the rungs). A name that is not there cannot be kept from a program without
+What exists is shown read-only (see the rungs). A name that is not there cannot be kept from a program without
 leaving placeholders in people's folders, so it is taken away as soon as the run is over, while nothing of it runs.
 """
 
@@ -60,7 +60,7 @@ class GuardedEntries:
 
     @property
     def mountable(self) -> tuple[GuardedEntry, ...]:
-        """Those that are no links, outer ones first."""
+        """Those that are not links, outer ones first."""
         return tuple(entry for entry in self.found if entry.link is None)
 
     def covers(self, other: GuardedEntries) -> bool:

@@ -41,7 +41,7 @@ _GAPS = (
     "names at the root of the file system and the numbers of other processes can be seen",
     "a program can read the memory of its own supervisor, which holds that run's request alone",
     "a system call of another architecture ends the program with signal 31",
-    "the end for want of memory is not told from another kill",
+    "a run that is ended for lack of memory is not told from another kill",
     "there is no network by name, no warm sandbox and no interpreter that stays",
 )
 _GAPS_WITHOUT_MOUNTS = (
