@@ -1,5 +1,6 @@
 """The promises of `docs/concepts/isolation.md`: each names probes that exist, and every probe belongs to a promise."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import re

@@ -1,5 +1,6 @@
 """Which sandbox is chosen, what is said when there is none, and what a warm sandbox shares between its runs."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import os

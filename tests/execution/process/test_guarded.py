@@ -1,5 +1,6 @@
 """What is guarded in a workspace stays guarded, also when names change between the look at them and the start."""
 
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import os

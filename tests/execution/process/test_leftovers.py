@@ -1,5 +1,6 @@
 """Nothing is left on the machine, whatever happened to the process that ran the code."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 import asyncio
