@@ -265,8 +265,8 @@ def test_always_active_skills_are_bounded_and_one_that_cannot_be_read_harms_no_o
     assert [each.name for each in found.activations] == ["a", "c"]
     reasons = dict(found.left_out)
     assert set(reasons) == {"b", "b2", "d"}
-    assert "more than 1000 bytes" in reasons["b"].message
-    assert "more than 2 skills" in reasons["d"].message
+    assert "exceed 1000 bytes" in reasons["b"].message
+    assert "at most 2 skills" in reasons["d"].message
 
 
 async def test_the_seeds_tool_under_its_other_name_is_a_tool_of_a_plain_agent(kit: Path) -> None:

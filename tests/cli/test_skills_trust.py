@@ -70,7 +70,7 @@ def test_a_folder_is_trusted_from_elsewhere_and_a_host_server_by_its_name(
     elsewhere = type(project)(tmp_path, project.environment)
     assert elsewhere("skills", "trust", workspace, "--yes", "--host-servers", "shelv").returncode == 2
     done = elsewhere("skills", "trust", workspace, "--dry-run", "--host-servers", "run_directory")
-    assert "runs on this machine, outside of the sandbox: python3 server.py" in done.stdout
+    assert "runs on this machine, outside the sandbox: python3 server.py" in done.stdout
     assert elsewhere("skills", "trust", workspace, "--yes", "--host-servers", "run_directory").returncode == 0
     assert project.data("skills")["withheld"] == []
     (mine,) = json.loads((bough_home / "trust.json").read_text())["projects"].values()

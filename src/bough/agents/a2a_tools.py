@@ -1,4 +1,4 @@
-"""Remote agents as tools: the card of each says how its tool is called and what it does; what it answers is data.
+"""Remote agents as tools: name and description of a tool come from the agent's card; its answers are data.
 
 Source: seed 004 (`a2a_clients` of an agent).
 """
@@ -25,10 +25,10 @@ from bough.events.model import TaskEnded, TaskLinked
 from bough.types import JsonObject
 
 MAX_CARD_BYTES = 4 << 10
-"""So much of a card is in the prompt."""
+"""How much of a card the prompt contains."""
 
 _TEXTS = {TaskStatus.COMPLETED: "result", TaskStatus.INPUT_REQUIRED: "question"}
-"""Under which key of the answer the agent's text stands; of every other end it says what went wrong."""
+"""The key of the answer for the agent's text; for any other status, the text is an error."""
 
 Report = Callable[[ToolContext, BoughError], Awaitable[None]]
 
@@ -40,13 +40,13 @@ class _RemoteAgent(NamedTuple):
 
 
 class RemoteAgents(AbstractToolset[ToolContext]):
-    """The tools of an agent's remote agents; their cards are read at the first step, all at the same time.
+    """The tools of an agent's remote agents; their cards are read concurrently at the first step.
 
-    One that cannot be reached is reported once and left out: its tool is missing, everything else works.
+    An agent that cannot be reached is reported once and omitted; the others work.
 
     Args:
-        clients: How they are reached; each is used through a connection of this toolset's own.
-        report: Is told of each that is left out, given the deps.
+        clients: Configuration of the agents; this toolset opens its own connections.
+        report: Called with the deps and the error of each omitted agent.
     """
 
     def __init__(self, clients: Sequence[A2AClientExtended], *, report: Report) -> None:
@@ -93,9 +93,9 @@ class RemoteAgents(AbstractToolset[ToolContext]):
             return await client.get_agent_card()
         except BoughError as error:
             await self._report(deps, error)
-        except Exception as error:  # noqa: BLE001 - whatever a peer says is told, and harms nobody else
-            said = f"the card of {client.config.name or client.config.url} cannot be read: {type(error).__name__}"
-            await self._report(deps, ConnectError(said, hint="check its log"))
+        except Exception as error:  # noqa: BLE001 - any failure of a peer is reported, and affects no other agent
+            message = f"cannot read the card of {client.config.name or client.config.url}: {type(error).__name__}"
+            await self._report(deps, ConnectError(message, hint="check the log of that agent"))
         return None
 
 
@@ -113,7 +113,7 @@ def _make_tool(agent: _RemoteAgent) -> Tool[ToolContext]:
 
 
 async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, task_id: str | None) -> ToolReturn:
-    """Send a prompt and wait for the end of its task, or a question; a call that runs again finds its task."""
+    """Send a prompt and wait until its task ends or asks a question; a repeated call resumes its task."""
     client, known = agent.client, deps.task_of_call(call)
     task: JsonObject = {"id": known or ""}
     try:
@@ -122,11 +122,11 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
         else:
             message = None if deps.conversation is None else str(uuid5(deps.conversation, call))
             task = await client.submit(prompt, task_id, message_id=message)
-            if task["id"]:  # before anything is waited for: a crash from here on loses nothing
+            if task["id"]:  # recorded before waiting, so that a crash from here on loses nothing
                 await deps.emit(TaskLinked(task_id=task["id"], agent=agent.name, tool_call_id=call))
         status, task = await client.observe(task)
     except asyncio.CancelledError:
-        if task["id"] and not deps.leaves_calls_open():  # what is handed on is found by the process that continues
+        if task["id"] and not deps.leaves_calls_open():  # the next run finds the task
             with suppress(BoughError):
                 await finished(client.cancel_task(task["id"]))
         raise
@@ -138,7 +138,7 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
 
 
 def _read_text(task: JsonObject) -> Any:
-    """Return what a task came to: its artifacts, else what was said last; of one data part the data."""
+    """Return the result of a task: its artifacts, else its last message; a single data part as data."""
     artifacts = [part for artifact in task.get("artifacts", []) for part in artifact.get("parts", [])]
     said = task.get("status", {}).get("message", {}).get("parts", [])
     parts: list[JsonObject] = artifacts or said
@@ -148,7 +148,7 @@ def _read_text(task: JsonObject) -> Any:
 
 
 def _describe(card: JsonObject) -> str:
-    """Return what the model is told of an agent: what its card says, cut, and how to answer its questions."""
+    """Return the tool description of an agent: its card, truncated, and how to answer its questions."""
     skills = [f"- {skill.get('name', '')}: {skill.get('description', '')}" for skill in card.get("skills", [])]
     text = "\n".join([str(card.get("description") or "A remote agent."), *skills])
     cut = text.encode("utf-8", "replace")[:MAX_CARD_BYTES].decode("utf-8", "ignore")
@@ -160,7 +160,7 @@ def _slug(name: str) -> str:
 
 
 def _find_free(name: str, taken: dict[str, Any]) -> str:
-    """Return the name, with a number where another agent has it."""
+    """Return the name, with a number appended if it is taken."""
     number, free = 1, name
     while free in taken:
         number += 1

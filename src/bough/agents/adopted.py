@@ -1,4 +1,4 @@
-"""A PydanticAI agent that somebody made, run as a conversation's agent: with its own deps, beside bough's tools."""
+"""Running a user's own PydanticAI agent as a conversation's agent: with its own deps, and bough's tools added."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
 
 
 class AdoptedAgent(WrapperAgent[Any, Any]):
-    """Runs the wrapped agent as it is; `iter` adds what the conversation has for it.
+    """Runs the wrapped agent unchanged; `iter` adds the conversation's instructions and tools.
 
-    Its tools get `own_deps`, bough's the context that `iter` is given as `deps`. Instructions, toolsets, capabilities,
-    output validators and settings of the wrapped agent stay in force.
+    Its own tools get `own_deps`; bough's tools get the context passed to `iter` as `deps`. Instructions, toolsets,
+    capabilities, output validators and settings of the wrapped agent remain in force.
     """
 
     def __init__(

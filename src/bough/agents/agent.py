@@ -46,13 +46,13 @@ def get_agent(
     Args:
         model: A model or a model string; None takes the entry `config_name` of `models` in `config.yaml`, then the
             settings' model, then the offline one.
-        config_path: The configuration; found as `AgentSpec.from_config` finds it.
-        model_settings: Above those of the entry.
-        http_client: Used by the model's provider, where it was given by name.
+        config_path: The configuration; searched for as in `AgentSpec.from_config`.
+        model_settings: Take precedence over those of the entry.
+        http_client: Used by the provider of a model given by name.
 
     Raises:
-        InvalidInput: The configuration or the model's name is wrong.
-        NotFound: `config_name` is given and is not there.
+        InvalidInput: The configuration or the model's name is invalid.
+        NotFound: The configuration has no entry `config_name`.
         Unavailable: The model's key, package or variable is missing.
     """
     settings: dict[str, Any] = {}
@@ -77,8 +77,8 @@ async def run_agent(
 
     Args:
         verbose: Log each node to `bough.run`.
-        catch_exceptions: Log what goes wrong and return no run, with the nodes so far.
-        ctx: Of the tool that runs the agent: its deps become the agent's.
+        catch_exceptions: Log an exception and return no run, with the nodes so far.
+        ctx: The context of the tool that runs the agent; its deps become the agent's deps.
     """
     nodes: list[AgentNode] = []
     try:
@@ -107,7 +107,7 @@ def _model_fields(name: str | None, config_name: str, config_path: Path | str | 
         return config.model_fields(name or config_name)
     if config_name != "default":
         raise NotFound(
-            f"no model named {config_name!r}", hint=f"there are: {', '.join(config.config.models) or 'none'}"
+            f"no model named {config_name!r}", hint=f"available: {', '.join(config.config.models) or 'none'}"
         )
     settings = Settings.load()
     return {"model": settings.model, "base_url": settings.base_url}

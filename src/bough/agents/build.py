@@ -34,7 +34,7 @@ from bough.skills import SkillRegistry
 
 
 def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> SkillRegistry:
-    """Return the skills that `spec` asks for; `roots` are configured folders, used where it discovers."""
+    """Return the skills of `spec`; `roots` are configured folders, used if it discovers skills."""
     if spec.skills is not None:
         return registered(spec.skills)
     if spec.discover_skills:
@@ -45,20 +45,20 @@ def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence
 
 
 _RETRIES = 100
-"""PydanticAI's own bound on bad calls in a row; the conversation's detectors and limits act long before."""
+"""PydanticAI's own bound on consecutive bad calls; the conversation's detectors and limits apply long before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blueprint:
-    """Everything that follows from a spec and a registry, before a model is chosen.
+    """Everything derived from a spec and a registry, independent of the model.
 
     Attributes:
-        servers: The MCP servers of its skills; to be closed.
-        remote: The remote agents of the spec; to be closed.
-        pool: Runs the servers of the spec, `own_servers`; closed here where `owns_pool`.
+        servers: The MCP servers of its skills; closed by `aclose`.
+        remote: The remote agents of the spec; closed by `aclose`.
+        pool: Runs the servers of the spec, `own_servers`; closed by `aclose` if `owns_pool`.
         toolset: Its skills as tools; None without skills.
-        instructions: The system prompt, what is always active, the catalogue; recorded once, so that it stays
-            byte-identical.
+        instructions: The system prompt, the always-active skills, the catalogue; recorded once, so that the prompt
+            stays byte-identical.
         paths: The skills that touched files activate.
     """
 
@@ -75,10 +75,10 @@ class Blueprint:
 
     @classmethod
     def of(cls, spec: AgentSpec, registry: SkillRegistry, *, pool: McpPool | None = None) -> Blueprint:
-        """Draw the blueprint. No skills: no catalogue and no skill tools.
+        """Create the blueprint. Without skills, it has no catalogue and no skill tools.
 
         Args:
-            pool: Runs the spec's MCP servers, and is closed by its owner; None makes one of its own.
+            pool: Runs the spec's MCP servers and is closed by the caller; None creates an own pool.
         """
         used = pool or McpPool()
         toolset = None
@@ -119,14 +119,14 @@ class Blueprint:
 
     @property
     def standing(self) -> Standing:
-        """The skills whose text the instructions hold."""
+        """The always-active skills, whose text is part of the instructions."""
         return Standing() if self.toolset is None else self.toolset.standing
 
     def require_tools(self, names: Iterable[str]) -> None:
         """Check that the agent has these tools.
 
         Raises:
-            InvalidInput: It lacks one.
+            InvalidInput: A tool is missing.
         """
         own = {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
         toolsets: list[AbstractToolset[Any]] = [*self._toolsets(), *self.spec.toolsets]
@@ -135,17 +135,17 @@ class Blueprint:
         if self.spec.agent is not None:
             toolsets += self.spec.agent.toolsets
         if not all(isinstance(toolset, FunctionToolset) for toolset in toolsets):
-            return  # what a server offers is known when a run has asked it
+            return  # the tools of a server are known only during a run
         there = own.union(*(cast("FunctionToolset[Any]", toolset).tools for toolset in toolsets))
         for name in names:
             if name not in there:
                 raise InvalidInput(
-                    f"the agent {self.spec.name!r} has no tool {name!r}, which an open call needs",
-                    hint="give it the tool, or close the open calls (pending=close)",
+                    f"agent {self.spec.name!r} has no tool {name!r}, which an open call needs",
+                    hint="add the tool, or close the open calls (pending=close)",
                 )
 
     def _toolsets(self) -> list[FunctionToolset[Any]]:
-        """Return its own tools; PydanticAI asks each toolset in a task of its own at every step, so no empty ones."""
+        """Return its own toolsets, without empty ones: PydanticAI starts a task for each of them at every step."""
         access = self.spec.workspace_access
         workspace = [] if access == "none" else [workspace_toolset(access)]
         skills = [] if self.toolset is None else [self.toolset.toolset()]
@@ -155,7 +155,10 @@ class Blueprint:
         return [*own, result_toolset()] if self._reads_results(own) else own
 
     def _reads_results(self, own: Sequence[FunctionToolset[Any]]) -> bool:
-        """Whether the agent has tools, and none of that name: one that joined later would break the cached prefix."""
+        """Whether to offer `read_result`: the agent has tools, and none of that name.
+
+        Decided once, because a tool that is added later would invalidate the provider's cached prefix.
+        """
         toolsets = [*own, *self.spec.toolsets, *(() if self.spec.agent is None else self.spec.agent.toolsets)]
         named = {name for each in toolsets if isinstance(each, FunctionToolset) for name in each.tools}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         named |= {tool.name if isinstance(tool, Tool) else tool.__name__ for tool in self.spec.tools}
@@ -163,7 +166,7 @@ class Blueprint:
         return READ_RESULT not in named and (bool(named) or other)
 
     async def aclose(self) -> None:
-        """Stop the MCP servers of its skills, and its own where nobody else uses them."""
+        """Stop the MCP servers of its skills, and the pool if this blueprint owns it."""
         await self.servers.aclose()
         await self.remote.aclose()
         if self.owns_pool:
@@ -173,7 +176,7 @@ class Blueprint:
         """Return the PydanticAI agent; `instructions` are the recorded ones of a conversation that continues."""
         instructions = self.instructions if instructions is None else instructions
         spec = self.spec
-        # One order at every step: a provider's cached prefix begins with the tools. What may join later comes last.
+        # The same order at every step: a provider's cached prefix starts with the tools. Those that may grow go last.
         own: list[AbstractToolset[Any]] = [*([FunctionToolset(spec.tools)] if spec.tools else []), *spec.toolsets]
         toolsets = [
             *self._toolsets(),
@@ -278,7 +281,7 @@ def _make_skill_servers(registry: SkillRegistry) -> SkillServers:
 
 
 def _render_instructions(spec: AgentSpec, toolset: SkillToolset | None) -> str:
-    """Return the prompt with its catalogues; what is always active stands behind it, before what is only offered."""
+    """Return the prompt with its catalogues; always-active skills come after it, before the catalogue of skills."""
     remote = [(client.config.name, "a remote agent") for client in spec.a2a_clients if client.config.name]
     catalog = render_sub_agents([*((agent.name, agent.description) for agent in spec.sub_agents), *remote])
     if toolset is None:

@@ -1,4 +1,4 @@
-"""What a tool may use while it runs: handed to every tool as PydanticAI's `deps`."""
+"""The environment of a running tool, passed to every tool as PydanticAI's `deps`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from bough.execution.base import USUAL_GUARDS, CodeExecutor, Guards
 
 
 async def _drop(_: Event) -> None:
-    """Record nothing: a tool that runs outside a conversation has no log."""
+    """Discard the event: outside a conversation there is no log."""
 
 
 async def _no_result(result: str) -> str:
-    """Find nothing: a tool that runs outside a conversation has no results to read."""
-    raise NotFound(f"there is no result {result!r}", hint="results are kept by conversations")
+    """Find nothing: outside a conversation there are no results."""
+    raise NotFound(f"no result {result!r}", hint="results can be read inside a conversation only")
 
 
 def _no_task(_: str) -> str | None:
-    """Find nothing: a tool that runs outside a conversation has started nothing."""
+    """Find nothing: outside a conversation no task was started."""
     return None
 
 
 def _no_secrets(names: Iterable[str]) -> Mapping[str, str]:
-    """Give nothing: a tool that runs outside a conversation has no secrets."""
+    """Return nothing: outside a conversation there are no secrets."""
     return {}
 
 
@@ -49,16 +49,16 @@ class ToolContext:
         secrets: Returns the environment of a script that declares these names of secrets; it blocks as providers do.
         secret_names: Returns the names of the secrets that there are.
         timeout_seconds: Wall time of a script; None takes the executor's default.
-        conversation: Which conversation runs; None outside one.
+        conversation: The id of the conversation; None outside a conversation.
         lease: The lease it runs under.
-        rules: Returns the rules in force now, by the names that `AsyncConversation.create` takes them by.
+        rules: Returns the rules in force, by their parameter names in `AsyncConversation.create`.
         read_result: Returns the whole text of a result of this conversation, by its event's id in hexadecimal.
-        result_chars: How much of a result the model is shown.
-        delegation: Runs tasks of sub-agents; None where nobody does.
-        bounds: Returns the bounds that a task started now has to keep.
-        task_of_call: Returns the id of the task that a call has started before, None where it has started none.
-        leaves_calls_open: Says whether the run is being stopped so that another one continues with its calls.
-        untold_tasks: Returns the ids of the conversation's tasks whose end it was not told.
+        result_chars: How much of a result is shown to the model.
+        delegation: Runs tasks of sub-agents; None if there is no broker.
+        bounds: Returns the bounds of a task that is started now.
+        task_of_call: Returns the id of the task that a call started before, or None.
+        leaves_calls_open: Returns whether the run is being stopped so that another run continues its calls.
+        untold_tasks: Returns the ids of ended tasks whose end was not reported to the conversation yet.
     """
 
     workspace: Path | None = None
@@ -84,9 +84,9 @@ class ToolContext:
 
 
 def context_of(deps: Any) -> ToolContext:
-    """Return the environment that a run's deps give: themselves, or what an object of another kind has of them.
+    """Return the deps of a run as a `ToolContext`.
 
-    Of another kind of deps, `code_executor` or `executor` runs scripts, and `workspace` is the folder they work in.
+    For deps of another type, their `code_executor` or `executor` runs scripts, in the folder `workspace`.
     """
     if isinstance(deps, ToolContext):
         return deps

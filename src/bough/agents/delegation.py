@@ -1,7 +1,6 @@
-"""How a conversation hands work to other agents: the protocol of its broker, and what travels through it.
+"""Delegating work to other agents: the protocol of a conversation's broker, and its data types.
 
-The conversation knows its broker by this protocol alone, so that the package which runs tasks can stand above the one
-that it runs.
+Conversations depend on this protocol only, so that the package that runs tasks can depend on conversations.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
     from bough.connect.mcp_pool import McpPool
 
 WaitKind: TypeAlias = Literal["approval", "external", "question", "task"]
-"""What a call waits for: a person's leave to run (`approval`), a result from outside (`external`), an answer of a
-person (`question`), or another agent's task that asks (`task`)."""
+"""What a call waits for: approval by a person (`approval`), an external result (`external`), a person's answer
+(`question`), or input requested by another agent's task (`task`)."""
 
 
 class Asking(NamedTuple):
-    """The conversation that hands work on, made by a tool from its context.
+    """The conversation that delegates, created by a tool from its context.
 
     Attributes:
-        call: Id of the tool call; the same conversation and call always mean the same child.
+        call: Id of the tool call; the same conversation and call always identify the same child.
         lease: The lease under which the conversation runs; None outside a run.
-        rules: The rules in force for it, by the names of `GivenRules`; a child's are narrowed by them.
-        bounds: What it shares with every task below it: its own bounds, then those of the conversations above it.
-        readonly: Whether it may only read its workspace: a child that shares it may not do more.
-        untold: Ids of its tasks whose end it was not told: those in the background, and what an interrupted call left.
+        rules: Its rules in force, by the names of `GivenRules`; they narrow those of the child.
+        bounds: Shared with every task below it: its own bounds, then those of its ancestors.
+        readonly: Whether its workspace is read-only, also for a child that shares it.
+        untold: Ids of its tasks whose end was not reported to it yet: background tasks, and those of interrupted calls.
     """
 
     conversation: UUID
@@ -47,19 +46,19 @@ class Asking(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A task of another agent as it stands.
+    """The current state of another agent's task.
 
     Attributes:
         conversation: The task's own conversation.
-        state: The value of a task's state, for example `completed` or `input_required`.
-        result: Text of its answer; what it had so far where it did not complete.
-        data: The validated value of the agent's `output_type`, as JSON; None where it answers with text.
-        error: What went wrong, with its `code`; None where nothing did.
-        usage: Its own and what it delegated, since its first event.
-        request: What it asks for, while it waits for input.
+        state: The value of the task's state, for example `completed` or `input_required`.
+        result: Text of its answer; a partial answer if it did not complete.
+        data: The validated value of the agent's `output_type`, as JSON; None if it answers with text.
+        error: The error message, with its `code`; None if there was no error.
+        usage: Of the task and everything it delegated, since its first event.
+        request: What it asks for while it waits for input.
         seconds: Since it was submitted.
-        last: What it did last, in one line.
-        workspace: The folder that was made for it, a copy or a git worktree; None where it worked in its parent's.
+        last: Its last action, in one line.
+        workspace: The folder created for it, a copy or a git worktree; None if it works in its parent's folder.
     """
 
     task_id: str
@@ -78,12 +77,12 @@ class Child(NamedTuple):
 
     @property
     def is_ended(self) -> bool:
-        """Whether it will never change again."""
+        """Whether it has reached a final state."""
         return self.state in ("completed", "failed", "cancelled")
 
     @property
     def is_asking(self) -> bool:
-        """Whether it waits for somebody's answer."""
+        """Whether it waits for input."""
         return self.state == "input_required"
 
 
@@ -98,8 +97,8 @@ class SharedBound(NamedTuple):
     """Bounds that a conversation shares with all tasks below it.
 
     Attributes:
-        then: What it and those below it had used when the bounds began to count.
-        level: How many conversations stand above it.
+        then: What it and its descendants had used when counting started.
+        level: How many ancestors the conversation has.
     """
 
     conversation: UUID
@@ -108,7 +107,7 @@ class SharedBound(NamedTuple):
     level: int = 0
 
     def to_json(self) -> JsonObject:
-        """Return it as the first `TaskChanged` of a task has it."""
+        """Return it as JSON, as recorded in the first `TaskChanged` of a task."""
         return {
             "conversation": str(self.conversation),
             "limits": self.limits.to_json(),
@@ -125,9 +124,9 @@ class SharedBound(NamedTuple):
 
 @runtime_checkable
 class Delegation(Protocol):
-    """Starts, watches and stops the tasks of a conversation. Every end of a child is an answer, never an exception.
+    """Starts, watches and stops the tasks of a conversation. Failures of a child are returned, never raised.
 
-    All methods raise `Unavailable` where the store is away or the broker was left, and `Conflict` where the parent's
+    All methods raise `Unavailable` if the store is unreachable or the broker is closed, and `Conflict` if the parent's
     lease is lost; nothing is written then.
 
     Source: the tasks of seed 004 (`TaskBroker`), seen from the conversation that delegates.
@@ -135,7 +134,7 @@ class Delegation(Protocol):
 
     @property
     def log(self) -> EventStore:
-        """Where the conversations are that it runs."""
+        """The store of the conversations that it runs."""
         ...
 
     @property
@@ -144,10 +143,10 @@ class Delegation(Protocol):
         ...
 
     async def start(self, asking: Asking, agent: str, prompt: str, *, background: bool) -> Child:
-        """Start a task and return when it is committed; for the same conversation and call, the one that is there.
+        """Start a task and return when it is committed; the same conversation and call return the existing task.
 
         Args:
-            background: Let it wait its turn; False claims it in the same transaction, to be waited for at once.
+            background: Queue the task; False claims it in the same transaction, because the caller waits for it.
 
         Raises:
             NotFound: No sub-agent has that name; `details` has `known` and `nearest`.
@@ -158,11 +157,11 @@ class Delegation(Protocol):
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
     ) -> tuple[Child, ...]:
-        """Return all of `tasks` as they stand, as soon as one of them ended or asks, at the latest after `timeout`.
+        """Return the state of `tasks` as soon as one of them ends or asks, or after `timeout`.
 
         Args:
-            tasks: Their ids; None: all of this conversation whose end it was not told yet.
-            timeout: In seconds; None waits for as long as it takes.
+            tasks: Their ids; None: all tasks of this conversation whose end was not reported yet.
+            timeout: In seconds; None: no timeout.
 
         Raises:
             NotFound: An id is not one of this conversation's tasks.
@@ -170,7 +169,7 @@ class Delegation(Protocol):
         ...
 
     async def result(self, asking: Asking, task_id: str) -> Child:
-        """Return a task as it stands; `task_id` is whole, or a unique prefix of at least 8 characters.
+        """Return the state of a task; `task_id` is its id or a unique prefix of at least 8 characters.
 
         Raises:
             NotFound: It is not one of this conversation's tasks.
@@ -178,7 +177,7 @@ class Delegation(Protocol):
         ...
 
     async def cancel(self, asking: Asking, task_id: str) -> Child:
-        """Cancel a task and return it, as cancelled or as it had ended before.
+        """Cancel a task and return its state, cancelled or as it had ended before.
 
         Raises:
             NotFound: It is not one of this conversation's tasks.
@@ -186,31 +185,31 @@ class Delegation(Protocol):
         ...
 
     async def spent(self, conversation: UUID) -> Spent:
-        """Return what a conversation and its descendants used. One statement."""
+        """Return the usage of a conversation and its descendants. One statement."""
         ...
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
-        """Run a conversation as a task and return when it has ended or asks.
+        """Run a conversation as a task and return when it ends or asks.
 
         Args:
-            message: What it is told first; None continues where it stands.
-            key: The same key gives the same task.
-            check: Run afterwards, before it counts as completed.
+            message: Sent first; None continues the conversation.
+            key: The same key returns the same task.
+            check: Run before the task counts as completed.
 
         Raises:
-            Conflict: A live task runs it already.
+            Conflict: Another live task is running it.
         """
         ...
 
 
 class CallWaits(Exception):
-    """Raised by a tool whose result somebody else will give; the run ends once all parallel calls have theirs.
+    """Raised by a tool whose result comes from elsewhere; the run ends once all parallel calls have finished.
 
     Args:
-        kind: What it waits for.
-        request: What is asked, as JSON.
+        kind: What the call waits for.
+        request: The request, as JSON.
         task: The task that asks, for kind `task`.
-        reason: Why, for the person who decides.
+        reason: The reason, for the person who decides.
     """
 
     def __init__(self, kind: WaitKind, request: JsonObject, *, task: str | None = None, reason: str = "") -> None:
@@ -222,10 +221,10 @@ class CallWaits(Exception):
 
 
 class RunStopped(Exception):
-    """Raised by a tool when not the call but the run has failed: its call stays open and is run again later.
+    """Raised by a tool if the run, not the call, has failed: the call stays open and is run again later.
 
     Args:
-        error: What ends the run.
+        error: The error that ends the run.
     """
 
     def __init__(self, error: BoughError) -> None:

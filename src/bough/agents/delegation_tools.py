@@ -1,4 +1,4 @@
-"""The tools through which a model hands work to other agents, and asks a question and waits for the answer.
+"""The tools with which a model delegates work to other agents, and asks a question and waits for the answer.
 
 Source: seed 004 (`delegate`, `submit_task`, `wait`).
 """
@@ -22,13 +22,13 @@ from bough.errors import BoughError, Conflict, LimitExceeded, NotFound, Unavaila
 from bough.types import Json, JsonObject
 
 MAX_ENUM = 50
-"""Up to so many sub-agents are an enum in the tools' schema; more are named in the error of a wrong name."""
+"""Up to this number, sub-agents are an enum in the tools' schema; otherwise the error for a wrong name lists them."""
 
 SHARED_BYTES = 256 << 10
-"""Results of one answer of `wait` share so many bytes."""
+"""Total size of the results in one answer of `wait`."""
 
 WHOLE_BYTES = (1 << 20) - (16 << 10)
-"""`get_task_result` gives a result whole up to here; the rest of a log's 1 MiB is for what stands beside it."""
+"""Size up to which `get_task_result` returns a whole result; the rest of a log entry's 1 MiB is for other fields."""
 
 MAX_WAIT_SECONDS = 3600.0
 
@@ -39,7 +39,7 @@ class ChildFailed(ToolFailed):
     """A child ended without a result.
 
     Attributes:
-        tasks: Ids of the tasks whose end the text tells.
+        tasks: Ids of the tasks whose end the text reports.
     """
 
     def __init__(self, message: str, *, tasks: tuple[str, ...]) -> None:
@@ -50,7 +50,7 @@ class ChildFailed(ToolFailed):
 async def submit_task(ctx: Run, agent_name: str, prompt: str) -> JsonObject:
     """Start work of another agent in the background and continue.
 
-    For independent work: start all of it first, then call `wait`. The prompt is all that the agent is told.
+    For independent work: start all of it first, then call `wait`. The agent sees nothing but the prompt.
     """
     with _answer_errors():
         child = await _delegation(ctx).start(_asking(ctx), agent_name, prompt, background=True)
@@ -60,7 +60,7 @@ async def submit_task(ctx: Run, agent_name: str, prompt: str) -> JsonObject:
 async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
     """Give work to another agent and wait for its answer.
 
-    For one answer that is needed now. The prompt is all that the agent is told: put everything it needs into it.
+    For one answer that is needed now. The agent sees nothing but the prompt: put everything it needs into it.
     """
     asking, delegation = _asking(ctx), _delegation(ctx)
     with _answer_errors():
@@ -84,10 +84,10 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
 
 
 async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
-    """Wait until a task that runs in the background has ended or asks something, and return how all of them stand.
+    """Wait until a background task ends or asks something, and return the state of all of them.
 
-    It returns as soon as there is news, else after `timeout` seconds. Give it the time the work may take; do not call
-    it again and again with short timeouts.
+    Returns as soon as a task changes, or after `timeout` seconds. Allow the time the work may take; do not call it
+    repeatedly with short timeouts.
     """
     if not 0 <= timeout <= MAX_WAIT_SECONDS:
         raise ModelRetry(f"timeout must be between 0 and {MAX_WAIT_SECONDS:g} seconds")
@@ -114,14 +114,14 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
 
 
 async def get_task_result(ctx: Run, task_id: str) -> ToolReturn:
-    """Return how one task stands, with its whole result. `task_id` may be its first 8 characters."""
+    """Return the state of a task, with its whole result. `task_id` may be its first 8 characters."""
     with _answer_errors():
         child = await _delegation(ctx).result(_asking(ctx), task_id)
     return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
 
 
 async def cancel_task(ctx: Run, task_id: str) -> ToolReturn:
-    """Cancel a task whose result is not needed any more. `task_id` may be its first 8 characters."""
+    """Cancel a task whose result is no longer needed. `task_id` may be its first 8 characters."""
     with _answer_errors():
         child = await _delegation(ctx).cancel(_asking(ctx), task_id)
     return _report(describe_child(child, max_bytes=WHOLE_BYTES), (child,))
@@ -130,7 +130,7 @@ async def cancel_task(ctx: Run, task_id: str) -> ToolReturn:
 async def ask(ctx: Run, question: str, choices: list[str] | None = None) -> str:
     """Ask the person or the agent that gave you this work, and wait for the answer.
 
-    Only for what you cannot find out and cannot decide yourself. With `choices`, the answer is one of them.
+    Use it only for what you cannot find out or decide yourself. With `choices`, the answer is one of them.
     """
     raise CallWaits("question", {"question": question, "choices": choices})
 
@@ -147,7 +147,7 @@ DELEGATION_TOOLS: tuple[Callable[..., Awaitable[Any]], ...] = (
 def delegation_toolset(agents: Sequence[str]) -> FunctionToolset[ToolContext]:
     """Return the tools of an agent with these sub-agents.
 
-    All of them may run again after a crash: a repeated call finds the task that it had started.
+    All of them may run again after a crash: a repeated call finds the task it started before.
     """
     tools: list[Tool[ToolContext]] = []
     for function in DELEGATION_TOOLS:
@@ -164,10 +164,10 @@ def ask_toolset() -> FunctionToolset[ToolContext]:
 
 
 def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
-    """Return what a model is told of a task: its result, or what went wrong, or what it asks.
+    """Return a task's state for the model: its result, its error, or its request.
 
     Args:
-        max_bytes: Longer texts keep their beginning and their end, with their size between them.
+        max_bytes: Longer texts are cut in the middle, where their size is noted.
     """
     told: JsonObject = {"task_id": child.task_id, "agent": child.agent, "state": child.state}
     if child.state == "completed":
@@ -186,12 +186,12 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
 
 
 def _name_folder(child: Child) -> JsonObject:
-    """Return where the child's files are, where that is not the parent's folder: nothing is merged back."""
+    """Return the child's folder if it is not the parent's: its files are not merged back."""
     return {} if child.workspace is None else {"workspace": child.workspace}
 
 
 def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
-    """Return a result that says which tasks it tells of, so that their ends are not told twice."""
+    """Return a result with the ids of the tasks whose end it reports, so that no end is reported twice."""
     told = [child.task_id for child in children if child.is_ended or child.is_asking]
     return ToolReturn(value, metadata={"tasks": told})
 
@@ -209,20 +209,20 @@ def _cut(value: Json, max_bytes: int) -> Json:
 def _asking(ctx: Run) -> Asking:
     deps = ctx.deps
     if deps.conversation is None:
-        raise Unavailable("there is no conversation to delegate from", hint="run the agent in a conversation")
+        raise Unavailable("delegation needs a conversation", hint="run the agent in a conversation")
     call = ctx.tool_call_id or ""
     return Asking(deps.conversation, call, deps.lease, deps.rules(), deps.bounds(), deps.untold_tasks(), deps.readonly)
 
 
 def _delegation(ctx: Run) -> Delegation:
     if ctx.deps.delegation is None:
-        raise Unavailable("no broker runs sub-agents here", hint="use OrchestratorAgent, or give broker=")
+        raise Unavailable("no broker runs sub-agents here", hint="use OrchestratorAgent, or pass broker=")
     return ctx.deps.delegation
 
 
 @contextmanager
 def _answer_errors() -> Generator[None]:
-    """Turn what a broker raises into what the model, or the run, is told."""
+    """Convert the errors of a broker into errors for the model or the run."""
     try:
         yield
     except NotFound as error:

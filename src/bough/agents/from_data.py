@@ -1,4 +1,4 @@
-"""An agent from data: a file's mapping, a request's body. Data only, no code."""
+"""Building an agent from data, such as a file's mapping or a request's body, without code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ KEYS = (
     "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots",
     "discover_skills", "workspace_access", "catalog_tokens",
 )  # fmt: skip
-"""What data may say of an agent."""
+"""The keys that data may contain."""
 
 
 def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed: Collection[str] = KEYS) -> AgentSpec:
     """Return the agent that a mapping describes.
 
     Args:
-        base: Relative paths in it count from this folder.
-        where: What the mapping is called in messages.
-        allowed: The keys that it may have.
+        base: The folder to which relative paths refer.
+        where: Name of the mapping in error messages.
+        allowed: The allowed keys.
 
     Raises:
-        InvalidInput: A key is unknown, or a value does not fit.
+        InvalidInput: A key is unknown, or a value is invalid.
     """
     from pydantic import ValidationError
 
@@ -49,7 +49,7 @@ def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed
 
 
 def _place_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the values with paths that count from `folder`."""
+    """Return the values with paths resolved against `folder`."""
     placed = dict(values)
     if isinstance(path := placed.get("system_prompt_path"), str):
         placed["system_prompt_path"] = folder / path

@@ -1,4 +1,4 @@
-"""Has a model judge how risky a tool call is; what it does not say plainly is UNKNOWN.
+"""A risk analyzer that asks a model; unclear answers count as UNKNOWN.
 
 Source: OpenHands' LLM security analyzer.
 """
@@ -53,14 +53,14 @@ class ModelAnalyzer:
         self._agent = Agent(model, instructions=_PROMPT)
 
     async def analyze(self, call: ToolRequest) -> Assessment:
-        """Return what the model says; UNKNOWN when it fails, rambles or does not know."""
+        """Return the model's assessment; UNKNOWN if it fails or gives no clear answer."""
         arguments = json.dumps(call.arguments, ensure_ascii=False, default=str)
         if len(arguments) > _MAX_ARGUMENTS:
-            return Assessment.of(Risk.UNKNOWN, "the arguments are too long to be judged")
+            return Assessment.of(Risk.UNKNOWN, "the arguments are too long to assess")
         try:
             result = await self._agent.run(f"<tool>{call.tool}</tool>\n<arguments>{arguments}</arguments>")
         except (AgentRunError, UserError) as error:
-            return Assessment.of(Risk.UNKNOWN, f"the model could not judge the call: {error}")
+            return Assessment.of(Risk.UNKNOWN, f"the model could not assess the call: {error}")
         answer = _ANSWER.fullmatch(result.output)
         if answer is None:
             found = Assessment.of(Risk.UNKNOWN, "the model gave no judgement")
@@ -74,5 +74,5 @@ class ModelAnalyzer:
                 yield UsageAdded(purpose="analyzer", model=self._model.model_name, usage=usage_of(message))
 
     def to_json(self) -> JsonObject:
-        """Its kind and the name of its model."""
+        """Return its kind and the name of its model."""
         return {"kind": "ModelAnalyzer", "model": self._model.model_name}

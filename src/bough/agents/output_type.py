@@ -1,4 +1,4 @@
-"""What an agent answers with, where it is not plain text: named for the log, and read back from it."""
+"""Structured output types of agents: describing them for the log, and reading recorded values back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bough.types import JsonObject
 
 
 def list_types(output_type: Any) -> list[Any]:
-    """Return the types that an output type stands for; output functions and `TextOutput` are left out. O(types)."""
+    """Return the types in an output type, without output functions and `TextOutput`. O(types)."""
     match output_type:
         case ToolOutput():
             return list_types(cast("ToolOutput[Any]", output_type).output)
@@ -29,21 +29,21 @@ def list_types(output_type: Any) -> list[Any]:
 
 
 def describe_output_type(output_type: Any) -> JsonObject:
-    """Return its qualified name and, where it has one, its JSON schema."""
+    """Return the qualified name of an output type and, if it has one, its JSON schema."""
     types = list_types(output_type)
     name = " | ".join(_name(each) for each in types) or _name(output_type)
     described: JsonObject = {"name": name}
     if (adapter := _adapter(types)) is not None:
-        with suppress(PydanticUserError, ValueError):  # a type that only Python knows: its name must do
+        with suppress(PydanticUserError, ValueError):  # a type without a JSON schema is recorded by name only
             described["schema"] = adapter.json_schema()
     return described
 
 
 def read_output(output_type: Any, data: Any) -> Any:
-    """Return recorded JSON as a value of the output type; as it is where that has no types of its own.
+    """Return recorded JSON as a value of the output type; unchanged if that consists of functions only.
 
     Raises:
-        ValidationError: It fits none of the types.
+        ValidationError: It matches none of the types.
     """
     adapter = _adapter(list_types(output_type))
     return data if adapter is None else adapter.validate_python(data)

@@ -1,4 +1,4 @@
-"""Reading on in a result that the model was shown only the two ends of: by place, or by pattern."""
+"""Reading the middle of a result that was truncated for the model: by position, or by pattern."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.agents.context import ToolContext
 from bough.errors import InvalidInput
 
 READ_RESULT = "read_result"
-"""The tool's name, as the line in a cut result has it."""
+"""The tool's name, which a truncated result mentions."""
 
 MAX_MATCHES = 200
 _AROUND_CHARS = 60
@@ -23,21 +23,21 @@ _HEAD_CHARS = 80
 async def read_result(
     ctx: RunContext[ToolContext], result: str, offset: int = 0, limit: int | None = None, pattern: str | None = None
 ) -> str:
-    """Read a part of an earlier result that was too long to be shown whole.
+    """Read a part of an earlier result that was too long to be shown completely.
 
     Args:
         ctx: The run.
-        result: The id in the line that stands for what was left out.
+        result: The id in the line that marks the omitted part.
         offset: The first character to read, from 0.
-        limit: How many characters to read; as many as can be shown if left out.
-        pattern: Only the places that match this regular expression (RE2), from offset on.
+        limit: How many characters to read; as many as can be shown if omitted.
+        pattern: Return only matches of this regular expression (RE2), from offset on.
     """
     text = await ctx.deps.read_result(result)
     bound = max(1, ctx.deps.result_chars - _HEAD_CHARS)
     if not 0 <= offset <= len(text):
-        raise InvalidInput(f"offset {offset} is outside of the result", hint=f"it has {len(text)} characters")
+        raise InvalidInput(f"invalid offset {offset}", hint=f"the result has {len(text)} characters")
     if limit is not None and limit < 1:
-        raise InvalidInput(f"limit is {limit}", hint="1 or more, or leave it out")
+        raise InvalidInput(f"invalid limit {limit}", hint="pass 1 or more, or omit it")
     if pattern is not None:
         return await asyncio.to_thread(find_matches, text, pattern, offset=offset, max_chars=min(limit or bound, bound))
     stop = min(len(text), offset + min(limit or bound, bound))
@@ -45,14 +45,14 @@ async def read_result(
 
 
 def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str:
-    """Return the places of `text` that match, one a line with its offset and what stands around it; linear time.
+    """Return the matches in `text`, one per line with offset and context, in linear time.
 
     Args:
-        offset: Where the search begins, in characters.
-        max_chars: Of the answer, at most.
+        offset: Where to start, in characters.
+        max_chars: Maximum length of the answer.
 
     Raises:
-        InvalidInput: The pattern is none of RE2, which has no back-references and no look-around.
+        InvalidInput: The pattern is not valid RE2 syntax, which has no backreferences and no lookaround.
     """
     import re2  # pyright: ignore[reportMissingTypeStubs]
 
@@ -62,7 +62,7 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
     try:
         compiled = engine.compile(pattern, options)
     except engine.error as error:
-        raise InvalidInput(f"the pattern {pattern[:60]!r} is not valid: {error}", hint="RE2 syntax") from error
+        raise InvalidInput(f"invalid pattern {pattern[:60]!r}: {error}", hint="use RE2 syntax") from error
     lines: list[str] = []
     size = 0
     for match in compiled.finditer(text, offset):
@@ -77,5 +77,5 @@ def find_matches(text: str, pattern: str, *, offset: int, max_chars: int) -> str
 
 
 def result_toolset() -> FunctionToolset[ToolContext]:
-    """Return the tool; reading again after a crash does no harm."""
+    """Return the tool, which is idempotent."""
     return FunctionToolset([Tool(read_result, name=READ_RESULT, metadata={"idempotent": True})])

@@ -1,4 +1,4 @@
-"""How often, and after which waits, a model is asked again when it failed for a while."""
+"""When and how often a failed model request is repeated."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bough.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Repeats of one request.
+    """How one request is repeated.
 
     Attributes:
-        attempts: Requests in all, the first one included.
-        max_seconds: All waits of one request together; a server that wants a longer wait ends the attempts at once.
-        base_seconds: The first wait; each further one is twice as long.
-        max_wait_seconds: One wait, where the server does not say how long.
-        jitter: Wait between half and all of that, at random, so that many clients do not come back together.
+        attempts: Maximum number of requests, including the first.
+        max_seconds: Maximum sum of all waits; if the server asks for a longer wait, the request fails at once.
+        base_seconds: The first wait; each further wait is twice as long.
+        max_wait_seconds: Maximum of a single wait, unless the server specifies one.
+        jitter: Wait a random time between half and all of that, so that clients do not retry simultaneously.
 
     Raises:
-        InvalidInput: A number is negative, not finite, or there is not one attempt.
+        InvalidInput: A number is negative or not finite, or `attempts` is less than 1.
     """
 
     attempts: int = 6
@@ -31,17 +31,17 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"attempts cannot be {self.attempts!r}", hint="give a whole number, 1 or more")
+            raise InvalidInput(f"invalid attempts {self.attempts!r}", hint="pass an integer of 1 or more")
         for name in ("max_seconds", "base_seconds", "max_wait_seconds"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise InvalidInput(f"{name} cannot be {value!r}", hint="give a number of seconds, 0 or more")
+                raise InvalidInput(f"invalid {name} {value!r}", hint="pass a number of seconds, 0 or more")
 
     def wait_seconds(self, attempt: int, *, retry_after: float | None, random: float) -> float:
         """Return how long to wait after `attempt` (from 1) has failed.
 
         Args:
-            retry_after: What the server asks for; it is a minimum, to which up to a tenth is added.
+            retry_after: The wait the server asks for, a minimum to which up to a tenth is added.
             random: Between 0 and 1.
         """
         if retry_after is not None:

@@ -1,4 +1,4 @@
-"""What an agent is, as data. A conversation records it at its start and builds its agent from it.
+"""The declarative description of an agent, which a conversation records at its start and builds its agent from.
 
 Source: seed 004, `AgentSpec`.
 """
@@ -52,10 +52,10 @@ DEFAULT_PROMPT = (
 
 
 MODEL_OBJECT = "object:"
-"""How a snapshot marks a model that was given as an object and cannot be made again from its name."""
+"""Prefix in a snapshot for a model that was given as an object and cannot be recreated from its name."""
 
 SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
-"""What a sub-agent works on: its parent's folder, that folder to read only, a copy, or a git worktree of it."""
+"""A sub-agent's workspace: its parent's folder, that folder read-only, a copy, or a git worktree of it."""
 
 _NAME = r"^[\w.-]+$"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
@@ -84,7 +84,7 @@ _V = TypeVar("_V")
 
 
 class _AsItIs:
-    """Takes a field's value unchecked: pydantic has no schema for what it is."""
+    """Accepts a field's value unchecked, because pydantic has no schema for it."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.any_schema()
@@ -97,31 +97,31 @@ def _check_tool(tool: object) -> None:
     if isinstance(tool, Tool):
         return
     if not callable(tool):
-        raise InvalidInput(f"{tool!r} is not a tool", hint="give functions, or PydanticAI's Tool(function)")
+        raise InvalidInput(f"not a tool: {tool!r}", hint="pass functions, or PydanticAI's Tool(function)")
     if not hasattr(tool, "__qualname__") or not hasattr(tool, "__name__"):
         raise InvalidInput(
-            f"a {type(tool).__name__} has no name that a model could call it by",
-            hint='give it one: Tool(f, name="…"), or a function',
+            f"a tool of type {type(tool).__name__} has no name",
+            hint='name it with Tool(f, name="…"), or pass a function',
         )
 
 
 class AgentSpec(BaseModel, Generic[T]):
-    """A declarative agent; `T` is what it answers with.
+    """A declarative agent; `T` is the type of its answers.
 
     Attributes:
-        name: How people and other agents call it.
+        name: Its name for people and other agents.
         model: A model string, for example `openai:gpt-5`, or a PydanticAI model; None takes the configured or
             offline one.
         base_url: Address of an OpenAI-format server for `openai:` models.
-        system_prompt: What it is told first. Its own text stays as it is, braces included.
-        system_prompt_path: A file to read it from; not together with `system_prompt`.
+        system_prompt: The system prompt, used verbatim; braces have no special meaning.
+        system_prompt_path: A file to read the system prompt from; excludes `system_prompt`.
         api_key: The key of its model's provider, or a function that returns it; never recorded. None takes the
             provider's environment variable.
-        tools: Functions, and PydanticAI's `Tool`s; `Tool(f, metadata={"idempotent": True})` may simply run again after
-            a crash.
+        tools: Functions, and PydanticAI's `Tool`s; after a crash, `Tool(f, metadata={"idempotent": True})` is run
+            again without asking.
         toolsets: PydanticAI's toolsets.
-        mcp_servers: MCP servers whose tools it has; started at the first step, here and not in the sandbox.
-        a2a_clients: Remote agents that it can ask; each becomes a tool, as its card says.
+        mcp_servers: MCP servers whose tools it has; started at the first step, on this machine, not in the sandbox.
+        a2a_clients: Remote agents that it can ask; each becomes a tool, described by its card.
         settings: The model's settings, as PydanticAI names them: temperature, thinking, max_tokens.
         fallback: Model strings that are tried in this order when the model keeps failing.
         retry: How a request is repeated that failed for a while; None takes the defaults of `RetryPolicy`.
@@ -215,20 +215,20 @@ class AgentSpec(BaseModel, Generic[T]):
         config_path: Path | str | None = None,
         settings: Settings | None = None,
     ) -> AgentSpec[Any]:
-        """Return the agent `name` of `config.yaml`, with everything that it names.
+        """Return the agent `name` of `config.yaml`, with everything it refers to.
 
-        Every argument that is given wins over the file, `[]`, `""` and None too. A name that the file does not have is
-        made of the arguments alone, where there are any.
+        Arguments take precedence over the file, including `[]`, `""` and None. If the file has no agent of that name,
+        the agent is built from the arguments alone.
 
         Args:
             skill_names: None loads all skills of `skill_roots`.
-            config_path: The file; else `BOUGH_CONFIG`, the first `config.yaml` upwards, that of bough's own folder.
+            config_path: The file; else `BOUGH_CONFIG`, the nearest `config.yaml` upwards, that of bough's own folder.
 
         Raises:
             InvalidInput: The file has a mistake; `details` says where.
-            NotFound: Something that is named is not there.
+            NotFound: It refers to something that does not exist.
             PermissionDenied: The file names code, and it is not trusted.
-            Unavailable: A variable that it needs is not set.
+            Unavailable: An environment variable is not set.
 
         Source: seed 004, `AgentSpec.from_config`.
         """
@@ -313,7 +313,7 @@ class AgentSpec(BaseModel, Generic[T]):
 
     @field_serializer("settings")
     def _settings_json(self, settings: Mapping[str, Any]) -> JsonObject:
-        """Return them as JSON; headers and bodies of one's own may carry keys."""
+        """Return the settings as JSON, without custom headers and bodies, which may contain keys."""
         data = {name: value for name, value in settings.items() if name not in _UNRECORDED_SETTINGS}
         return pydantic_core.from_json(pydantic_core.to_json(data, serialize_unknown=True))
 
@@ -363,8 +363,8 @@ class AgentSpec(BaseModel, Generic[T]):
         if any(agent is self or agent.name == self.name for agent in above):
             names = " > ".join(agent.name for agent in path)
             raise InvalidInput(
-                f"the agent {self.name!r} is its own sub-agent: {names}",
-                hint="leave it out below, or give one of them another name",
+                f"agent {self.name!r} is its own sub-agent: {names}",
+                hint="remove it from sub_agents, or rename one of them",
                 details={"path": [agent.name for agent in path]},
             )
         names = [agent.name for agent in self.sub_agents]
@@ -376,7 +376,7 @@ class AgentSpec(BaseModel, Generic[T]):
             agent.check_sub_agents(above=path)
 
     def prompt(self) -> str:
-        """Return the system prompt's text; none for a PydanticAI agent, unless one was given for it.
+        """Return the system prompt; empty for a PydanticAI agent, unless the spec sets one.
 
         Raises:
             InvalidInput: `system_prompt_path` cannot be read.
@@ -389,7 +389,7 @@ class AgentSpec(BaseModel, Generic[T]):
             return self.system_prompt_path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(
-                f"the system prompt of agent {self.name!r} cannot be read: {error}",
+                f"cannot read the system prompt of agent {self.name!r}: {error}",
                 hint=f"check system_prompt_path: {self.system_prompt_path}",
             ) from error
 

@@ -1,4 +1,4 @@
-"""Catalogues in a system prompt: `{sub_agents_catalog}` and `{skills_catalog}`; every other brace is text.
+"""Placing catalogues in a system prompt: `{sub_agents_catalog}` and `{skills_catalog}`; other braces are plain text.
 
 Source: seed 004 (`system_prompt`, a template with these two variables).
 """
@@ -12,14 +12,14 @@ _PLACEHOLDER = re.compile(r"\{(sub_agents|skills)_catalog\}")
 _MAX_DESCRIPTION_CHARS = 1024
 
 SUB_AGENTS_HEADING = "# Agents you can delegate to"
-"""Stands above the sub-agents where the prompt has no place of its own for them."""
+"""Heading of the sub-agents if the prompt has no placeholder for them."""
 
 
 def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
-    """Return the prompt with both catalogues in it, each once. O(text).
+    """Return the prompt with both catalogues. O(text).
 
-    A catalogue without a placeholder goes behind the prompt, the sub-agents under `SUB_AGENTS_HEADING`. An empty one
-    leaves nothing behind.
+    A catalogue without a placeholder is appended to the prompt, the sub-agents below `SUB_AGENTS_HEADING`. An empty
+    catalogue adds nothing.
     """
     catalogs = {"sub_agents": sub_agents, "skills": skills}
     placed: set[str] = set()
@@ -28,19 +28,19 @@ def render_prompt(prompt: str, *, sub_agents: str, skills: str) -> str:
         placed.add(found[1])
         return catalogs[found[1]]
 
-    text = _PLACEHOLDER.sub(fill, prompt)  # one pass: braces in a catalogue are text, too
+    text = _PLACEHOLDER.sub(fill, prompt)  # in one pass, so that braces in a catalogue are not replaced
     behind = [f"{SUB_AGENTS_HEADING}\n{sub_agents}"] if sub_agents and "sub_agents" not in placed else []
     behind += [skills] if skills and "skills" not in placed else []
     return "\n\n".join(filter(None, (text, *behind)))
 
 
 def has_place_for_skills(prompt: str) -> bool:
-    """Whether the prompt says itself where the skills go."""
+    """Whether the prompt has a placeholder for the skills."""
     return "{skills_catalog}" in prompt
 
 
 def render_sub_agents(agents: Iterable[tuple[str, str]]) -> str:
-    """Return one line `- name: description` for each agent, in the order given; empty without agents."""
+    """Return one line `- name: description` per agent, in the given order; empty without agents."""
     return "\n".join(f"- {name}: {_shorten(description)}" for name, description in agents)
 
 

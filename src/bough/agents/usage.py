@@ -18,26 +18,26 @@ class CallableUsage(RunUsage):
     """A `RunUsage` that returns itself when it is called."""
 
     def __call__(self) -> CallableUsage:
-        """Return this very usage."""
+        """Return itself."""
         return self
 
 
 class UsageMeter:
-    """Says what the tools of a run used: the part of PydanticAI's run usage that no response and no child explains.
+    """Measures the usage of a run's tools: the part of PydanticAI's run usage that is not from responses or children.
 
-    All tools of a run add to one object, so with parallel calls the sum is exact, and the share of one call may hold
-    a part of another's.
+    All tools of a run add to one object: for parallel calls the sum is exact, but the share of one call may include
+    part of another's.
     """
 
     def __init__(self) -> None:
         self._counted = _counts(RunUsage())
 
     def begin(self, usage: RunUsage) -> None:
-        """Take everything used so far as explained: called where responses were recorded and no tool runs yet."""
+        """Count from here: called after responses were recorded and before tools run."""
         self._counted = _counts(usage)
 
     def take(self, usage: RunUsage) -> Usage | None:
-        """Return what was added since the last look, None where nothing was."""
+        """Return what was added since the last call, or None."""
         before, self._counted = self._counted, _counts(usage)
         added = {name: count - before[name] for name, count in self._counted.items()}
         return Usage(**added) if any(added.values()) else None

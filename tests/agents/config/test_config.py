@@ -128,7 +128,7 @@ def test_the_example_fits_the_schema_and_a_mistake_does_not() -> None:
 
 def test_code_programs_and_variables_of_a_cloned_project_need_trust(project: Path, settings: Settings) -> None:
     for name in ("coordinator", "analyst", "researcher"):
-        with pytest.raises(PermissionDenied, match="nobody has trusted") as refused:
+        with pytest.raises(PermissionDenied, match="not trusted") as refused:
             AgentSpec.from_config(name, settings=settings)
         assert "bough skills trust" in refused.value.hint
         assert refused.value.exit_code == 4
@@ -153,7 +153,7 @@ def test_a_file_that_was_named_may_read_the_environment_but_names_no_code(projec
          '12: …mcp_servers[0]: no server named "data_analyis"; did you mean "data_analysis"'),
         ("sub_agents: [analyst, researcher]", "sub_agents: [analist]",
          "15: …sub_agents[0]: no agent named 'analist'; did you mean 'analyst'?"),
-        ("    ask: true", "    aks: true", "17: …aks: there is no such key; did you mean 'ask'?"),
+        ("    ask: true", "    aks: true", "17: …aks: unknown key; did you mean 'ask'?"),
         ("    ask: true", "    ask: perhaps", "17: …ask: Input should be a valid boolean"),
         ("    model: default", "    model: defualt", "9: …model: no model named 'defualt'"),
         ("requests: 60", "requests: -1", "19: …limits.requests: Input should be greater"),
@@ -161,7 +161,7 @@ def test_a_file_that_was_named_may_read_the_environment_but_names_no_code(projec
         ("model: local, description", "sub_agents: [coordinator], description", "is its own sub-agent"),
         ("secrets: {", "secrets: [", "28: not valid YAML"),
         ("agents:\n", "agents:\n  analyst: {}\n", "21: 'analyst' appears twice"),
-        ("tools: [\"acme_tools.files:get_all_tools\"]", "tools: [\"acme tools\"]", "is not module:factory"),
+        ("tools: [\"acme_tools.files:get_all_tools\"]", "tools: [\"acme tools\"]", "expected module:factory"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(project: Path, settings: Settings, old: str, new: str, says: str) -> None:

@@ -30,10 +30,10 @@ async def failure_at(url: str) -> ModelError:
 @pytest.mark.parametrize(
     ("status", "headers", "what", "hint"),
     [
-        (401, {}, "the model test refused the key (HTTP 401): no luck", "check the provider's key"),
+        (401, {}, "the model test rejected the key (HTTP 401): no luck", "check the provider's key"),
         (404, {}, "the model test is not known to its server (HTTP 404): no luck", "/models"),
-        (429, {"retry-after": "7"}, "the model test is asked too often (HTTP 429): no luck", "wait a little"),
-        (400, {}, "the model test refused the request (HTTP 400): no luck", "another model"),
+        (429, {"retry-after": "7"}, "the model test is rate limited (HTTP 429): no luck", "wait a little"),
+        (400, {}, "the model test rejected the request (HTTP 400): no luck", "another model"),
         (500, {}, "the model test failed (HTTP 500): no luck", "bough resume -"),
     ],
 )

@@ -82,7 +82,7 @@ async def test_a_script_that_fails_is_reported_with_code_and_error(library: Any)
     result = await library.agent(OfflineModel()).run("/word-count missing.md")
     assert "scripts/count.py of the skill word-count failed with exit code 1 (EXECUTION_ERROR)" in result.output
     assert "FileNotFoundError" in result.output
-    assert "It was given missing.md." in result.output
+    assert "Its arguments were: missing.md." in result.output
     assert len(library.calls) == 2
 
 
@@ -94,7 +94,7 @@ async def test_a_missing_argument_says_what_the_script_wants(library: Any) -> No
 
 async def test_a_skill_without_scripts_answers_with_its_own_section_labelled(library: Any) -> None:
     result = await library.agent(OfflineModel()).run("Which house style is there for dates?")
-    assert "This is what its text says" in result.output
+    assert "This is its text" in result.output
     assert "Dates are written as 20 November 2026." in result.output
     assert "sentence case" not in result.output
     assert [tool for tool, _ in library.calls] == ["load_skill"]

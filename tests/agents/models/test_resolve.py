@@ -112,7 +112,7 @@ def test_a_base_url_with_a_password_is_refused_without_repeating_it() -> None:
 
 
 def test_a_base_url_without_a_model_asks_for_one() -> None:
-    with pytest.raises(InvalidInput, match="no model is named"):
+    with pytest.raises(InvalidInput, match="is set, but no model"):
         resolve_model(None, base_url=URL, env={"OPENAI_API_KEY": "x"})
 
 

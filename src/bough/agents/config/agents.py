@@ -1,4 +1,4 @@
-"""From an agent entry of a configuration to the fields of its `AgentSpec`."""
+"""Converting agent entries of a configuration to the fields of an `AgentSpec`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
-"""Takes the file's value; anything else, `[]`, `""` and None too, wins over it."""
+"""Means the file's value; any other value, including `[]`, `""` and None, takes precedence over the file."""
 
 T = TypeVar("T")
 SubAgent: TypeAlias = "AgentFields | Any"
@@ -39,11 +39,11 @@ SubAgent: TypeAlias = "AgentFields | Any"
 
 @dataclass(frozen=True)
 class AgentFields:
-    """What an `AgentSpec` is made of.
+    """The fields of an `AgentSpec`.
 
     Attributes:
-        values: Its fields, but for the sub-agents.
-        sub_agents: Theirs, or specs that code made.
+        values: The fields, except `sub_agents`.
+        sub_agents: The fields of the sub-agents, or specs returned by code.
     """
 
     values: dict[str, Any]
@@ -51,7 +51,7 @@ class AgentFields:
 
 
 class AgentConfig:
-    """A configuration, checked whole, from which agents are made by name."""
+    """A fully validated configuration, from which agents are built by name."""
 
     def __init__(self, file: ConfigFile, *, home: Path, env: Mapping[str, str], is_named: bool = False) -> None:
         self.file = file
@@ -63,7 +63,7 @@ class AgentConfig:
     def load(
         cls, path: Path | None = None, *, settings: Settings | None = None, cwd: Path | None = None
     ) -> AgentConfig:
-        """Read and check the configuration; without a file it is empty.
+        """Read and validate the configuration; without a file it is empty.
 
         Raises:
             InvalidInput: It has a mistake.
@@ -111,14 +111,14 @@ class AgentConfig:
 
     @property
     def names(self) -> list[str]:
-        """The agents there are, in the order of the file."""
+        """The names of the agents, in the order of the file."""
         return list(self.config.agents)
 
     def entry(self, name: str) -> AgentEntry:
         """Return an agent's entry.
 
         Raises:
-            NotFound: There is none; `details` has `known` and `nearest`.
+            NotFound: No agent has that name; `details` has `known` and `nearest`.
         """
         if name not in self.config.agents:
             found = near(name, self.names)
@@ -130,16 +130,17 @@ class AgentConfig:
         return self.config.agents[name]
 
     def fields(self, name: str, overrides: Mapping[str, Any] | None = None) -> AgentFields:
-        """Return what the agent `name` is made of, its sub-agents included.
+        """Return the fields of the agent `name` and its sub-agents.
 
         Args:
-            overrides: Values by the keys of the file that win over it; a name without an entry is then made of them.
+            overrides: Values that take precedence over the file, by its keys; an agent without an entry is built from
+                them alone.
 
         Raises:
-            NotFound: A name that is given is not there.
+            NotFound: It refers to a name that does not exist.
             InvalidInput: Code or a skill cannot be loaded, or the agent is its own sub-agent.
             PermissionDenied: It names code, and the file is not trusted.
-            Unavailable: A variable that it needs is not set.
+            Unavailable: An environment variable is not set.
         """
         entry = AgentEntry() if overrides and name not in self.config.agents else self.entry(name)
         given = _normalize(overrides or {})
@@ -177,8 +178,8 @@ class AgentConfig:
 
         Raises:
             NotFound: There is no such model.
-            PermissionDenied: It reads the environment or names an address, and the file is not trusted.
-            Unavailable: A variable that it needs is not set.
+            PermissionDenied: It uses environment variables or an address, and the file is not trusted.
+            Unavailable: An environment variable is not set.
         """
         if name is not None and name not in self.config.models and ":" not in name and name != "offline":
             raise NotFound(
@@ -232,14 +233,14 @@ class AgentConfig:
         if name in self.config.agents:
             return self.fields(name)
         if ":" not in name:
-            self.entry(name)  # which says that it is not there
+            self.entry(name)  # raises NotFound
         place = self.file.place(key)
         self._gate.require(place, f"the code {name!r}")
         return call_factory(name, place)
 
 
 def _find_entry(entries: Mapping[str, T], name: str, what: str) -> T:
-    """Return the entry of a name. Raises `NotFound` with what there is, and the nearest name."""
+    """Return the entry of a name. Raises `NotFound` with the known names and the nearest one."""
     if name not in entries:
         known = list(entries)
         raise NotFound(
@@ -254,7 +255,7 @@ _LISTS = frozenset({"tools", "mcp_servers", "a2a_clients", "skill_roots", "sub_a
 
 
 def _normalize(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the overrides with None as the empty list or text it means; a prompt drops the file's other one."""
+    """Return the overrides with None replaced by an empty list or text; a prompt overrides the other kind of prompt."""
     given: dict[str, Any] = {}
     for key, value in overrides.items():
         if value is None and key in _LISTS:
@@ -287,7 +288,7 @@ def _limits(entry: Any) -> Any:
 
 
 def find_faults(path: Path | None, *, settings: Settings, only: str | None = None) -> list[BoughError]:
-    """Return every mistake of the configuration, then what its agents need and is not there. Starts no server.
+    """Return every mistake in the configuration; if there is none, what its agents lack. Starts no server.
 
     Args:
         only: One agent; None: all.

@@ -1,4 +1,4 @@
-"""Every mistake of a configuration, each with its line and the nearest name that would be right."""
+"""Validating a configuration: every mistake with its line and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bough.errors import InvalidInput
 
 
 def validate(file: ConfigFile) -> Config:
-    """Return the configuration, checked whole.
+    """Return the validated configuration.
 
     Raises:
         InvalidInput: The first mistake; `details` has `file`, `line`, `key`, `nearest`, and `more`, the others.
@@ -41,7 +41,7 @@ def find_mistakes(file: ConfigFile) -> tuple[Config | None, list[InvalidInput]]:
 
 
 def mistake(file: ConfigFile, key: Key, text: str, *, nearest: str | None = None, hint: str = "") -> InvalidInput:
-    """Return one mistake with its line."""
+    """Return an error for one mistake, with its line."""
     place = file.place(key)
     path = _path(key)
     said = f"{place}: {path}: {text}" if path else f"{place}: {text}"
@@ -67,15 +67,15 @@ def _explain(file: ConfigFile, error: Any) -> tuple[Key, InvalidInput]:
     if error["type"] == "extra_forbidden":
         known = _list_keys(key[:-1])
         return key, mistake(
-            file, key, "there is no such key", nearest=near(str(key[-1]), known), hint=f"keys: {', '.join(known)}"
+            file, key, "unknown key", nearest=near(str(key[-1]), known), hint=f"known keys: {', '.join(known)}"
         )
     if "[key]" in error["loc"]:
-        return key, mistake(file, key, "a name has 1 to 64 letters, digits, `_`, `-` and `.`")
+        return key, mistake(file, key, "invalid name: expected 1 to 64 letters, digits, `_`, `-` and `.`")
     return key, mistake(file, key, f"{error['msg']}, not {str(data)[:80]!r}")
 
 
 def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
-    """Return the part of pydantic's path that is in the file (it names union members, too), and what stands there."""
+    """Return the part of pydantic's path that is in the file, without union members, and the value there."""
     key: list[str | int] = []
     data: Any = file.data
     for part in loc:
@@ -87,7 +87,7 @@ def _real_key(file: ConfigFile, loc: Key) -> tuple[Key, Any]:
 
 
 def _list_keys(key: Key) -> list[str]:
-    """Return the keys that may stand at a place of the schema."""
+    """Return the keys that the schema allows at a place."""
     model: Any = Config
     for part in key:
         if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
@@ -136,7 +136,7 @@ def _check_model(file: ConfigFile, name: str, model: Any) -> Iterator[InvalidInp
 def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
     agent, key = config.agents[name], ("agents", name)
     if agent.system_prompt is not None and agent.system_prompt_path is not None:
-        yield mistake(file, (*key, "system_prompt_path"), "give system_prompt or system_prompt_path, not both")
+        yield mistake(file, (*key, "system_prompt_path"), "set system_prompt or system_prompt_path, not both")
     if agent.model is not None and agent.model not in config.models and not is_model_string(agent.model):
         known = list(config.models)
         yield mistake(file, (*key, "model"), f"no model named {agent.model!r}", nearest=near(agent.model, known))
@@ -151,12 +151,12 @@ def _check_agent(file: ConfigFile, config: Config, name: str) -> Iterator[Invali
                 yield mistake(file, (*key, field, place), f"no {what} named {each!r}", nearest=near(each, known))
     for place, each in enumerate(agent.tools):
         if not _is_factory(each):
-            yield mistake(file, (*key, "tools", place), f"{each!r} is not module:factory")
+            yield mistake(file, (*key, "tools", place), f"invalid tool {each!r}: expected module:factory")
     yield from _check_circle(file, config, name)
 
 
 def _check_circle(file: ConfigFile, config: Config, name: str) -> Iterator[InvalidInput]:
-    """Find the way from an agent back to itself, breadth first."""
+    """Report a cycle from an agent back to itself; breadth first, so that the shortest is reported."""
     ways: list[list[str]] = [[name]]
     seen: set[str] = set()
     for way in ways:

@@ -1,8 +1,8 @@
-"""`module:factory` in a configuration: which code a person has agreed to, and what it makes.
+"""`module:factory` in a configuration: deciding whether the code is trusted, and calling it.
 
-A configuration that came with a repository is not trusted: code that it names is imported, programs that it names are
-started, and variables that it names are read only where the file lies in bough's own folder, or a person has trusted
-it, and the modules it names, as they are.
+A configuration that comes with a repository is not trusted. Its code is imported, its programs are started and its
+variables are read only if the file is in bough's own folder, or the user has trusted the file and the modules it names
+in their current state.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bough.skills.find.places import project_root
 
 
 class CodeGate:
-    """Says which configuration files may name code.
+    """Decides which configuration files may name code.
 
     Args:
         home: bough's own folder.
-        modules: All modules that the configuration names; their files belong to what is trusted.
-        is_named: Whether a person named the file, and did not merely work in its folder.
+        modules: All modules that the configuration names; their files are covered by its trust.
+        is_named: Whether the user passed the file explicitly, instead of merely working in its folder.
     """
 
     def __init__(self, home: Path, modules: Iterable[str] = (), *, is_named: bool = False) -> None:
@@ -37,10 +37,10 @@ class CodeGate:
         self._is_named = is_named
 
     def require_named(self, place: Place, what: str) -> None:
-        """Check that the file of `place` may start programs, read the environment and name addresses.
+        """Check that the file of `place` may start programs, read the environment and use addresses.
 
         Raises:
-            PermissionDenied: A person neither named it nor trusted it as it is now.
+            PermissionDenied: It was neither passed explicitly nor trusted in its current state.
         """
         if not self._is_named:
             self.require(place, what)
@@ -49,7 +49,7 @@ class CodeGate:
         """Check that the file of `place` may name code.
 
         Raises:
-            PermissionDenied: It is not trusted in its present state.
+            PermissionDenied: It is not trusted in its current state.
         """
         file = Path(os.path.realpath(place.file))
         if file.is_relative_to(os.path.realpath(self._home)):
@@ -58,8 +58,8 @@ class CodeGate:
         name = os.path.relpath(file, os.path.realpath(project))
         if not TrustStore(self._home).remembers(project, name, config_digest(file, self._modules)):
             raise PermissionDenied(
-                f"{place} names {what}, and this file is not trusted in its present state",
-                hint=f"read it, then: cd {file.parent} && bough skills trust",
+                f"{place} uses {what}, but the file is not trusted in its current state",
+                hint=f"review it, then run: cd {file.parent} && bough skills trust",
                 details={"file": str(file), "line": place.line},
             )
 
@@ -76,7 +76,7 @@ def config_digest(file: Path, modules: Iterable[str]) -> str:
 
 
 def project_configs(project: Path) -> dict[str, str]:
-    """Return the configuration of a project that somebody may trust: file relative to its top -> hash."""
+    """Return the hash of a project's configuration by its path below the project root; empty if it has none."""
     from bough.agents.config.file import read_config
 
     file = project / NAME
@@ -85,13 +85,13 @@ def project_configs(project: Path) -> dict[str, str]:
     try:
         modules = list_modules(read_config([file]).data)
     except InvalidInput:
-        modules = set[str]()  # it says so when it is read for good
+        modules = set[str]()  # the mistake is reported when the configuration is used
     top = os.path.realpath(project_root(project))
     return {os.path.relpath(os.path.realpath(file), top): config_digest(file, modules)}
 
 
 def list_modules(data: Any) -> set[str]:
-    """Return the modules that a configuration names as `module:factory`, wherever code may stand in it."""
+    """Return the modules that a configuration names as `module:factory`, in all places that allow code."""
     whole = _mapping(data)
     places: list[Any] = [whole.get("hooks"), list(_mapping(whole.get("analyzers")).values())]
     for agent in _mapping(whole.get("agents")).values():
@@ -105,22 +105,22 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def load_code(name: str, place: Place) -> Any:
-    """Import `module:factory` and return what it makes: called once where it is a function, else as it is.
+    """Import `module:factory` and return the object.
 
     Raises:
-        InvalidInput: It cannot be imported, or the factory fails.
+        InvalidInput: It cannot be imported.
     """
     module, _, attribute = name.partition(":")
     try:
         found: Any = import_module(module)
         found = getattr(found, attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise InvalidInput(f"{place}: {name} cannot be imported: {error}", hint="check module and name") from error
+        raise InvalidInput(f"{place}: cannot import {name}: {error}", hint="check module and name") from error
     return found
 
 
 def call_factory(name: str, place: Place) -> Any:
-    """Return what the factory `module:factory` makes; a list or a PydanticAI tool that stands there is taken as it is.
+    """Call the factory `module:factory` and return its result; a list or a PydanticAI tool is returned itself.
 
     Raises:
         InvalidInput: It cannot be imported, or it fails.
@@ -133,7 +133,7 @@ def call_factory(name: str, place: Place) -> Any:
         return asyncio.run(made) if asyncio.iscoroutine(made) else made
     except Exception as error:
         raise InvalidInput(
-            f"{place}: {name} failed: {type(error).__name__}: {error}", hint="correct the factory"
+            f"{place}: {name} failed: {type(error).__name__}: {error}", hint="fix the factory"
         ) from error
 
 
@@ -144,7 +144,7 @@ def name_tool(tool: Any) -> str:
 
 
 def _module_files(module: str, folder: Path) -> list[Path]:
-    """Return the files a module may come from, without importing it: below the file's folder, or the path."""
+    """Return the file of a module, without importing it: below the configuration's folder, else in `sys.path`."""
     parts = module.split(".")
     for root in (folder, folder / "src", *map(Path, sys.path)):
         for path in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__init__.py")):

@@ -1,4 +1,4 @@
-"""Reading `config.yaml`: which file, what it extends, and on which line everything stands.
+"""Reading `config.yaml`: finding the file, merging what it extends, and recording the line of every value.
 
 Source: seed 004 (`AgentSpec.from_config`, config.yaml).
 """
@@ -19,13 +19,13 @@ from bough.types import Json, JsonObject
 
 NAME = "config.yaml"
 MAX_FILES = 32
-"""How many files one configuration may be made of."""
+"""How many files a configuration may consist of."""
 
 _MAX_BYTES = 4 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?::-([^}]*))?\})")
 
 Key: TypeAlias = tuple[str | int, ...]
-"""Where a value stands: the keys and list places on the way to it."""
+"""The path of a value: keys and list indices."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Place:
 
 @dataclass
 class ConfigFile:
-    """A configuration with everything it extends.
+    """A configuration merged with everything it extends.
 
     Attributes:
-        path: The file that was asked for; None where there is none.
-        data: What it says.
-        places: Where each value stands.
+        path: The requested file; None if there is none.
+        data: The values.
+        places: File and line of each value.
     """
 
     path: Path | None
@@ -54,13 +54,13 @@ class ConfigFile:
     places: dict[Key, Place] = field(default_factory=dict[Key, Place])
 
     def place(self, key: Key) -> Place:
-        """Return where a value stands; of one that is missing, where what should hold it stands."""
+        """Return file and line of a value; for a missing value, those of the nearest enclosing one."""
         while key and key not in self.places:
             key = key[:-1]
         return self.places.get(key, Place(self.path or Path(NAME), 1))
 
     def merge(self, other: ConfigFile) -> None:
-        """Put `other` over this one: mappings are merged, lists and scalars replaced."""
+        """Merge `other` into this configuration: mappings are merged, lists and scalars replaced."""
         self._merge(self.data, other.data, other, ())
 
     def _merge(self, below: JsonObject, above: JsonObject, other: ConfigFile, key: Key) -> None:
@@ -76,9 +76,10 @@ class ConfigFile:
 
 
 def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, str]) -> list[Path]:
-    """Return the files to read, the base first; none where there is no configuration.
+    """Return the files to read, lowest precedence first; empty if there is no configuration.
 
-    The given file, else `BOUGH_CONFIG`, else the first `config.yaml` upwards from `cwd`, above that of the home folder.
+    The given file, else `BOUGH_CONFIG`, else the one in bough's own folder and the nearest `config.yaml` upwards from
+    `cwd`.
     """
     named = path or (Path(env["BOUGH_CONFIG"]) if env.get("BOUGH_CONFIG") else None)
     if named is not None:
@@ -90,10 +91,10 @@ def find_config(path: Path | None, *, home: Path, cwd: Path, env: Mapping[str, s
 
 
 def read_config(files: Sequence[Path]) -> ConfigFile:
-    """Return what the files say, each above the one before it, with all that they extend.
+    """Return the merged configuration of the files, later ones taking precedence, with everything they extend.
 
     Raises:
-        InvalidInput: One cannot be read, is not a YAML mapping, has a key twice, or extends itself.
+        InvalidInput: A file is unreadable, is not a YAML mapping, has a duplicate key, or extends itself.
     """
     config = ConfigFile(files[-1] if files else None)
     for file in dict.fromkeys(files):
@@ -105,7 +106,7 @@ def _read(file: Path, above: tuple[Path, ...]) -> ConfigFile:
     file = Path(os.path.realpath(file))
     if file in above:
         names = " > ".join(str(each) for each in (*above, file))
-        raise InvalidInput(f"{file} extends itself: {names}", hint="take one of them out of `extends`")
+        raise InvalidInput(f"{file} extends itself: {names}", hint="remove one of them from `extends`")
     if len(above) >= MAX_FILES:
         raise InvalidInput(f"{file}: more than {MAX_FILES} files extend one another", hint="extend fewer files")
     own = _parse(file)
@@ -128,11 +129,11 @@ def _parse(file: Path) -> ConfigFile:
             raw = handle.read(_MAX_BYTES + 1)
         text = raw.decode()
     except FileNotFoundError:
-        raise InvalidInput(f"there is no configuration {file}", hint="check the path") from None
+        raise InvalidInput(f"no configuration file {file}", hint="check the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}", hint="check the file and its permissions") from error
+        raise InvalidInput(f"cannot read {file}: {error}", hint="check the file and its permissions") from error
     if len(raw) > _MAX_BYTES:
-        raise InvalidInput(f"{file} has more than {_MAX_BYTES >> 20} MiB", hint="a configuration is small")
+        raise InvalidInput(f"{file} is larger than {_MAX_BYTES >> 20} MiB", hint="shorten it")
     config = ConfigFile(file)
     try:
         node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
@@ -149,7 +150,7 @@ def _parse(file: Path) -> ConfigFile:
 
 
 class _Reader:
-    """Turns YAML nodes into values and notes where each stands."""
+    """Converts YAML nodes to values and records their lines."""
 
     def __init__(self, config: ConfigFile) -> None:
         self._config = config
@@ -159,7 +160,7 @@ class _Reader:
     def value(self, node: yaml.Node, key: Key, depth: int) -> Json:
         self._count += 1
         line = node.start_mark.line + 1
-        if depth > 20 or self._count > 100_000:  # aliases repeat: a small file can stand for billions of values
+        if depth > 20 or self._count > 100_000:  # with aliases, a small file can expand to billions of values
             raise InvalidInput(f"{self._config.path}:{line}: nested too deeply, or too large", hint="simplify it")
         self._config.places[key] = Place(cast(Path, self._config.path), line)
         match node:
@@ -185,7 +186,7 @@ class _Reader:
 
 
 def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
-    """Return the value with `${VAR}` and `${VAR:-default}` filled in, in every text in it; `$$` is a dollar.
+    """Return the value with `${VAR}` and `${VAR:-default}` expanded in every text; `$$` is a dollar sign.
 
     Raises:
         Unavailable: A variable is not set and has no default.
@@ -203,7 +204,7 @@ def expand(value: Json, *, env: Mapping[str, str], where: str) -> Json:
 
 
 def has_variables(value: Json) -> bool:
-    """Whether a text in the value reads the environment."""
+    """Whether any text in the value uses an environment variable."""
     match value:
         case str():
             return any(found[1] for found in _VARIABLE.finditer(value))

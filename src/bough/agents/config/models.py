@@ -1,4 +1,4 @@
-"""From a model entry of a configuration to what an `AgentSpec` takes."""
+"""Converting a model entry of a configuration to fields of an `AgentSpec`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _OLLAMA = "http://127.0.0.1:11434/v1"
 def read_model(
     name: str | None, config: Config, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the fields `model`, `base_url`, `api_key`, `settings` of a spec, those that the entry says.
+    """Return those of the fields `model`, `base_url`, `api_key`, `settings` of a spec that the entry sets.
 
     Args:
-        name: A name of `models`, or a model string; None takes the entry `default`, where there is one.
+        name: A name of `models`, or a model string; None takes the entry `default`, if there is one.
 
     Raises:
-        PermissionDenied: It reads the environment or names an address, and the file is not trusted.
-        Unavailable: A variable that it needs is not set.
+        PermissionDenied: It uses environment variables or an address, and the file is not trusted.
+        Unavailable: An environment variable is not set.
     """
     if name is None:
         if "default" not in config.models:
@@ -36,9 +36,9 @@ def read_model(
     values = stated.model_dump(exclude_unset=True)
     place = file.place(("models", name))
     if has_variables(values):
-        gate.require_named(place, "variables of the environment")
+        gate.require_named(place, "environment variables")
     if stated.base_url or stated.endpoint:
-        gate.require_named(place, "an address, which would be sent the key of a provider")
+        gate.require_named(place, "an address, to which a provider's key would be sent")
     return _fields(ModelEntry.model_validate(expand(values, env=env, where=f"models.{name}")))
 
 
@@ -65,7 +65,7 @@ def _fields(entry: ModelEntry) -> dict[str, Any]:
 
 
 def _azure(entry: ModelEntry) -> Any:
-    """Return the model itself: an Azure deployment is more than a name."""
+    """Return the model object, because an Azure deployment is not determined by its name alone."""
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.azure import AzureProvider
 

@@ -1,4 +1,4 @@
-"""What `config.yaml` may say, as pydantic models: the JSON schema is made of them, and every mistake found by them."""
+"""The schema of `config.yaml` as pydantic models, which also give the JSON schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PolicyEntry(_Strict):
 
 
 class LimitsEntry(_Strict):
-    """Bounds of an agent's runs; None is unbounded."""
+    """Bounds of an agent's runs; None means unbounded."""
 
     requests: int | None = Field(default=None, ge=0)
     input_tokens: int | None = Field(default=None, ge=0)
@@ -120,7 +120,7 @@ class A2AEntry(_Strict):
 
 
 class SecretEntry(_Strict):
-    """Where a secret comes from: a variable of the environment, or a file."""
+    """The source of a secret: an environment variable, or a file."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra={"oneOf": [{"required": ["env"]}, {"required": ["file"]}]}
@@ -131,7 +131,7 @@ class SecretEntry(_Strict):
 
 
 class Config(_Strict):
-    """A whole `config.yaml`; what it extends is merged below it."""
+    """A whole `config.yaml`, after merging what it extends."""
 
     extends: str | list[str] | None = None
     models: dict[Name, str | ModelEntry] = Field(default_factory=dict[str, str | ModelEntry])

@@ -1,4 +1,4 @@
-"""From entries of a configuration to the servers and remote agents that an agent uses."""
+"""Converting entries of a configuration to MCP servers and remote agents."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def make_server(
     """Return the configuration of an MCP server.
 
     Raises:
-        PermissionDenied: It starts a program or reads the environment, and the file is not trusted.
-        Unavailable: A variable that it needs is not set.
+        PermissionDenied: It starts a program or uses environment variables, and the file is not trusted.
+        Unavailable: An environment variable is not set.
     """
     from bough.connect.mcp_config import MCPClientConfig
 
@@ -30,7 +30,7 @@ def make_server(
     if entry.command is not None:
         gate.require_named(place, f"the program {entry.command!r}")
     if has_variables(values):
-        gate.require_named(place, "variables of the environment")
+        gate.require_named(place, "environment variables")
     expanded = expand(values, env=env, where=f"mcp_servers.{name}")
     return MCPClientConfig.model_validate({"name": name, **expanded})
 
@@ -38,17 +38,17 @@ def make_server(
 def make_remote_agent(
     name: str, entry: A2AClientEntry, file: ConfigFile, *, gate: CodeGate, env: Mapping[str, str]
 ) -> A2AClientExtended:
-    """Return the client of a remote agent; it connects at first use.
+    """Return the client of a remote agent; it connects on first use.
 
     Raises:
-        PermissionDenied: Its address would be sent what the file or the environment holds, and it is not trusted.
-        Unavailable: A variable that it needs is not set.
+        PermissionDenied: The file, which names the address to which prompts would be sent, is not trusted.
+        Unavailable: An environment variable is not set.
     """
     from bough.connect.a2a import A2AClientExtended
     from bough.connect.a2a_config import A2AClientConfig
 
     place = file.place(("a2a", "clients", name))
     values: dict[str, Any] = entry.model_dump(exclude_unset=True)
-    gate.require_named(place, f"the address {entry.url!r}, which would be sent prompts")
+    gate.require_named(place, f"the address {entry.url!r}, to which prompts would be sent")
     expanded = expand(values, env=env, where=f"a2a.clients.{name}")
     return A2AClientExtended(A2AClientConfig.model_validate({"name": name, **expanded}))

@@ -1,4 +1,4 @@
-"""What a model's failure means to a person: what went wrong, in one sentence, and what to do about it."""
+"""Converting a model's failure to an error with a message and a hint."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _LATER = "nothing is lost: continue later with `bough resume -`"
 _MAX_CHARS = 500
 
 _MEANINGS: tuple[tuple[type[ModelAPIError], str, str], ...] = (
-    (ModelAuthenticationError, "refused the key", "check the provider's key, or use another model"),
+    (ModelAuthenticationError, "rejected the key", "check the provider's key, or use another model"),
     (ModelNotFoundError, "is not known to its server", "check the name, or what the server lists at /models"),
     (
         ModelContextWindowExceededError,
-        "has no room for this conversation",
+        "cannot hold this conversation in its context window",
         "fork it at an earlier point, or condense it",
     ),
     (ModelQuotaExceededError, "has no quota left", "see the provider's account page, or use another model"),
-    (ModelRateLimitError, "is asked too often", f"wait a little; {_LATER}"),
+    (ModelRateLimitError, "is rate limited", f"wait a little; {_LATER}"),
     (ModelTimeoutError, "did not answer in time", _LATER),
     (ModelConnectionError, "cannot be reached", f"is its server running at that address? {_LATER}"),
-    (ModelRequestRejectedError, "refused the request", "take another model, or see what its server says"),
+    (ModelRequestRejectedError, "rejected the request", "use another model, or see the server's log"),
 )
-"""First match wins: narrower classes stand before wider ones."""
+"""The first match wins: subclasses come before their base classes."""
 
 
 def model_error(error: AgentRunError | UserError) -> ModelError:
-    """Return what PydanticAI raised as an error that says which model failed, how, and how to continue.
+    """Return PydanticAI's exception as an error that says which model failed, how, and how to continue.
 
-    `details` carries the HTTP status and the seconds to wait where the provider gave them.
+    `details` has the HTTP status and the seconds to wait, if the provider sent them.
     """
     if not isinstance(error, ModelAPIError):
         return ModelError(_short(str(error)), hint="run it again, or use another model")
@@ -62,7 +62,7 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
 
 
 def _said(error: ModelAPIError) -> str:
-    """Return the server's own words, without the wrapping they came in."""
+    """Return the server's own message, unwrapped."""
     body: Any = error.body
     if isinstance(body, dict):
         fields = cast("dict[str, Any]", body)

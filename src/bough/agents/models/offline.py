@@ -1,7 +1,7 @@
 """The offline planner: a model that needs no key, no network and no weights.
 
-It sees what any model sees, the instructions with the skill catalogue, the messages, the tools, and answers as any
-model does, with text or tool calls. What it calls follows from rules, and what it says from the results.
+Like any model, it sees the instructions with the skill catalogue, the messages and the tools, and answers with text or
+tool calls. Rules determine what it calls, and the results what it says.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NAME = "offline"
 
 
 class OfflineModel(Model[Any]):
-    """Picks a skill by rule, runs its script through the same tools an LLM would call, answers from the result.
+    """Chooses a skill by rules, runs its script through the tools an LLM would call, and answers from the result.
 
-    The same messages always give the same step. Usage is zero: no model was asked.
+    The same messages always give the same step. Its usage is zero.
 
     Source: decision "with no API key bough still does its main job" of the architecture.
     """
@@ -56,7 +56,7 @@ class OfflineModel(Model[Any]):
         """Return the next step. O(messages), plus one small FTS5 index of the catalogue.
 
         Raises:
-            ModelError: The agent wants structured output, which a planner without a language model cannot write.
+            ModelError: The agent requires structured output, which the planner cannot produce.
         """
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
         return await self._respond(messages, parameters)
@@ -76,8 +76,8 @@ class OfflineModel(Model[Any]):
     async def _respond(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> ModelResponse:
         if not parameters.allow_text_output:
             raise ModelError(
-                "the offline planner answers in text only, and this agent wants structured output",
-                hint="name a model, for example --model openai:NAME",
+                "the offline planner answers in text only, but this agent requires structured output",
+                hint="choose a model, for example --model openai:NAME",
             )
         step = await run_sync(lambda: plan(read_turn(messages, parameters)))
         is_refusal = isinstance(step, str) and step.startswith(NOTHING_FITS)

@@ -1,4 +1,4 @@
-"""Whether anyone knows what a model costs."""
+"""Whether the price of a model is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bough.agents.models.replay import ReplayModel
 
 
 def is_priced(model: Model[Any]) -> bool:
-    """Whether the price list has the model; what runs without one costs nothing."""
+    """Whether the price list has the model; True for the offline and replay models, which cost nothing."""
     if isinstance(model, OfflineModel | ReplayModel):
         return True
     asked = ModelResponse(

@@ -1,4 +1,4 @@
-"""A model that answers with what was recorded: a run without a network, the same every time."""
+"""A model that replays recorded responses: deterministic, without a network."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from bough.errors import ModelError
 
 
 class ReplayModel(Model[Any]):
-    """Gives recorded responses one after the other, whatever it is asked.
+    """Returns recorded responses in order, whatever the request.
 
     Attributes:
-        given: How many it has given.
+        given: How many it has returned.
     """
 
     def __init__(
         self, responses: Sequence[ModelResponse], *, writing: Callable[[int], Awaitable[None]] | None = None
     ) -> None:
-        """Give `responses`; `writing` is awaited with the number of each before it is given."""
+        """Return `responses` in order; `writing` is awaited with the index of each before it is returned."""
         super().__init__(profile=ModelProfile(supports_inline_system_prompts=True, supports_json_schema_output=True))
         self._responses = tuple(responses)
         self._writing = writing
@@ -51,7 +51,7 @@ class ReplayModel(Model[Any]):
         """Return the next recorded response.
 
         Raises:
-            ModelError: The record has no more.
+            ModelError: There are no more recorded responses.
         """
         return await self._next()
 
@@ -69,7 +69,7 @@ class ReplayModel(Model[Any]):
     async def _next(self) -> ModelResponse:
         if self.given == len(self._responses):
             raise ModelError(
-                f"the record has {self.given} responses, and one more was requested",
+                f"the recording has {self.given} responses, but one more was requested",
                 hint="the run diverges from the recording; see the differences",
             )
         if self._writing is not None:

@@ -1,4 +1,4 @@
-"""From a model string to a model: offline, any PydanticAI provider, or an OpenAI-format server at a base URL."""
+"""Resolving a model string: offline, any PydanticAI provider, or an OpenAI-format server at a base URL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedModel:
-    """A model, the string that names it (write it down, and the same model comes back), and why it was taken."""
+    """A model, the string that identifies it, and why it was chosen.
+
+    Attributes:
+        name: Resolving it again gives the same model.
+    """
 
     model: Model[Any]
     name: str
@@ -38,12 +42,12 @@ class ResolvedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class _KeyedProvider:
-    """A provider that a key in the environment is enough for.
+    """A provider that needs nothing but a key in the environment.
 
     Attributes:
-        keys: Variables its key is read from, the first one that is set.
-        package: What must be installed; bough's extra of the provider's name brings it.
-        default: The model taken when nobody named one; known to every supported version of PydanticAI.
+        keys: Environment variables of its key; the first one that is set is used.
+        package: Must be installed; provided by bough's extra of the provider's name.
+        default: The model if none is given; known to every supported version of PydanticAI.
     """
 
     keys: tuple[str, ...]
@@ -66,7 +70,7 @@ _KEYED: Mapping[str, _KeyedProvider] = {
     "groq": _KeyedProvider(keys=("GROQ_API_KEY",), package="groq", default="groq:openai/gpt-oss-120b"),
     "mistral": _KeyedProvider(keys=("MISTRAL_API_KEY",), package="mistralai", default="mistral:mistral-large-latest"),
 }
-"""Tried in this order when no model is named."""
+"""Tried in this order if no model is given."""
 
 
 def resolve_model(
@@ -76,9 +80,9 @@ def resolve_model(
     env: Mapping[str, str],
     api_key: str | Callable[[], str] | None = None,
 ) -> ResolvedModel:
-    """Return the model that `name` means. Nothing is sent anywhere; importing a provider takes up to a second.
+    """Return the model that `name` identifies. Sends nothing; importing a provider takes up to a second.
 
-    Its provider's client repeats nothing by itself: repeats are the run's, where each is recorded.
+    The provider's client does not retry; the run does, and records each retry.
 
     Args:
         name: `offline`, `provider:model`, or None: the default of the first provider whose key is set and whose
@@ -88,7 +92,7 @@ def resolve_model(
         api_key: The provider's key, or a function that returns it; None reads it from `env`.
 
     Raises:
-        InvalidInput: The string names no known provider or no model, or the base URL is none.
+        InvalidInput: The provider or the model is unknown, or the base URL is invalid.
         Unavailable: The provider's key or package is missing.
     """
     if base_url is not None:
@@ -110,7 +114,7 @@ def resolve_model(
 def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
     if base_url is not None:
         raise InvalidInput(
-            f"a base URL ({base_url}) is set and no model is named", hint="name one its server has: --model openai:NAME"
+            f"a base URL ({base_url}) is set, but no model", hint="choose a model of that server: --model openai:NAME"
         )
     missing: list[str] = []
     for name, provider in _KEYED.items():
@@ -165,7 +169,7 @@ def _hosted(name: str, kind: str, env: Mapping[str, str], given: str | None = No
 
 
 def _provider(kind: str, env: Mapping[str, str], given: str | None) -> Provider[Any]:
-    """Return the provider with its key, given or from `env`; as PydanticAI makes it where its key is not known here."""
+    """Return the provider with its key, given or from `env`; other providers are created by PydanticAI alone."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
     keyed = _KEYED.get("openai" if kind in _OPENAI else kind)
@@ -183,7 +187,7 @@ def _provider(kind: str, env: Mapping[str, str], given: str | None) -> Provider[
 def _missing_key(kind: str, variable: str) -> Unavailable:
     local = "; a local server needs only its address, in BOUGH_BASE_URL" if kind in _OPENAI else ""
     return Unavailable(
-        f"{variable} is not set, and {kind} needs it",
+        f"{kind} needs {variable}, which is not set",
         hint=f"export {variable}=…, or use --model offline, which needs no key{local}",
         details={"provider": kind, "variable": variable},
     )
@@ -201,12 +205,12 @@ def _missing_package(kind: str, error: ImportError) -> Unavailable:
 
 
 def _refused(name: str, kind: str, text: str) -> BoughError:
-    """Return what PydanticAI's refusal means: a variable it misses, or a name it does not know."""
+    """Convert PydanticAI's error: a missing environment variable, or an unknown name."""
     if variable := _NAMES.search(text):
         return _missing_key(kind, variable[1])
     if text.startswith("Unknown model"):
         return _unknown_model(name)
-    return InvalidInput(f"the model {name} cannot be used: {text}", hint="see the provider's documentation")
+    return InvalidInput(f"model {name} cannot be used: {text}", hint="see the provider's documentation")
 
 
 def _unknown_model(name: str) -> InvalidInput:
@@ -222,7 +226,7 @@ def _unknown_model(name: str) -> InvalidInput:
         hint = f"did you mean {near[0]}:{model}?" if near else f"known ones: {', '.join(providers)}"
         return InvalidInput(f"unknown provider {provider!r}", hint=hint)
     near = _near(name, known)
-    hint = f"did you mean {near}?" if near else f"say {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
+    hint = f"did you mean {near}?" if near else f"use {OFFLINE}, or provider:model, for example openai:gpt-6-luna"
     return InvalidInput(f"unknown model {name!r}", hint=hint)
 
 

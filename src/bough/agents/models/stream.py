@@ -18,11 +18,11 @@ _ARGS_PIECES = 3
 class PiecewiseResponse(StreamedResponse):
     """Streams `response`: texts in up to eight deltas, a tool call as its name and then its arguments in up to three.
 
-    Other tasks get a turn between two pieces, so a cancelled stream ends within one.
+    Yields to other tasks between two pieces, so that a cancelled stream ends after at most one.
 
     Attributes:
-        response: What the finished stream adds up to.
-        failure: Raised after the last piece, as a connection that breaks would.
+        response: The complete response.
+        failure: Raised after the last piece, like a broken connection.
     """
 
     response: ModelResponse
@@ -33,7 +33,7 @@ class PiecewiseResponse(StreamedResponse):
     def of(
         cls, response: ModelResponse, parameters: ModelRequestParameters, *, failure: BaseException | None = None
     ) -> PiecewiseResponse:
-        """Return the stream of `response`; its usage is there from the start."""
+        """Return the stream of `response`; its usage is available from the start."""
         stream = cls(parameters, response, failure)
         stream._usage = response.usage
         stream.finish_reason = response.finish_reason
@@ -104,6 +104,6 @@ class PiecewiseResponse(StreamedResponse):
 
 
 def cut(text: str, pieces: int) -> list[str]:
-    """Return `text` in at most `pieces` parts of about one length that join to it; none for an empty text."""
+    """Split `text` into at most `pieces` parts of about equal length; an empty text has none."""
     size = max(1, -(-len(text) // pieces))
     return [text[at : at + size] for at in range(0, len(text), size)]

@@ -1,4 +1,4 @@
-"""Whether a model can stream its responses. Those that cannot are asked for a whole response."""
+"""Whether a model can stream its responses; other models are asked for a whole response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 
 
 def can_stream(model: Model) -> bool:
-    """Return whether `model` answers streamed requests; one that wraps others can what they all can."""
+    """Return whether `model` supports streaming; a wrapper does if all wrapped models do."""
     match model:
         case WrapperModel():
             return can_stream(model.wrapped)

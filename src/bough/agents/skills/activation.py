@@ -1,7 +1,7 @@
-"""How a skill's text enters a conversation: within bounds, each text once, every change told.
+"""Adding skill texts to a conversation: within bounds, each text once, and again if it changed.
 
-What is always active stands in the instructions, which a conversation records at its start: the text is then the same
-in every request and every fork, whatever happens on disk, and no summary can take its place.
+Always-active skills are part of the instructions, which a conversation records at its start: their text is the same in
+every request and every fork, whatever happens on disk, and condensation cannot remove it.
 
 Source: seed 002 (trigger `None` is active at every step; active skills are part of the agent's instructions).
 """
@@ -22,10 +22,10 @@ MAX_ALWAYS_SKILLS = 32
 """How many skills may be always active."""
 
 MAX_ALWAYS_BYTES = 64 << 10
-"""How long the texts of always-active skills may be together."""
+"""Total size of the texts of always-active skills."""
 
 MAX_ACTIVE = 100
-"""How many skills keywords and paths may bring into one conversation."""
+"""How many skills keywords and paths may activate in one conversation."""
 
 _SILENT = frozenset(
     {"trigger-bad-regex", "trigger-bad-glob", "trigger-both", "field-misspelt", "bound-files", "bound-seconds"}
@@ -33,17 +33,17 @@ _SILENT = frozenset(
 _MAX_TOLD = 20
 
 CHANGED = "[This text has changed; it replaces the earlier one of this skill.]"
-"""First line of a skill's text that takes the place of an older one."""
+"""First line of a skill's text that replaces an earlier version."""
 
 ActivatedBy: TypeAlias = Literal["keyword", "task", "path", "always", "slash", "tool"]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The skills that are always active, as their files are now.
+    """The always-active skills, as their files are now.
 
     Attributes:
-        left_out: Each that is over a bound or cannot be read, and why.
+        left_out: The skills that exceed a bound or cannot be read, with the reason.
     """
 
     activations: tuple[Activation, ...] = ()
@@ -51,22 +51,22 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """What belongs into the instructions; empty when nothing is always active."""
+        """Their text in the instructions; empty if there are none."""
         return "\n\n".join(each.rendered for each in self.activations)
 
 
 def standing(
     registry: SkillRegistry, *, max_skills: int = MAX_ALWAYS_SKILLS, max_bytes: int = MAX_ALWAYS_BYTES
 ) -> Standing:
-    """Return the always-active skills of a registry, by name, within bounds. Reads their files.
+    """Return the always-active skills of a registry, sorted by name, within bounds. Reads their files.
 
-    One that cannot be read, or would pass the bounds, is left out with the reason and harms no other.
+    A skill that cannot be read or exceeds a bound is skipped, with the reason, and affects no other.
     """
     done: list[Activation] = []
     left_out: list[tuple[str, BoughError]] = []
     left = max_bytes
     names = [skill.name for skill in registry.list_all() if _holds_always(skill)]
-    for name in sorted(names, key=lambda name: name.count("/")):  # rules of outer folders before those of inner ones
+    for name in sorted(names, key=lambda name: name.count("/")):  # rules of outer folders before those of inner folders
         try:
             activation = _always(activate(registry.get(name)))
         except BoughError as error:
@@ -74,9 +74,9 @@ def standing(
             continue
         size = len(activation.rendered.encode("utf-8", "replace"))
         if len(done) >= max_skills:
-            left_out.append((name, too_many(f"more than {max_skills} skills are always active")))
+            left_out.append((name, too_many(f"at most {max_skills} skills can be always active")))
         elif size > left:
-            left_out.append((name, too_long(f"always-active skills have more than {max_bytes} bytes")))
+            left_out.append((name, too_long(f"the always-active skills exceed {max_bytes} bytes")))
         else:
             left -= size
             done.append(activation)
@@ -85,7 +85,7 @@ def standing(
 
 
 def _list_silent_faults(registry: SkillRegistry) -> list[Diagnostic]:
-    """Return what keeps skills from being used as they were meant to, and would be seen nowhere else in a run."""
+    """Return the diagnostics that change how skills behave and would otherwise be invisible in a run."""
     return [note for note in registry.diagnostics if note.code in _SILENT][:_MAX_TOLD]
 
 
@@ -95,7 +95,7 @@ def _name_of(note: Diagnostic) -> str:
 
 
 def _holds_always(skill: SkillMetadata) -> bool:
-    """Whether it is a repository skill; `kind` says the same, a dozen times slower."""
+    """Whether it is a repository skill; equal to `kind`, which takes a dozen times as long."""
     return skill.trigger is None and not is_skill_file(skill.file.rpartition("/")[2])
 
 
@@ -105,7 +105,7 @@ def _always(activation: Activation) -> Activation:
 
 
 def is_current(registry: SkillRegistry, name: str, known: str | None) -> bool:
-    """Whether the text with the hash `known` is still the skill's, as its file is now; yes where that has gone."""
+    """Whether the hash `known` is that of the skill's current text; True if the skill cannot be read any more."""
     if known is None:
         return False
     try:
@@ -115,7 +115,7 @@ def is_current(registry: SkillRegistry, name: str, known: str | None) -> bool:
 
 
 def update_of(activation: Activation, known: str | None) -> str:
-    """Return the activation's text, saying that it is a new one where `known` is the hash of another."""
+    """Return the activation's text, marked as a new version if `known` is the hash of another text."""
     if known is None or known == activation.content_hash:
         return activation.rendered
     head, line, rest = activation.rendered.partition("\n")
@@ -133,10 +133,10 @@ def activated(
 ) -> SkillActivated:
     """Return the event that records an activation.
 
-    Its text is empty where the conversation has it already; that of a task, or with inputs, always comes anew.
+    Its text is empty if the conversation has it already; texts of tasks and texts with inputs are always repeated.
 
     Args:
-        known: Hash of the skill's text that is in the conversation; None where none is.
+        known: Hash of the skill's text in the conversation; None if there is none.
     """
     again = not inputs and trigger not in ("task", "slash") and known == activation.content_hash
     return SkillActivated(
@@ -152,8 +152,8 @@ def activated(
 
 
 def skipped(left_out: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
-    """Return the events that tell which skills were left out, and why."""
-    check = "`bough skills check` says what is wrong with it"
+    """Return the events that record which skills were skipped, and why."""
+    check = "run `bough skills check` for details"
     return [
         SkillSkipped(name=name, code=error.code, message=error.message, hint=error.hint or check)
         for name, error in left_out

@@ -1,4 +1,4 @@
-"""Skills that a touched file activates: nested AGENTS.md, rules with globs, every skill with a `PathTrigger`.
+"""Activating skills by touched files: nested AGENTS.md, rules with globs, every skill with a `PathTrigger`.
 
 Source: seed 002 and the rule files of other clients.
 """
@@ -37,9 +37,9 @@ _MAX_WORDS = 500
 
 
 class PathSkillIndex:
-    """Which skills of a registry a file activates; made once, used by every run.
+    """Which skills of a registry a file activates; built once, used by every run.
 
-    The patterns of a project's own skills and rules are relative to the project, those of others to the workspace.
+    Patterns of a project's own skills and rules are relative to the project, those of other skills to the workspace.
     """
 
     def __init__(self, registry: SkillRegistry) -> None:
@@ -50,16 +50,16 @@ class PathSkillIndex:
         self._others = PathIndex([skill for skill in skills if skill.scope != "project"])
 
     def match(self, file: Path, workspace: Path) -> list[str]:
-        """Return the names of the skills that a file of the workspace activates."""
+        """Return the names of the skills that a file in the workspace activates."""
         inner = self._others.match(os.path.relpath(file, workspace))
         return [*self._project.match(os.path.relpath(file, project_root(workspace))), *inner]
 
 
 class PathSkills(AbstractCapability[ToolContext]):
-    """Activates, after a tool has done its work, the skills for the files that it touched. One for each run."""
+    """Activates the skills for the files that a tool touched, after the tool has run. One instance per run."""
 
     def __init__(self, index: PathSkillIndex, context: ToolContext | None = None) -> None:
-        """Use `context`, or the run's deps where there is none."""
+        """Use `context`, or the run's deps if it is None."""
         self._index = index
         self._context = context
         self._lock = asyncio.Lock()
@@ -74,11 +74,11 @@ class PathSkills(AbstractCapability[ToolContext]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Run the tool; then record what its files activate, so that the model reads it with the result."""
+        """Run the tool, then record what its files activate, so that the model sees it together with the result."""
         result = await handler(args)
         context = self._context or ctx.deps
         if self._index.names and context.workspace is not None:
-            async with self._lock:  # calls of one response run side by side
+            async with self._lock:  # the calls of one response run concurrently
                 await self._activate(call.tool_name, args, result, context, context.workspace)
         return result
 
@@ -104,12 +104,12 @@ class PathSkills(AbstractCapability[ToolContext]):
         return self._bounded(matches, active)
 
     def _bounded(self, matches: list[TriggerMatch], active: Mapping[str, str]) -> list[Event]:
-        """Activate what there is room for, and tell once of what there is not."""
+        """Activate the skills within the bound, and report the others once."""
         room = max(0, MAX_ACTIVE - len(active))
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
         done = activate_matches(self._index.registry, fitting)
         left_out = [(match.skill, reason) for match, reason in done.left_out]
-        full = too_many(f"more than {MAX_ACTIVE} skills are active")
+        full = too_many(f"at most {MAX_ACTIVE} skills can be active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)
         texts = [
@@ -120,7 +120,7 @@ class PathSkills(AbstractCapability[ToolContext]):
 
 
 def touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:
-    """Return the files of the workspace that a tool call named or made. O(words), at most 500 of them."""
+    """Return the workspace files that a tool call named or created. O(words), at most 500 words."""
     root = Path(os.path.abspath(workspace))
     candidates = islice(_candidates(tool, args, result), _MAX_WORDS)
     paths = (Path(os.path.normpath(root / text)) for text in candidates if text and "\0" not in text)
@@ -156,12 +156,12 @@ def _texts(value: Any) -> Iterator[str]:
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a lone quote is text
+    except ValueError:  # an unbalanced quote is plain text
         return text.split()
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # longer than a path can be: then it is none
+    except OSError:  # too long for a path
         return False

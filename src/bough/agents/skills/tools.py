@@ -1,4 +1,4 @@
-"""Skills as tools of a model: the catalogue in its prompt, the text and the files on demand, the scripts on call.
+"""Skills as tools of a model: the catalogue in the prompt; texts, files and scripts on demand.
 
 Source: seed 003 (`SkillToolset`, executor chain, error codes), seed 004 (`activate_skill`).
 """
@@ -38,10 +38,10 @@ You have skills: folders of instructions, files and scripts for particular jobs.
 2. Read a file that the instructions name with load_skill_resource.
 3. Run a script that the instructions name with run_skill_script; args is a list of arguments, passed on verbatim.
 4. Answer from what the scripts really printed. When a script fails, say so."""
-"""What a model with skills is told before the catalogue."""
+"""The instructions before the catalogue."""
 
 SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
-"""Names of the tools here; a skill may always use its own files and scripts."""
+"""The names of these tools; a skill may always use its own files and scripts."""
 
 _MAX_ENUM = 50
 _MAX_ANSWER_BYTES = 16 << 10
@@ -53,12 +53,12 @@ ToolContextRun = RunContext[Any]
 
 
 class SkillToolset(AbstractToolset[Any]):
-    """The tools through which a model uses skills, with what it is told of them.
+    """The tools with which a model uses skills, and the instructions about them.
 
     It is a PydanticAI toolset: `Agent(model, toolsets=[SkillToolset(skills, code_executor=...)])` is enough. Scripts
-    are run by the toolset's executor, else by the run's (`deps.code_executor` or `deps.executor`), else
-    `NO_CODE_EXECUTOR` is answered. They work in `deps.workspace`; without one, in a fresh folder each time, and the
-    files they make are kept below `output_folder`.
+    are run by the toolset's executor, else by the run's (`deps.code_executor` or `deps.executor`); without either, the
+    result is `NO_CODE_EXECUTOR`. They run in `deps.workspace`; without one, in a fresh folder each time, and the files
+    they create are kept below `output_folder`.
 
     Args:
         skills: A registry, or the skills themselves.
@@ -103,16 +103,16 @@ class SkillToolset(AbstractToolset[Any]):
 
     @property
     def instructions(self) -> str:
-        """What belongs into the system prompt: what is always active, then the catalogue; empty without skills."""
+        """The text for the system prompt: always-active skills, then the catalogue; empty without skills."""
         return "\n\n".join(filter(None, (self.standing.text, self.offer)))
 
     @property
     def offer(self) -> str:
-        """How skills are used, and the catalogue; empty where none is on offer."""
+        """Instructions on using skills, and the catalogue; empty if the catalogue is empty."""
         return f"{SYSTEM_INSTRUCTION}\n\n{self.catalog.text}" if self.catalog.text else ""
 
     def rank_catalog(self, request: str) -> Catalog:
-        """Return the catalogue with what fits `request` best in it; the same where all skills are in it anyway."""
+        """Return the catalogue ranked by `request`; if it is complete, it is the same for every request."""
         return self.catalog if self.catalog.complete else self._render(request, is_complete=False)
 
     def _render(self, request: str = "", *, is_complete: bool) -> Catalog:
@@ -120,14 +120,14 @@ class SkillToolset(AbstractToolset[Any]):
         return render_catalog(self._offered, budget_tokens=self._catalog_tokens, schema_bytes=schemas, request=request)
 
     def _fit_catalog(self) -> tuple[Catalog, list[Tool[Any]]]:
-        """Return the catalogue and the tools that are within the budget together: the search is one tool more."""
+        """Return a catalogue and tools that fit the budget together; `search_skills` is needed only for a part."""
         catalog = self._render(is_complete=True)
         if not catalog.complete:
             catalog = self._render(is_complete=False)
         return catalog, self._tools(is_complete=catalog.complete)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
-        """Return `instructions`, which stay the same for the whole life of the toolset."""
+        """Return `instructions`, which never change."""
         return InstructionPart(self.instructions) if self.instructions else None
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -141,7 +141,7 @@ class SkillToolset(AbstractToolset[Any]):
         return await self._functions.call_tool(name, tool_args, ctx, tool)
 
     def toolset(self) -> FunctionToolset[Any]:
-        """Return the tools alone, for an agent whose instructions hold `instructions` already."""
+        """Return the tools without instructions, for an agent whose own instructions include `instructions`."""
         return self._functions
 
     def _tools(self, *, is_complete: bool) -> list[Tool[Any]]:
@@ -189,10 +189,10 @@ class SkillToolset(AbstractToolset[Any]):
             tools.append(_tool(self.search_skills, "Find skills for a job.", words, required=("query",)))
         return tools
 
-    # The tools. Arguments come unchecked from the model, so that every mistake gets its own error code.
+    # The tools. Their arguments are not validated by a schema, so that every mistake gets its own error code.
 
     async def list_skills(self, _: ToolContextRun, offset: Json = 0, limit: Json = 50) -> Json:
-        """Return name and first sentence of the skills on offer from `offset` on, at most 16 KiB of them."""
+        """Return name and first sentence of the skills from `offset` on, at most 16 KiB."""
         start, count = _whole(offset, 0, len(self._offered)), _whole(limit, _MAX_FOUND, _MAX_FOUND)
         page: list[Json] = []
         size = 0
@@ -206,13 +206,13 @@ class SkillToolset(AbstractToolset[Any]):
         return {"skills": page, "total": len(self._offered), "next_offset": end if end < len(self._offered) else None}
 
     async def search_skills(self, _: ToolContextRun, query: Json = None, limit: Json = 10) -> Json:
-        """Return the skills that fit `query` best, best first."""
+        """Return the skills that match `query` best, best first."""
         wanted = _whole(limit, 10, _MAX_FOUND)
         found = [skill for skill in self.registry.search(str(query or ""), limit=4 * wanted) if skill.catalogued]
         return [{"name": each.name, "description": cut(each.description, _MAX_FOUND_TEXT)} for each in found[:wanted]]
 
     async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
-        """Return a skill's text, with `inputs` put in, and record that it is active."""
+        """Return a skill's text with `inputs` substituted, and record its activation."""
         deps = context_of(ctx.deps)
         found = await asyncio.to_thread(self._activated, skill_name, inputs, deps)
         if isinstance(found, dict):
@@ -226,14 +226,14 @@ class SkillToolset(AbstractToolset[Any]):
     async def load_skill_resource(
         self, ctx: ToolContextRun, skill_name: Json = None, path: Json = None, start_line: Json = 1
     ) -> Json:
-        """Return the text of one of the skill's files from a line on, at most 256 KiB of it."""
+        """Return the text of a skill's file from a line on, at most 256 KiB."""
         deps = context_of(ctx.deps)
         return await asyncio.to_thread(self._resource, skill_name, path, deps, _whole(start_line, 1, 1 << 40))
 
     async def run_skill_script(
         self, ctx: ToolContextRun, skill_name: Json = None, script_path: Json = None, args: Json = None
     ) -> Json:
-        """Run a script and return its result; the full figures go to the log."""
+        """Run a script and return its result; the log records the full figures."""
         deps = context_of(ctx.deps)
         found = await asyncio.to_thread(self._find_active, skill_name, deps)
         if isinstance(found, dict):
@@ -255,7 +255,7 @@ class SkillToolset(AbstractToolset[Any]):
         if executor is None:
             try:
                 await asyncio.to_thread(resolve_script, skill, name)
-            except ScriptRefused as error:  # what is wrong with the call is said before what is missing here
+            except ScriptRefused as error:  # a wrong script name is reported rather than the missing executor
                 return refused(error.error_code, error.message, skill=skill.name, script=name)
         return await run_script(
             skill,
@@ -271,7 +271,7 @@ class SkillToolset(AbstractToolset[Any]):
         )
 
     def _keep(self, files: Iterable[File]) -> Path:
-        """Write files of a script into a folder of their own, and return it."""
+        """Write a script's files into a new folder, and return it."""
         if self.output_folder is None:
             self.output_folder = Path(tempfile.mkdtemp(prefix="bough-output-"))
         self.output_folder.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,9 @@ class SkillToolset(AbstractToolset[Any]):
         if not isinstance(skill, Skill):
             return skill
         if inputs is not None and not isinstance(inputs, dict):
-            return _refusal("INVALID_ARGS_TYPE", "inputs is an object: the value of each input by its name")
+            return _refusal(
+                "INVALID_ARGS_TYPE", "invalid inputs: expected an object with the value of each input by name"
+            )
         values = {str(key): str(value) for key, value in cast("JsonObject", inputs or {}).items() if value is not None}
         try:
             taken = self.registry.snapshot(skill)
@@ -306,20 +308,20 @@ class SkillToolset(AbstractToolset[Any]):
         skill, snapshot = found
         folder = skill.folder if snapshot is None else snapshot.folder
         if folder is None:
-            return _error("RESOURCE_NOT_FOUND", NotFound(f"the skill {skill.name!r} has no files"))
+            return _error("RESOURCE_NOT_FOUND", NotFound(f"skill {skill.name!r} has no files"))
         try:
             part = read_part(folder, str(path or ""), start_line=start_line, max_bytes=_MAX_RESOURCE_BYTES)
         except BoughError as error:
             return _error("RESOURCE_NOT_FOUND", error)
         if part.is_binary:
-            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({part.size} bytes); let a script read it")
+            return _refusal("RESOURCE_NOT_TEXT", f"{path} is not text ({part.size} bytes); read it with a script")
         if part.next_line is None:
             return part.text
         more = f"load_skill_resource({skill.name!r}, {str(path)!r}, start_line={part.next_line})"
         return f"{part.text}\n[truncated; continue with {more}]"
 
     def _find_active(self, name: Json, deps: ToolContext) -> tuple[Skill, SkillSnapshot | None] | JsonObject:
-        """Return the skill with its copy: as the conversation holds it, else as it is now."""
+        """Return the skill with its snapshot: as activated by the conversation, else as it is now."""
         wanted = name.strip() if isinstance(name, str) else ""
         tree = deps.skill_trees().get(wanted, "")
         try:
@@ -341,22 +343,22 @@ class SkillToolset(AbstractToolset[Any]):
         if skill.invocable or skill.name in deps.active_skills():
             return skill
         offered = tuple(each.name for each in self._offered)
-        return _refusal("SKILL_NOT_FOUND", f"only the user can call {skill.name!r}; {nearest(name, offered)}")
+        return _refusal("SKILL_NOT_FOUND", f"only the user may call {skill.name!r}; {nearest(name, offered)}")
 
 
 def _names(names: Sequence[str], max_bytes: int) -> JsonObject:
-    """Return the schema of a skill's name: the names there are, where they are few."""
+    """Return the schema of a skill's name: an enum if there are few names."""
     is_short = 0 < len(names) <= _MAX_ENUM and len(json.dumps(list(names))) <= max_bytes
     return {"type": "string", "enum": list(names)} if is_short else {"type": "string"}
 
 
 def _whole(value: Json, default: int, largest: int) -> int:
-    """Return a number that a model gave, within bounds; the default for what is none."""
+    """Return a number from the model, clamped; the default for anything else."""
     return max(0, min(int(value), largest)) if isinstance(value, int | float) else default
 
 
 def _size_of_schemas(tools: Sequence[Tool[Any]]) -> int:
-    """Return how many bytes the tools take in a request, as JSON."""
+    """Return the size of the tools in a request, as JSON, in bytes."""
     return sum(
         len(json.dumps([tool.name, tool.description, tool.function_schema.json_schema]).encode()) for tool in tools
     )
@@ -374,7 +376,7 @@ def _tool(
     async def call(ctx: RunContext[Any], **given: Json) -> Json:
         if unknown := [each for each in given if each not in properties]:
             takes = ", ".join(properties) or "none"
-            return _refusal("INVALID_INPUT_ARGS", f"{name} has no argument {unknown[0][:60]!r}; there are: {takes}")
+            return _refusal("INVALID_INPUT_ARGS", f"{name} has no argument {unknown[0][:60]!r}; available: {takes}")
         return await function(ctx, **given)
 
     return Tool.from_schema(
@@ -392,7 +394,7 @@ def _tool(
 
 
 def _declared(skill: Skill) -> list[str]:
-    """Return the names of the secrets that a skill asks for: `metadata: {secrets: "NAME OTHER"}`."""
+    """Return the names of the secrets that a skill declares: `metadata: {secrets: "NAME OTHER"}`."""
     return skill.metadata.get("secrets", "").replace(",", " ").split()
 
 
@@ -400,7 +402,7 @@ def registered(skills: Iterable[Skill]) -> SkillRegistry:
     """Return a registry of exactly these skills.
 
     Raises:
-        InvalidInput: Two of them have one name. Of skills that are found, the first wins.
+        InvalidInput: Two of them have the same name. (Of discovered skills, the first wins.)
     """
     registry = SkillRegistry()
     names: set[str] = set()

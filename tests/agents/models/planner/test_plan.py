@@ -98,13 +98,11 @@ def test_output_is_given_whole_up_to_a_bound_that_is_told() -> None:
 
 
 def test_silence_warnings_and_files_are_told_as_they_are() -> None:
-    assert (
-        ran(status="success", stdout="") == "scripts/count.py of the skill word-count ended well and printed nothing."
-    )
+    assert ran(status="success", stdout="") == "scripts/count.py of the skill word-count succeeded without output."
     warned = ran(status="warning", stdout="3", stderr="skipped b.md")
-    assert warned == "3\n\nscripts/count.py of the skill word-count also wrote to its error stream:\nskipped b.md"
+    assert warned == "3\n\nscripts/count.py of the skill word-count also printed to stderr:\nskipped b.md"
     files = ran(status="success", stdout="", output_files=[{"path": "out.txt", "size_bytes": 3}, "b.txt"])
-    assert files == "Files it made: out.txt, b.txt"
+    assert files == "Files it created: out.txt, b.txt"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ def test_silence_warnings_and_files_are_told_as_they_are() -> None:
             ["exit code 2", "usage: count.py FILE", "/word-count ARG"],
         ),
         ({"timed_out": True, "error_code": "TIMEOUT"}, ["timed out", "(TIMEOUT)", "more time"]),
-        ({"error_code": "NO_CODE_EXECUTOR", "error": "no executor"}, ["no executor", "configure an executor"]),
+        ({"error_code": "NO_CODE_EXECUTOR", "error": "no executor"}, ["no executor", "No executor is configured"]),
         ({"exit_code": 1, "stderr": "boom", "stdout": "half"}, ["boom", "Before that it printed:\nhalf", "'a b.md'"]),
     ],
 )
@@ -141,7 +139,7 @@ def test_inputs_that_a_skill_asks_for_are_asked_before_anything_runs() -> None:
         message="/fix", names=frozenset({"fix"}), active=(Active(name="fix", text=text),), tools=frozenset(TOOLS)
     )
     assert (
-        plan(turn) == "The skill fix needs these inputs first:\n- issue: Its number\n\nGive them as /fix name=value …"
+        plan(turn) == "The skill fix needs these inputs first:\n- issue: Its number\n\nPass them as /fix name=value …"
     )
 
 

@@ -1,4 +1,4 @@
-"""Results in words. Everything said about a script comes from its result; nothing is made up."""
+"""The offline planner's answers, which report nothing but the results of scripts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _USAGE = re.compile(r"^\s*usage\b|following arguments are required|missing argum
 
 _ADVICE: Mapping[str, str] = {
     "TIMEOUT": "Try a smaller input, or allow it more time.",
-    "NO_CODE_EXECUTOR": "Nothing here may run scripts; configure an executor.",
+    "NO_CODE_EXECUTOR": "No executor is configured to run scripts.",
     "SKILL_NOT_FOUND": "Ask for the list of skills.",
     "SCRIPT_NOT_FOUND": "The skill's instructions name a script that it does not have; fix its SKILL.md.",
-    "UNSUPPORTED_SCRIPT_TYPE": "Its interpreter is not here; install it, or use another skill.",
+    "UNSUPPORTED_SCRIPT_TYPE": "Its interpreter is not installed; install it, or use another skill.",
 }
 
 
 def of_run(done: Done) -> str:
-    """Return what the script printed, or why it failed and what to try."""
+    """Return the script's output, or why it failed and what to try."""
     result = done.fields
     if done.outcome != "success" or not result:
         return _unfinished(done)
@@ -36,31 +36,31 @@ def of_run(done: Done) -> str:
         return _script_failed(done, result)
     out = [_bounded(_text(result.get("stdout")).strip(), _MAX_CHARS)]
     if warning := _text(result.get("stderr")).strip():
-        out.append(f"{_script(done)} also wrote to its error stream:\n{_bounded(warning, _MAX_ERROR_CHARS)}")
+        out.append(f"{_script(done)} also printed to stderr:\n{_bounded(warning, _MAX_ERROR_CHARS)}")
     if files := _files(result):
-        out.append(f"Files it made: {', '.join(files)}")
-    return "\n\n".join(filter(None, out)) or f"{_script(done)} ended well and printed nothing."
+        out.append(f"Files it created: {', '.join(files)}")
+    return "\n\n".join(filter(None, out)) or f"{_script(done)} succeeded without output."
 
 
 def of_jobs(answers: Mapping[str, str]) -> str:
-    """Return the answers of one message: the one there is, or each under its skill's name."""
+    """Return the answers to one message: a single one as it is, several under their skills' names."""
     if len(answers) == 1:
         return next(iter(answers.values()))
     return "\n\n".join(f"{skill}:\n{answer}" for skill, answer in answers.items())
 
 
 def of_text(skill: str, section: str) -> str:
-    """Return a section of a skill that has no scripts, marked as the skill's own words."""
+    """Return a section of a skill without scripts, marked as the skill's own text."""
     if not section:
         return f"The skill {skill} has neither scripts nor instructions, so it cannot answer this."
     return (
-        f"The skill {skill} has no script to run, and I cannot carry out instructions myself. "
-        f"This is what its text says:\n\n{_bounded(section, _MAX_CHARS)}"
+        f"The skill {skill} has no script to run, and I cannot follow instructions myself. "
+        f"This is its text:\n\n{_bounded(section, _MAX_CHARS)}"
     )
 
 
 def of_file(skill: str, done: Done) -> str:
-    """Return a file of a skill as it was read, or why it could not be."""
+    """Return a file of a skill, or why it could not be read."""
     if done.failed:
         return f"{done.args.get('path')} of the skill {skill} could not be read: {_reason(done)}"
     text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
@@ -68,7 +68,7 @@ def of_file(skill: str, done: Done) -> str:
 
 
 def of_agent(agent: str, done: Done) -> str:
-    """Return what a sub-agent answered, as its words, or why it gave no answer."""
+    """Return a sub-agent's answer, or why it gave none."""
     if done.outcome != "success":
         return f"The agent {agent} gave no answer: {_reason(done)}"
     text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
@@ -76,21 +76,21 @@ def of_agent(agent: str, done: Done) -> str:
 
 
 def wants_inputs(skill: str, wanted: str) -> str:
-    """Return which inputs a skill asks for before it can begin."""
-    return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nGive them as /{skill} name=value …"
+    """Return the inputs that a skill asks for first."""
+    return f"The skill {skill} needs these inputs first:\n{wanted.strip()}\n\nPass them as /{skill} name=value …"
 
 
 NOTHING_FITS = "Nothing fits: no skill here covers that request, and without a language model I do not guess."
-"""How the planner's answer begins where no skill covers a request."""
+"""How the planner's answer starts if no skill covers a request."""
 
 
 def nothing_fits(entries: Sequence[RankedSkill]) -> str:
-    """Return that no skill fits, and what there is."""
+    """Return that no skill fits, and which skills there are."""
     return f"{NOTHING_FITS}\n\n{_offer(entries)}"
 
 
 def no_such_skill(name: str, near: Sequence[str], entries: Sequence[RankedSkill]) -> str:
-    """Return that no skill has that name, with the nearest one."""
+    """Return that no skill has that name, and the nearest names."""
     head = f"There is no skill named {name}." + "".join(f" Did you mean /{other}?" for other in near)
     return f"{head}\n\n{_offer(entries)}"
 
@@ -106,15 +106,15 @@ def not_loaded(skill: str, done: Done) -> str:
 
 
 def no_tool(tool: str, args: JsonObject) -> str:
-    """Return that a tool which the plan needs is not offered."""
+    """Return that a tool the plan needs is not available."""
     skill = args.get("skill_name")
     need = f"To use the skill {skill} I would have to call {tool}" if skill else f"I would have to call {tool}"
     return f"{need}, and that tool is not available in this conversation."
 
 
 def repeated(tool: str) -> str:
-    """Return that the plan came to a call it had made; that ends the turn."""
-    return f"I stopped: the next step would repeat the call of {tool} that was made in this turn already."
+    """Return that the next call would repeat an earlier one, which ends the turn."""
+    return f"I stopped: the next step would repeat a call of {tool} that was already made in this turn."
 
 
 def _unfinished(done: Done) -> str:
@@ -122,7 +122,7 @@ def _unfinished(done: Done) -> str:
         case "denied":
             return f"{_script(done)} was not run: {_reason(done)}"
         case "interrupted":
-            return f"{_script(done)} was interrupted, so there is no result: {_reason(done)}\nAsk again to run it anew."
+            return f"{_script(done)} was interrupted, so there is no result: {_reason(done)}\nAsk again to rerun it."
         case _:
             return f"{_script(done)} could not be run: {_reason(done)}"
 
@@ -147,10 +147,10 @@ def _advice(done: Done, code: str, detail: str) -> str:
     if code in _ADVICE:
         return _ADVICE[code]
     args: list[Any] = done.args.get("args") or []
-    given = f"It was given {shlex.join(map(str, args)) or 'no arguments'}."
+    given = f"Its arguments were: {shlex.join(map(str, args))}." if args else "No arguments were given."
     if _USAGE.search(detail):
-        return f"{given} What it wants instead is said above. Try: /{skill} ARGUMENTS"
-    return f"{given} Check that, or give others: /{skill} ARGUMENTS"
+        return f"{given[:-1]}; see the usage above. Try: /{skill} ARGUMENTS"
+    return f"{given} Check them, or pass others: /{skill} ARGUMENTS"
 
 
 def _script(done: Done) -> str:

@@ -1,4 +1,4 @@
-"""`bough skills add`, `update`, `remove`, `disable`, `enable`: skills come from elsewhere, change, and go."""
+"""`bough skills add`, `update`, `remove`, `disable`, `enable`: install and manage skills."""
 
 from __future__ import annotations
 
@@ -21,36 +21,38 @@ if TYPE_CHECKING:
 _SOURCE = "A folder, an archive, a git repository (URL, URL@REF, OWNER/NAME, a web address), or a site's address."
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of skills.")]
 AcceptFindings = Annotated[
-    bool, typer.Option("--accept-findings", help="Install skills in which the scan found errors, too.")
+    bool, typer.Option("--accept-findings", help="Also install skills in which the scan found errors.")
 ]
 
 
 def add(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE)],
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this skill; may be repeated.")
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Install only this skill; repeatable.")
     ] = None,
-    path: Annotated[str, typer.Option("--path", metavar="DIR", help="Only what is at or below this folder.")] = "",
-    as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The name to use it under here.")] = None,
+    path: Annotated[
+        str, typer.Option("--path", metavar="DIR", help="Install only skills at or below this folder.")
+    ] = "",
+    as_: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Local name for the skill.")] = None,
     ref: Annotated[str, typer.Option("--ref", metavar="REF", help="A branch, a tag or a commit.")] = "",
-    replace: Annotated[bool, typer.Option("--replace", help="Replace one that already exists.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace installed skills of the same name.")] = False,
     accept_findings: AcceptFindings = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Let this MCP server run outside of the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Take both of two that have one name.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Install all skills that share a name.")] = False,
     root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Where to. Default: `installed` in bough's home.")
+        Path | None, typer.Option("--root", metavar="DIR", help="Target folder. Default: `installed` in bough's home.")
     ] = None,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Install skills of a folder, archive or repository. Nothing is run.
+    """Install skills from a folder, archive or repository, and lock them. No code is run.
 
-    What the scan finds is told; a skill in which it finds an error is not installed. Exit code 1 when some were
-    refused, 4 when all were for that reason.
+    Prints the findings of the scan; skills with errors are not installed. Exit code 1 if some skills were refused, 4 if
+    all were refused because of findings.
     """
     from bough.skills.install.install import InstallRequest, install
     from bough.skills.trust.snapshot import SnapshotStore
@@ -92,7 +94,7 @@ def update(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Bring installed skills up to date with where they came from. One that was taken at a commit stays."""
+    """Update installed skills from their sources. Skills pinned to a commit stay."""
     from bough.skills.install.change import update_skills
 
     settings = options.settings_of(home, store)
@@ -106,7 +108,7 @@ def update(
     return Report(
         command="skills update",
         data={"skills": [_update_json(each) for each in done]},
-        blocks=[shown for each in done for shown in _list_update(each)] or [line(("no skills are installed", "dim"))],
+        blocks=[shown for each in done for shown in _list_update(each)] or [line(("no skills installed", "dim"))],
         exit_code=1 if any(each.refused is not None for each in done) else 0,
     )
 
@@ -135,7 +137,7 @@ def disable(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Switch skills off: they stay, and nothing uses them."""
+    """Disable skills without removing them."""
     return _switch(names, workspace, options.settings_of(home, store), disabled=True)
 
 
@@ -146,7 +148,7 @@ def enable(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Switch skills on again."""
+    """Enable disabled skills."""
     return _switch(names, workspace, options.settings_of(home, store), disabled=False)
 
 
@@ -209,7 +211,7 @@ def _list_update(each: SkillUpdate) -> Iterator[Line]:
     if each.refused is not None:
         yield line((each.name, "id"), ("  not updated: ", "bad"), each.refused.message)
         return
-    yield line((each.name, "id"), "  updated" if each.changes else "  as it was")
+    yield line((each.name, "id"), "  updated" if each.changes else "  up to date")
     for change in each.changes:
         yield line((f"  {change}", "dim"))
     for note in each.findings:

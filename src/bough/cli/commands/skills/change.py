@@ -1,4 +1,4 @@
-"""`bough skills new` and `bough skills lock`: skills are begun, and stay what they were."""
+"""`bough skills new` and `bough skills lock`: create a skill; record and verify digests."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ PROJECT_SKILLS = Path(".agents") / "skills"
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Lower case letters, digits and hyphens.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Lowercase letters, digits and hyphens.")],
     description: Annotated[
         str | None, typer.Option("--description", "-d", metavar="TEXT", help="What it does, and when to use it.")
     ] = None,
-    script: Annotated[bool, typer.Option("--script", help="With a script to begin with.")] = False,
+    script: Annotated[bool, typer.Option("--script", help="Add an example script.")] = False,
     root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Where. Default: .agents/skills of the project.")
+        Path | None,
+        typer.Option("--root", metavar="DIR", help="Parent folder. Default: .agents/skills of the project."),
     ] = None,
     workspace: options.Workspace = Path(),
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Start a skill: a folder with a SKILL.md.
+    """Create a skill: a folder with a SKILL.md.
 
-    It holds to the specification from the first moment.
+    The skill conforms to the specification.
     """
     from bough.skills.new import new_skill
 
     if description is None:
         raise InvalidInput(
-            "a skill needs a description: it is all that a model sees of it first",
-            hint='--description "what it does, and when to use it"',
+            "missing --description: it is all that a model sees of a skill until it loads it",
+            hint='pass --description "what it does, and when to use it"',
         )
     place = root if root is not None else folder_of(workspace) / PROJECT_SKILLS
     file = new_skill(place, name, description=description, script=script)
@@ -58,20 +59,22 @@ def lock(
     root: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="A folder of skills. Default: `installed` in bough's home.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 when a byte differs.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Only compare; exit code 1 if anything differs.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Write down what installed skills are, or compare.
+    """Record the digests of installed skills, or verify them.
 
-    `skills.lock` holds the digest of every file; --verify compares with it.
+    `skills.lock` has the digest of every file; --verify compares with it.
     """
     from bough.skills.trust.lock import NAME, lock_all, verify_lock, write_lock
 
     folder = root or options.settings_of(home, store).home / "installed"
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is not a folder of skills", hint="give one, or add a skill first")
+        raise InvalidInput(
+            f"{folder} is not a folder of skills", hint="pass a folder of skills, or install a skill first"
+        )
     if verify:
         return _verified(folder, verify_lock(folder))
     faults: list[Diagnostic] = []
@@ -98,6 +101,6 @@ def _verified(folder: Path, faults: list[Diagnostic]) -> Report:
     return Report(
         command="skills lock",
         data={"folder": str(folder), "diagnostics": [each.as_dict() for each in faults]},
-        blocks=blocks or [line(("ok  ", "good"), f"{folder} is as it was locked")],
+        blocks=blocks or [line(("ok  ", "good"), f"{folder} matches its lock file")],
         exit_code=1 if faults else 0,
     )

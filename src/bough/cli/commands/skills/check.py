@@ -1,4 +1,4 @@
-"""`bough skills check`: what is wrong with skills, and what is suspicious in them."""
+"""`bough skills check`: validate skills, and scan them for malicious patterns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ FORMATS = ("text", "json", "sarif")
 
 
 def check(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a skill, or one of skills.")] = Path(),
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Every skill below DIR.")] = False,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A skill's folder; with -r, a folder of skills.")
+    ] = Path(),
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Check every skill below DIR.")] = False,
     strict: Annotated[
         bool,
         typer.Option(
@@ -36,15 +38,16 @@ def check(
     ] = False,
     scan: Annotated[bool, typer.Option("--scan/--no-scan", help="Also scan for malicious patterns.")] = True,
     format: Annotated[
-        str, typer.Option("--format", metavar="text|json|sarif", help="SARIF is what code scanners write.")
+        str,
+        typer.Option("--format", metavar="text|json|sarif", help="Output format; SARIF is for code scanning tools."),
     ] = "text",
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Check skills and say how to fix them.
+    """Validate skills and show how to fix them.
 
-    Exit code 1 when one has an error.
+    Exit code 1 if one has an error.
     """
     from bough.skills.find.check import iter_check
 
@@ -65,7 +68,7 @@ def check(
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts what passes by, one skill at a time: there may be many thousands."""
+    """Counts skills as they pass, one at a time: there may be thousands."""
 
     checked: int = 0
     bad: int = 0
@@ -93,7 +96,7 @@ def _add_usage_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what is wrong with the evals of each skill that brings some."""
+    """Add what is wrong with the evals of each skill that has any."""
     for skill in found:
         folder = skill.path.parent
         if not skill.loaded or not any((folder / name).exists() for name in ("evals", "eval_queries.json")):
@@ -118,7 +121,7 @@ def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
 
 
 def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
-    """Add what a look with suspicion finds; a rule file that is not a folder is looked at alone."""
+    """Add the findings of the scan for each skill that is a folder."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
 
@@ -140,7 +143,7 @@ def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
 
 
 def _placed(found: Diagnostic, file: str) -> Diagnostic:
-    """Return it with a path from here, as tools that show SARIF want it."""
+    """Return a diagnostic with a path relative to the current folder, as SARIF viewers expect."""
     path = os.path.relpath(found.path or file)
     return Diagnostic(found.code, found.severity, found.message, found.line, found.fix, path)
 

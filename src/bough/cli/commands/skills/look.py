@@ -1,4 +1,4 @@
-"""`bough skills`: which skills there are here, what is wrong with them, what a message would activate."""
+"""`bough skills list`, `show`, `match`: which skills apply here, and which a message would activate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEVERITY: dict[str, Style] = {"error": "bad", "warning": "warn", "info": "dim"}
 
 
 def list_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one, in full.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show only this skill, in full.")] = None,
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     home: options.Home = None,
@@ -54,7 +54,7 @@ def show(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Show a skill: its instructions, its files, where it comes from."""
+    """Show a skill: its instructions, its files and its origin."""
     skill = registry_of(workspace, options.settings_of(home, store, skill_roots=skills)).get(name)
     return Report(
         command="skills show",
@@ -78,9 +78,9 @@ def match(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Say which skills a message would activate.
+    """Show which skills a message would activate.
 
-    And which are nearest to it.
+    Also shows which skills match its words best.
     """
     from bough.skills import TriggerIndex
     from bough.skills.match.withheld import find_withheld
@@ -104,7 +104,7 @@ def match(
 
 
 def skill_json(skill: SkillMetadata) -> JsonObject:
-    """Return what is known of a skill before it is loaded, for programs."""
+    """Return a skill's metadata as JSON."""
     return {
         "name": skill.name,
         "description": skill.description,
@@ -122,7 +122,7 @@ def folder_of(workspace: Path) -> Path:
     """
     folder = workspace.expanduser().absolute()
     if not folder.is_dir():
-        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or name another one")
+        raise InvalidInput(f"the workspace {folder} is not a folder", hint="create it, or pass another one")
     return folder
 
 
@@ -152,8 +152,8 @@ def _listing(registry: SkillRegistry) -> Iterator[Block]:
         rows = tuple(_row(skill) for skill in found)
         yield Table(head=("name", "kind", "from", "description"), rows=rows, flexible=3)
     if all(skill.scope == "builtin" for skill in found):
-        yield line(("no skills of your own here", "dim"))
-        yield line(("put a folder with a SKILL.md into .agents/skills, or name one with --skills", "dim"))
+        yield line(("no skills found in this project", "dim"))
+        yield line(("put a folder with a SKILL.md into .agents/skills, or pass a folder with --skills", "dim"))
     for skill in registry.withheld:
         yield line((f"{skill.name}: not trusted: bough skills trust", "warn"))
     for each in registry.diagnostics:
@@ -178,11 +178,11 @@ def _sheet(skill: Skill) -> Iterator[Line]:
 
 
 def diagnostic_lines(found: Diagnostic, *, with_path: bool = False, file: str | None = None) -> Iterator[Line]:
-    """Yield what was noticed and how to fix it.
+    """Yield a diagnostic and its fix.
 
     Args:
-        with_path: Name the file it is about.
-        file: Name it only where it is another one than this.
+        with_path: Whether to show the file it concerns.
+        file: Show the file only if it is not this one.
     """
     with_path = with_path or (file is not None and str(found.path) not in ("", file))
     place = f"line {found.line}: " if found.line else ""
@@ -200,6 +200,6 @@ def _matched(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Itera
         if each.missing:
             yield line((f"  asks for {', '.join(each.missing)}", "warn"))
     if not matches:
-        yield line(("no trigger fires", "dim"))
+        yield line(("no trigger matches", "dim"))
     if nearest:
         yield line(("nearest  ", "dim"), ", ".join(skill.name for skill in nearest))

@@ -1,4 +1,4 @@
-"""`bough skills run`: a script of a skill in the sandbox, by hand, as the model would run it."""
+"""`bough skills run`: run a skill's script in the sandbox, as a model would."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="One of its scripts; scripts/ may be left out.")],
-    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")] = None,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A script of the skill; scripts/ is optional.")],
+    args: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script.")] = None,
     workspace: options.Workspace = Path(),
     skills: options.SkillRoots = None,
     timeout: Annotated[
@@ -37,9 +37,9 @@ def run(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | int:
-    """Run a script of a skill in the sandbox. Its exit code is bough's; 124 after a timeout, 6 without a sandbox.
+    """Run a skill's script in the sandbox. Exits with the script's exit code; 124: timeout, 6: no sandbox.
 
-    Options of bough go before NAME; everything after SCRIPT is the script's.
+    bough's options go before NAME; everything after SCRIPT is passed to the script.
     """
     settings = options.settings_of(
         home, store, executor=executor, skill_roots=skills, script_timeout=timeout, cwd=workspace

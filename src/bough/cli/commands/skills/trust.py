@@ -1,4 +1,4 @@
-"""`bough skills trust`: a person agrees to the code of a project, after having been shown all of it."""
+"""`bough skills trust`: trust the code of a project's skills after reviewing it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def trust(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be trusted.")] = False,
     host_servers: Annotated[
         list[str] | None,
-        typer.Option("--host-servers", metavar="NAME", help="Let this MCP server run outside of the sandbox."),
+        typer.Option("--host-servers", metavar="NAME", help="Allow this MCP server to run outside the sandbox."),
     ] = None,
     accept_findings: Annotated[
-        bool, typer.Option("--accept-findings", help="Trust skills in which the scan found errors, too.")
+        bool, typer.Option("--accept-findings", help="Also trust skills in which the scan found errors.")
     ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust a project's skills, hooks and config.yaml as they are now.
+    """Trust a project's skills, hooks and config.yaml in their current state.
 
-    Shows every file that would run, MCP servers, and what a scan finds.
+    Shows every file that would run, the MCP servers, and the findings of the scan.
     """
     from bough.agents.config.code import project_configs
     from bough.guard.hook_trust import project_hooks
@@ -68,7 +68,7 @@ def trust(
     if bad:
         raise PermissionDenied(
             f"the scan found errors in {', '.join(each.key for each in bad)}; nothing was trusted",
-            hint="`bough skills trust --dry-run` shows them; --accept-findings trusts them all the same",
+            hint="review them with `bough skills trust --dry-run`, or pass --accept-findings",
             details={"skills": [_review_json(each, hosts) for each in bad]},
         )
     if found:
@@ -85,12 +85,12 @@ def trust(
 
 
 def _report_revoked(was_there: bool) -> Report:
-    told = "the trust in this project is forgotten" if was_there else "this project was not trusted"
+    told = "trust in this project revoked" if was_there else "this project was not trusted"
     return Report(command="skills trust", data={"revoked": was_there}, blocks=[line(told)])
 
 
 def _ask(shown: Sequence[Line], *, yes: bool, json: bool) -> None:
-    """Ask whether to trust what is shown.
+    """Show the review and ask whether to trust it.
 
     Raises:
         InvalidInput: There is no terminal to ask, or the answer is no.
@@ -114,7 +114,7 @@ def _list_reviews(reviews: Sequence[SkillReview], hosts: Sequence[str]) -> Itera
             yield line(("  runs  ", "dim"), entry.path, (f"  {entry.size} bytes  {kind}", "dim"))
         for name, command in review.servers.items():
             if name in hosts:
-                yield line((f"  runs on this machine, outside of the sandbox: {command}", "warn"))
+                yield line((f"  runs on this machine, outside the sandbox: {command}", "warn"))
             else:
                 yield line(("  MCP server  ", "dim"), name, (f"  in the sandbox: {command}", "dim"))
         if review.domains:
@@ -124,7 +124,7 @@ def _list_reviews(reviews: Sequence[SkillReview], hosts: Sequence[str]) -> Itera
 
 
 def _list_refusal(review: SkillReview) -> Iterator[Line]:
-    yield line((review.key, "id"), ("  not trusted: it cannot be checked as it is", "bad"))
+    yield line((review.key, "id"), ("  not trusted: it cannot be verified", "bad"))
     for each in review.tree.faults:
         yield from diagnostic_lines(each)
 
