@@ -33,7 +33,7 @@ from bough.evals.score import METRICS
 from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
-from bough.guard import Limits
+from bough.guard import Limits, NeverConfirm
 from bough.tasks.agents import Credentials
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.sqlite import TaskStoreSqlite
@@ -342,6 +342,8 @@ def _make_record(
         "threshold": options.threshold,
         "metrics": dict(options.metrics),
         "sides": list(options.sides),
+        "policy": NeverConfirm().to_json(),
+        "limits": host.limits.to_json(),
         "not_judged": 0 if judge is not None else sum(needs_judge(case.input, options.metrics) for case in cases),
     }
     return describe_run(
@@ -365,7 +367,7 @@ def _check_same(before: JsonObject, now: JsonObject) -> None:
     Raises:
         Conflict: The cases, the agent, the metrics or the judge are others.
     """
-    for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed"):
+    for name in ("kind", "cases", "agent", "metrics", "repeat", "sides", "judge", "prompt_sha256", "seed", "skill"):
         if json.dumps(before.get(name), sort_keys=True) != json.dumps(now.get(name), sort_keys=True):
             raise Conflict(
                 f"the run was started with other {name}", hint="start a new run, or resume it as it was started"

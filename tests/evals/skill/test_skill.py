@@ -12,7 +12,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.errors import InvalidInput
+from bough.errors import Conflict, InvalidInput
 from bough.evals import Score, evaluate_skill, read_set
 from bough.evals.assertion import misspelt_form, parse_check
 from bough.evals.formats.skill import read_skill_set, read_trigger_set
@@ -227,3 +227,32 @@ async def test_a_trigger_query_ends_as_soon_as_its_skill_is_in_use(settings: Set
     figures = run.triggers["train"], run.triggers["validation"]
     assert (sum(each["queries"] for each in figures), sum(each["passed"] for each in figures)) == (2, 1)
     assert model.requests <= 12, "at most one request of each run was cut off"
+
+
+async def test_a_run_that_was_cut_off_is_resumed_with_its_trigger_queries(settings: Settings, tmp_path: Path) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        begun.set()
+        await never.wait()
+        return "never"
+
+    def run(*steps: Any, resume: str | None = None) -> Any:
+        agent = AgentSpec(name="a", model=(models.append(ScriptedModel(steps)) or models[-1]))
+        return evaluate_skill(place, agent, settings=settings, trigger_runs=1, jobs=1, resume=resume)
+
+    models: list[ScriptedModel] = []
+    evals = [{"id": n, "prompt": "hello", "assertions": ["contains: hi"]} for n in (1, 2)]
+    place = skill(tmp_path, evals, [{"query": "no", "should_trigger": False}])
+    first = asyncio.create_task(run("hi", "hi", hang))
+    await begun.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    done = await run("hi", "hi", "no", resume="-")
+    assert (done.pass_rate, trigger_pass_rate(done.triggers), models[1].requests) == (1.0, 1.0, 3)
+    again = await run(resume=done.cases.run)
+    assert (again.passed, models[2].requests, len(list_runs(settings.home / "evals"))) == (True, 0, 2)
+    (place / "SKILL.md").write_text("---\nname: my-skill\ndescription: Another.\n---\n")
+    with pytest.raises(Conflict, match="other skill"):
+        await run(resume=done.cases.run)

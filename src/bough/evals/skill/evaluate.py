@@ -15,7 +15,7 @@ from bough.evals.eval_set import EvalSet
 from bough.evals.fault import Fault
 from bough.evals.formats.skill import read_skill_set, read_trigger_set
 from bough.evals.loop import EvalOptions, evaluate
-from bough.evals.run.folder import RunFolder
+from bough.evals.run.folder import RunFolder, find_run, list_runs
 from bough.evals.run.result import EvalRun
 from bough.evals.skill.benchmark import make_benchmark
 from bough.evals.skill.iteration import next_iteration, write_iteration, write_json
@@ -85,6 +85,7 @@ async def evaluate_skill(
     settings: Settings | None = None,
     executor: CodeExecutor | None = None,
     runs: Path | None = None,
+    resume: str | None = None,
     options: EvalOptions | None = None,
     **given: Any,
 ) -> SkillEvalRun:
@@ -95,10 +96,13 @@ async def evaluate_skill(
         results: Where `iteration-N` is made; None: `<skill>-workspace` beside the skill.
         trigger_runs: How often each trigger query is asked; 0 asks none.
         runs: Where the runs are kept.
+        resume: Continue this run: that of the cases, or that of the trigger queries behind it.
         options: How the cases are run; single options may be given by name instead.
 
     Raises:
         InvalidInput: The folder is not a skill, or brings no evals.
+        NotFound: There is no run to resume.
+        Conflict: It was begun with other evals, another agent or another version of the skill.
     """
     folder = folder.absolute()  # noqa: ASYNC240 - asks for the current folder alone
     options = replace(options or EvalOptions(), **given)
@@ -110,11 +114,13 @@ async def evaluate_skill(
     record = {"skill": {"name": cases.name, "sha256": read_tree(folder).digest}}
     common: dict[str, Any] = {"agent_for": sides.agent_for, "begin": sides.begin, "record": record}
     context: dict[str, Any] = {"settings": settings, "executor": executor, "folder": runs}
+    of_cases, of_queries = _find_runs(settings.home / "evals" if runs is None else runs, resume)
     ran: EvalRun | None = None
     if cases.cases:
         how = replace(options, kind="skill", sides=SIDES, skill_folder=folder, keep=True, **common)
-        ran = await evaluate(cases, agent, options=how, **context)
-    asked = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context)
+        ran = await evaluate(cases, agent, options=how, resume=of_cases, **context)
+    common["record"] = {**record, "cases_run": None if ran is None else ran.run}
+    asked = await _ask_queries(queries, agent, replace(options, **common), trigger_runs, context, of_queries)
     triggers = {} if asked is None else summarize_triggers(queries, asked.cases)
     metadata: JsonObject = {
         "run": None if ran is None else ran.run,
@@ -140,8 +146,30 @@ async def evaluate_skill(
     )
 
 
+def _find_runs(root: Path, name: str | None) -> tuple[str | None, str | None]:
+    """Return the run of the cases and the run of the trigger queries that a name stands for; None for one to begin.
+
+    Raises:
+        NotFound: There is no such run.
+        InvalidInput: Several match.
+    """
+    if name is None:
+        return None, None
+    found = find_run(root, name)
+    record = found.read_record()
+    if record.get("kind") == "triggers":
+        return record.get("cases_run"), found.run
+    behind = (each for each in list_runs(root) if each.read_record().get("cases_run") == found.run)
+    return found.run, next((each.run for each in behind), None)
+
+
 async def _ask_queries(
-    queries: EvalSet, agent: AgentLike | None, options: EvalOptions, trigger_runs: int, context: dict[str, Any]
+    queries: EvalSet,
+    agent: AgentLike | None,
+    options: EvalOptions,
+    trigger_runs: int,
+    context: dict[str, Any],
+    resume: str | None,
 ) -> EvalRun | None:
     if not queries.cases or trigger_runs < 1:
         return None
@@ -155,7 +183,7 @@ async def _ask_queries(
         limit=None,
         limits=Limits(steps=TRIGGER_STEPS, wall_seconds=600),
     )
-    return await evaluate(queries, agent, options=how, **context)
+    return await evaluate(queries, agent, options=how, resume=resume, **context)
 
 
 async def _write(iteration: Path, ran: EvalRun, benchmark: JsonObject, options: EvalOptions) -> None:

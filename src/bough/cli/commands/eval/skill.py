@@ -43,8 +43,6 @@ def skill(
     from bough.evals.formats.skill import read_skill_set, read_trigger_set
     from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
 
-    if how.resume is not None:
-        raise InvalidInput("a skill's run cannot be resumed", hint="start it again: it makes a new iteration")
     if not (directory / "SKILL.md").exists() and not (directory / "skill.md").exists():
         raise InvalidInput(f"{directory} is not a skill", hint="give the folder with its SKILL.md")
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
@@ -64,6 +62,7 @@ def skill(
             trigger_runs=trigger_runs,
             settings=settings,
             runs=runs_root(settings, runs),
+            resume=how.resume,
             options=with_progress(how.to_options(), renderer),
         )
 
