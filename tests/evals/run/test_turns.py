@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +13,7 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.errors import Unavailable
+from bough.errors import Conflict, Unavailable
 from bough.evals import CaseInput, EvalSet, SetCase, TurnInput, evaluate
 from bough.evals.run.folder import list_runs
 from bough.evals.run.read import read_run
@@ -158,3 +160,30 @@ async def test_a_run_that_is_cancelled_hands_its_attempts_back_and_goes_on(setti
     finally:
         await store.aclose()
     assert (kinds.count("UserMessage"), kinds.count("ToolInterrupted")) == (1, 1)
+
+
+async def test_the_task_of_an_attempt_that_cannot_be_continued_is_cancelled(settings: Settings) -> None:
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: Any) -> str:
+        begun.set()
+        await never.wait()
+        return "never"
+
+    @asynccontextmanager
+    async def refuse(planned: Any, spec: AgentSpec, workspace: Path) -> AsyncGenerator[AgentSpec]:
+        raise Conflict("its place is gone")
+        yield spec
+
+    def agent(*steps: Any) -> AgentSpec:
+        return AgentSpec(name="a", model=ScriptedModel(steps), skills=())
+
+    first = asyncio.create_task(evaluate(set_of("a"), agent(hang), settings=settings))
+    await begun.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    run = await evaluate(set_of("a"), agent(), settings=settings, resume="-", prepare=refuse)
+    assert (run.cases[0].status, run.cases[0].reason) == ("error", "its place is gone")
+    (task,) = await list_tasks(f"sqlite:///{run.folder / 'store.db'}")
+    assert task.state is TaskState.CANCELLED

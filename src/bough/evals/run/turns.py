@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finished
-from bough.errors import BoughError
+from bough.errors import BoughError, NotFound
 from bough.evals.metrics.discovery import uses_skill
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner, make_workspace
 from bough.evals.run.plan import PlannedAttempt
@@ -59,6 +59,7 @@ class TaskAttemptRunner(AttemptRunner):
             async with self._open_agent(planned, workspace) as spec:
                 return await self._run_turns(planned, spec, workspace)
         except BoughError as error:
+            await self._cancel_turns(planned)
             return AttemptEnd(status="error", error=error)
         except OSError as error:
             return AttemptEnd(status="error", reason=f"the workspace could not be made: {error}")
@@ -114,6 +115,12 @@ class TaskAttemptRunner(AttemptRunner):
             **metadata,
         )
         return submitted or task_id
+
+    async def _cancel_turns(self, planned: PlannedAttempt) -> None:
+        """Cancel what an earlier process submitted of an attempt that cannot be continued: nobody runs it any more."""
+        for number in range(1, len(planned.case.input.turns) + 1):
+            with suppress(NotFound):
+                await self.broker.cancel(str(id_of_key(_make_key(planned, number))))
 
     async def _wait(self, planned: PlannedAttempt, task_id: str) -> Task:
         """Return a task at its end. One that asks, or would be tried again, is cancelled and returned as it was then.
