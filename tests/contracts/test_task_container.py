@@ -96,9 +96,9 @@ async def test_links_and_folders_are_not_read_as_files(task: TaskContainerExecut
     await task.run_command(
         ["python3", "-c", "import os; os.symlink('/etc/passwd', '/link'); open('/big', 'w').write('x' * 99)"]
     )
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         await task.read_file("/link", 1000)
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         await task.read_file("/tmp", 1000)
     with pytest.raises(InvalidInput, match="larger than 98"):
         await task.read_file("/big", 98)

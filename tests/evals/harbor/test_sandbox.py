@@ -91,7 +91,7 @@ async def test_an_answer_counts_though_the_agents_time_was_up(settings: Settings
         ("echo 1e309 > /logs/verifier/reward.txt", "error", "not a number from 0 to 1"),
         ("echo yes > /logs/verifier/reward.txt", "error", "reward.txt is not a number"),
         ("echo -1 > /logs/verifier/reward.txt", "error", "not a number from 0 to 1"),
-        ("ln -s /etc/hostname /logs/verifier/reward.txt", "error", "no regular file"),
+        ("ln -s /etc/hostname /logs/verifier/reward.txt", "error", "not a regular file"),
         ("echo 1", "failed", "test.sh wrote no reward (exit 0)"),
         ('echo \'{"a": 1, "b": "1"}\' > /logs/verifier/reward.json', "error", "not an object of numbers"),
     ],

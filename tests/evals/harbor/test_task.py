@@ -34,7 +34,7 @@ from .conftest import WriteTask
         ('[environment]\nnetwork_mode = "allowlist"', "environment.network_mode", "not supported"),
         ("[verifier.env]\nA = 1", "verifier.env", "not a variable"),
         ("agent = 3", "agent", "not a table"),
-        ("= no toml", "", "no TOML"),
+        ("= no toml", "", "not TOML"),
     ],
 )
 def test_a_fault_is_named_by_task_and_field(write_task: WriteTask, toml: str, field: str, message: str) -> None:
