@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bough.errors import Conflict, ExecutorError, InvalidInput, PermissionDenied
-from bough.execution import CodeExecutionInput, Guards, Isolation, LocalSandboxCodeExecutor, Mount
+from bough.execution import CodeExecutionInput, Guards, LocalSandboxCodeExecutor, Mount
 from bough.execution.process.files import opened
 from bough.execution.process.guarded import MAX_GUARDED, find_guarded, set_aside
 
@@ -80,23 +80,6 @@ async def test_a_source_behind_a_link_of_the_workspace_is_refused(
         mounts = (Mount(source=source, target="/shown"),)
         with pytest.raises(InvalidInput):
             await executor.execute(CodeExecutionInput(code=LOOK, workspace=workspace, mounts=mounts))
-
-
-@pytest.mark.needs("landlock")
-async def test_without_the_right_to_make_mounts_plain_writes_are_refused(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.owner() == workspace.owner() and not folder.stat().st_mode & 1:
-            folder.chmod(folder.stat().st_mode | 1)  # no mount brings it nearer to the run's user
-    async with LocalSandboxCodeExecutor() as executor:
-        rung: Any = await executor._rung()
-        rung.makes_mounts = False
-        code = "import os\ntry: os.mkdir('.agents/new')\nexcept OSError as error: print('refused')\nos.mkdir('.git')"
-        result = await executor.execute(CodeExecutionInput(code=code, workspace=workspace))
-        assert (result.text, result.isolation) == ("refused\n", Isolation.LANDLOCK), result.error_text
-    assert not (workspace / ".git").exists()
 
 
 def test_folders_of_skills_are_guarded_by_their_paths(tmp_path: Path) -> None:

@@ -106,6 +106,8 @@ def open_expected(path, identity):
 def enter_user_namespace():
     """Get the right to make mounts, in namespaces where this process still is the same user."""
     uid, gid = os.geteuid(), os.getegid()
+    # One that was forked is not dumpable, and its files of `/proc`, the maps among them, are root's then.
+    init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)
     init.call("unshare", CLONE_NEWUSER | CLONE_NEWNS)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as target:
