@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
-import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,6 @@ def context_of(folder: Path) -> Iterator[bytes]:
     return packed  # type: ignore[return-value]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_the_image_is_built_from_wheels_and_serves(engine: Any, tmp_path: Path) -> None:
     make_wheels(tmp_path / "wheels")
     import_base(engine)
@@ -88,20 +83,20 @@ def test_the_image_is_built_from_wheels_and_serves(engine: Any, tmp_path: Path) 
     assert any("Successfully tagged" in line for line in lines), "".join(lines)[-3000:]
     about = engine.images.get(IMAGE).attrs["Config"]
     assert about["User"] == "10001"
-    port = free_port()
     # The engine of the tests has no network of its own, so the container shares the machine's, on loopback.
     container = engine.containers.run(
-        IMAGE, ["bough", "serve", "--host", "127.0.0.1", "--port", str(port)], detach=True, network_mode="host",
+        IMAGE, ["bough", "serve", "--host", "127.0.0.1", "--port", "0"], detach=True, network_mode="host",
         read_only=True, tmpfs={"/tmp": ""}, environment={"BOUGH_MODEL": "offline"},
     )  # fmt: skip
     try:
-        said = ""
-        for piece in container.logs(stream=True, follow=True):
-            said += piece.decode()
-            if "listening on" in said:
-                break
-        assert "listening on" in said, said
-        use(f"http://127.0.0.1:{port}")
+        said, found = "", None
+        with closing(container.logs(stream=True, follow=True)) as pieces:
+            for piece in pieces:
+                said += piece.decode()
+                if found := re.search(r"listening on (\S+)\s", said):
+                    break
+        assert found, said
+        use(found[1])
         assert b"10001" in container.exec_run(["id", "-u"]).output
     finally:
         container.stop(timeout=30)

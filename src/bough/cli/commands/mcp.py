@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +54,7 @@ def mcp(
             raise InvalidInput(f"{unfit} is the server's own with --server", hint=f"leave {unfit} out")
         from bough.server.mcp.relay import relay_stdio
 
-        return asyncio.run(relay_stdio(server, os.environ.get("BOUGH_API_KEY")))
+        return asyncio.run(relay_stdio(server))
     settings = options.settings_of(home, store, model=model, base_url=base_url, executor=executor)
     asyncio.run(_serve(settings, rules, agent or []))
 

@@ -5,6 +5,7 @@ Messages pass as they are, so there is one implementation of tools and resources
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterable
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
+from bough.conversation.remote.transport import KEY_VARIABLE
 from bough.errors import Unavailable
 
 _CONNECT_SECONDS = 10.0
@@ -25,12 +27,13 @@ class _Sender(Protocol):
     async def send(self, item: SessionMessage, /) -> None: ...
 
 
-async def relay_stdio(url: str, key: str | None) -> None:
-    """Relay one client over the standard streams until it closes them.
+async def relay_stdio(url: str) -> None:
+    """Relay one client over the standard streams until it closes them. `BOUGH_API_KEY` is the key.
 
     Raises:
         Unavailable: The server cannot be reached, or refuses the key.
     """
+    key = os.environ.get(KEY_VARIABLE)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
     async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:
@@ -60,4 +63,4 @@ async def _require_server(http: httpx2.AsyncClient, url: str) -> None:
         hint = "is `bough serve` running there?"
         raise Unavailable(f"the server {url} cannot be reached: {type(error).__name__}", hint=hint) from error
     if answer.status_code == 401:
-        raise Unavailable(f"the server {url} refuses the key", hint="set BOUGH_API_KEY to a key of it")
+        raise Unavailable(f"the server {url} refuses the key", hint=f"set {KEY_VARIABLE} to a key of it")
