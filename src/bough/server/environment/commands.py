@@ -12,12 +12,15 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from bough.errors import BoughError, LimitExceeded, NotFound
-from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor
+from bough.execution.base import CodeExecutionInput, CodeExecutionResult, CodeExecutor, Guards
 from bough.server.forms.base import LenientForm, stamp
 from bough.types import Clock, new_id
 
 KEPT_SECONDS = 600.0
 MAX_COMMANDS = 64
+
+_GUARDS = Guards(names=frozenset())
+"""A client's command is a person's, who may make a repository: what runs of it later is in the sandbox again."""
 
 
 class CommandForm(LenientForm):
@@ -153,7 +156,7 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
     if not await asyncio.to_thread(folder.is_dir):
         raise NotFound("cwd: there is no such folder")
     request = CodeExecutionInput(
-        code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=()
+        code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=(), guards=_GUARDS
     )
     return await executor.execute(request)
 
