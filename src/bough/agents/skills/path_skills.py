@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -24,6 +23,7 @@ from bough.events.model import Event
 from bough.skills import SkillRegistry, TriggerMatch
 from bough.skills.find.places import project_root
 from bough.skills.match.activation import activate_matches, too_many
+from bough.skills.match.inputs import split_words
 from bough.skills.match.path_triggers import PathIndex
 from bough.skills.model import PathTrigger
 
@@ -132,7 +132,7 @@ def _candidates(tool: str, args: Mapping[str, Any], result: Any) -> Iterator[str
         if name in _NAMES:
             yield from _texts(value)
     for text in _texts(args.get(_WORDS.get(tool, ""))):
-        for word in (text, *_words(text)):
+        for word in (text, *split_words(text)):
             yield word
             yield word.partition("=")[2]
     if tool in _WORDS and isinstance(result, dict):
@@ -151,13 +151,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(list(value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
         case _:
             return
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:  # an unbalanced quote is plain text
-        return text.split()
 
 
 def _is_file(path: Path) -> bool:

@@ -1,27 +1,12 @@
-"""Formatting diagnostics as text, JSON and SARIF."""
+"""Formatting diagnostics as SARIF, for code scanning tools."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bough.skills.model import Diagnostic
-
-
-def as_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """Return one line per diagnostic: `path:line: severity code: message (fix)`."""
-    return "\n".join(
-        f"{each.path}{f':{each.line}' if each.line else ''}: {each.severity} {each.code}: {each.message}"
-        + (f" ({each.fix})" if each.fix else "")
-        for each in diagnostics
-    )
-
-
-def as_json(diagnostics: Iterable[Diagnostic]) -> str:
-    """Return the diagnostics as a JSON list."""
-    return json.dumps([each.as_dict() for each in diagnostics], ensure_ascii=False)
 
 
 def as_sarif(diagnostics: Iterable[Diagnostic], *, version: str = "0") -> dict[str, Any]:

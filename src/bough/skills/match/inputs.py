@@ -17,7 +17,8 @@ MAX_VALUE = 32 << 10
 _MAX_NAMED = 10
 _PAIR = re.compile(r"(?<![\w-])([A-Za-z_][\w-]*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _PLACE = re.compile(r"([ \t]?)(?:\$\{([A-Za-z_][\w-]*)\}|\$ARGUMENTS\b)")
-_CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
+CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
+"""Fenced code blocks and code spans of a Markdown text."""
 
 
 def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str]:
@@ -32,7 +33,7 @@ def parse_arguments(text: str, inputs: Sequence[InputMetadata]) -> dict[str, str
     rest = _PAIR.sub(lambda match: "" if match[1] in known else match[0], text).strip()
     still_open = [each.name for each in inputs if each.name not in given]
     if rest and still_open:
-        words = _words(rest)
+        words = split_words(rest)
         if len(still_open) == 1:
             given[still_open[0]] = words[0] if len(words) == 1 else rest
         elif len(words) > len(still_open) and len(needed := [each.name for each in inputs if is_needed(each)]) == 1:
@@ -110,11 +111,12 @@ def list_undeclared(text: str) -> tuple[str, ...]:
     """Return the names of `${name}` in a text, outside code, each once, in order of appearance. O(n)."""
     if "${" not in text:
         return ()
-    names = (match[2] for match in _PLACE.finditer(_CODE.sub(" ", text)) if match[2])
+    names = (match[2] for match in _PLACE.finditer(CODE.sub(" ", text)) if match[2])
     return tuple(dict.fromkeys(name for name in names if not name.isupper()))
 
 
-def _words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
+    """Split a text like a POSIX shell; at white space if a quote is unbalanced."""
     try:
         return shlex.split(text)
     except ValueError:  # an unbalanced quote is plain text

@@ -16,14 +16,13 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from bough.skills.find.search import trigger_words
-from bough.skills.match.inputs import missing_inputs, parse_arguments, parse_pairs
+from bough.skills.match.inputs import CODE, missing_inputs, parse_arguments, parse_pairs
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, TaskTrigger
 from bough.skills.read.expressions import refuse_pattern
 
 TriggerKind: TypeAlias = Literal["keyword", "task", "slash"]
 MAX_MESSAGE = 1 << 20
 _CALL = re.compile(r"(?<!\S)([/@])([^\s`]+)")
-_CODE = re.compile(r"(?ms)^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)|`[^`\n]+`")
 _MARKS = ".,;:!?"
 _RUN = re.compile(r"\s{2,}|[^\S ]")
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -125,7 +124,7 @@ class TriggerIndex:
 
     def _calls(self, text: str) -> list[TriggerMatch]:
         """Return the skills called by `/name` and `@name` at the start of a word, outside code. O(length)."""
-        shown = _CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
+        shown = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
         found: list[TriggerMatch] = []
         for call in _CALL.finditer(shown):
             skill = self._named(call[2]) or self._named(call[2].rstrip(_MARKS))
