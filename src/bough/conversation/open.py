@@ -24,6 +24,7 @@ from bough.conversation.agent import (
     without_places,
     workspace_folder,
 )
+from bough.conversation.fork.workspace import settle_workspace
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.message import said
 from bough.conversation.parts import Environment, Parts, require_delegation
@@ -179,6 +180,8 @@ async def reopened(
     async with environment.kept_on_success():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record = await environment.store.get(cid)
+        if (nonce := record.config.get("made")) is not None:
+            await settle_workspace(settings.home, cid, nonce)  # whoever made the fork may have been killed before
         await asked.secrets.resolve()
         journal = Journal(environment.store, cid, secrets=asked.secrets)
         await journal.catch_up()

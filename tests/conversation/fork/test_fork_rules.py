@@ -517,6 +517,35 @@ class TestRule14Workspace:
         again = await source.fork(id=id, workspace="copy")
         assert (again.workspace / "mine.txt").read_text() == "kept"
 
+    async def test_many_at_once_give_one_fork_and_one_folder(self, source: Any, settings: Any) -> None:
+        """Losers remove their own copy, never the winner's."""
+        id = uuid4()
+        forks = await asyncio.gather(*(source.fork(id=id, workspace="copy") for _ in range(4)))
+        assert {fork.id for fork in forks} == {id}
+        assert {fork.workspace for fork in forks} == {settings.home / "workspaces" / str(id)}
+        assert (forks[0].workspace / "a.txt").read_text() == "alpha"
+        assert [entry.name for entry in (settings.home / "workspaces").iterdir()] == [str(id)]
+        assert len(await source.store.children(source.id)) == 1
+
+    @pytest.mark.parametrize("by", ["open", "fork"])
+    async def test_a_copy_whose_maker_was_killed_behind_the_row_is_put_in_its_place(
+        self, source: Any, settings: Any, by: str
+    ) -> None:
+        fork = await source.fork(id=uuid4(), workspace="copy")
+        (fork.workspace / "mine.txt").write_text("kept")
+        record = await source.store.get(fork.id)
+        await fork.aclose()
+        fork.workspace.rename(settings.home / "workspaces" / f".making-{record.config['made']}")
+        if by == "open":
+            again = await AsyncConversation.open(fork.id, store=source.store, agent=source.agent, settings=settings)
+        else:
+            again = await source.fork(id=fork.id, workspace="copy")
+        assert (again.workspace / "mine.txt").read_text() == "kept"
+        assert [entry.name for entry in (settings.home / "workspaces").iterdir()] == [str(fork.id)]
+        further = await again.fork()
+        assert "made" not in (await source.store.get(further.id)).config, "it works in its source's folder"
+        await again.aclose()
+
     async def test_readonly_reads_and_does_not_write(self, source: Any, settings: Any) -> None:
         fork = await source.fork(workspace="readonly")
         await say(fork, "change it")
@@ -544,6 +573,9 @@ class TestRule14Workspace:
         (folder / "deep" / "run.sh").unlink()
         status = git("status", "--porcelain")
         fork = await source.fork(workspace="worktree", ephemeral=True)
+        listed = subprocess.run(["git", "worktree", "list"], cwd=source.workspace, capture_output=True, text=True)
+        assert str(fork.workspace.parent) in listed.stdout or str(fork.workspace) in listed.stdout
+        assert ".making-" not in listed.stdout
         its = fork.workspace
         assert (its / "a.txt").read_text() == "not committed"
         assert (its / "new.txt").read_text() == "not tracked"

@@ -18,13 +18,19 @@ from bough.agents.build import Blueprint
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.conversation.agent import agent_changes, blueprint_of, carried_changes
 from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
-from bough.conversation.fork.workspace import ForkedWorkspace, WorkspacePolicy, forked_workspace
+from bough.conversation.fork.workspace import (
+    ForkedWorkspace,
+    WorkspacePolicy,
+    forked_workspace,
+    name_making,
+    settle_workspace,
+)
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.log.state import State
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, limits_by_count
 from bough.conversation.skills import standing_events
-from bough.errors import Conflict, InvalidInput, NotFound
+from bough.errors import Conflict, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.draft import parse_cut, parse_id
 from bough.events.model import Event, ForkedFrom, Imported, StateChanged
 from bough.events.record import ConversationRecord
@@ -34,6 +40,9 @@ from bough.guard import AllowList, HookSet, Limits, Policy, Secrets, SecurityAna
 from bough.guard.limits import allows_change as allows_limits
 from bough.guard.policy import allows_change as allows_policy
 from bough.types import JsonObject, new_id
+
+_MADE = "made"
+"""Key of a row's config: under which name the files of a fork were copied before the row was written."""
 
 
 class ForkOverrides(TypedDict, total=False):
@@ -132,18 +141,45 @@ class Source:
         if request.id is not None and (there := await self._existing(request)) is not None:
             return await self._reopened(there, request)
         plan = await self._planned(request)
-        folder = self.parts.environment.settings.home / "workspaces" / str(plan.id)
-        workspace = await forked_workspace(plan.workspace, self.parts.journal.state.workspace, folder)
+        home, nonce = self.parts.environment.settings.home, new_id().hex
+        place, making = home / "workspaces" / str(plan.id), name_making(home, nonce)
+        workspace = await forked_workspace(plan.workspace, self.parts.journal.state.workspace, place, making=making)
+        plan = replace(plan, nonce=nonce if workspace.made is not None else None)
         try:
             record = await self._write(plan, workspace)
-        except BaseException:
-            await workspace.remove()
-            if request.id is not None and (there := await self._existing(request)) is not None:
-                return await self._reopened(there, request)
-            raise
+        except BaseException as error:
+            there = await self._find_written(plan, workspace, error)
+            if there is None:
+                raise
+            record = there
+        if plan.nonce is not None:
+            if record.config.get(_MADE) != nonce:
+                await workspace.remove()  # its own copy alone: the row names the one that another caller made
+                return await self._reopened(record, request)
+            await settle_workspace(home, record.id, nonce)
+            workspace = replace(workspace, made=place)
         journal = await plan.journal.forked(record.id)
         parts = replace(self.parts, journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules)
         return Branch(parts=parts, workspace=workspace)
+
+    async def _find_written(
+        self, plan: _ForkPlan, workspace: ForkedWorkspace, error: BaseException
+    ) -> ConversationRecord | None:
+        """Return the fork where an error did not keep it from being written; else remove what was made for it.
+
+        Where nobody can say, what was made stays: a row may name it.
+        """
+        try:
+            there = await self.parts.journal.store.get(plan.id)
+        except NotFound:
+            there = None
+        except (StoreError, Unavailable):
+            raise error from None
+        if there is None or there.config.get(_MADE) != plan.nonce:
+            await workspace.remove()
+        if not isinstance(error, Exception) or there is None or plan.request.id is None:
+            return None
+        return await self._existing(plan.request)
 
     async def _existing(self, request: ForkRequest) -> ConversationRecord | None:
         """Return the fork that this very request made before.
@@ -165,7 +201,10 @@ class Source:
     async def _reopened(self, record: ConversationRecord, request: ForkRequest) -> Branch:
         journal = Journal(self.parts.journal.store, record.id, secrets=self.parts.journal.secrets)
         await journal.catch_up()
-        made = self.parts.environment.settings.home / "workspaces" / str(record.id)
+        home = self.parts.environment.settings.home
+        if (nonce := record.config.get(_MADE)) is not None:
+            await settle_workspace(home, record.id, nonce)
+        made = home / "workspaces" / str(record.id)
         own = journal.state.workspace_policy in ("copy", "worktree")
         workspace = ForkedWorkspace(journal.state.workspace, request.workspace, made if own else None)
         blueprint = self._blueprint(request)
@@ -237,6 +276,8 @@ class Source:
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
         spec = plan.blueprint.spec
         config = {"agent": spec.name, "model": spec.model_name, "workspace": str(workspace.path)}
+        config |= {} if plan.nonce is None else {_MADE: plan.nonce}
+        inherited = {key: value for key, value in self.parts.record.config.items() if key != _MADE}
         mask = self._mask
         events = plan.events(self.parts.journal.cid, self._changes(plan, workspace, title, tags))
         return await self.parts.journal.store.fork(
@@ -246,7 +287,7 @@ class Source:
             events=mask_events(self.parts.journal.secrets, events),
             title=mask(title),
             tags=mask(tags),
-            config=mask(self.parts.record.config | config | ({"ephemeral": True} if request.ephemeral else {})),
+            config=mask(inherited | config | ({"ephemeral": True} if request.ephemeral else {})),
             lineage=mask(request.lineage()),
         )
 
@@ -282,6 +323,7 @@ class _ForkPlan:
     rules: Rules
     workspace: WorkspacePolicy
     apart: tuple[Event, ...] = ()
+    nonce: str | None = None
 
     def events(self, source: UUID, changes: JsonObject) -> list[Event]:
         """Return the fork's first own events."""

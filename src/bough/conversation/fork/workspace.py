@@ -11,9 +11,11 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+from uuid import UUID
 
 from bough import git
 from bough.cancellation import finished
@@ -48,8 +50,44 @@ class ForkedWorkspace:
             await finished(asyncio.to_thread(_remove, self.made))
 
 
-async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -> ForkedWorkspace:
+def name_making(home: Path, nonce: str) -> Path:
+    """Return where the files of a fork are copied to before its row is written."""
+    return home / "workspaces" / f".making-{nonce}"
+
+
+async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
+    """Give the files of a fork whose row is written their place. Whoever sees the row may; twice is nothing more."""
+    await finished(asyncio.to_thread(_settle, name_making(home, nonce), home / "workspaces" / str(cid)))
+
+
+def _settle(making: Path, place: Path) -> None:
+    with suppress(OSError):  # it is there already: another one who saw the row was faster, or nothing was copied
+        making.rename(place)
+    with suppress(OSError, UnicodeDecodeError):
+        _point_back(making, place)
+
+
+def _point_back(making: Path, place: Path) -> None:
+    """Tell a repository where its worktree was moved to, as `git worktree repair` does.
+
+    That command would have to be run in the repository that the folder names; nothing is run on the word of a folder.
+    """
+    named = (place / ".git").read_text("utf-8").removeprefix("gitdir: ").strip()
+    back = Path(named) / "gitdir"
+    if back.read_text("utf-8").strip() in (str(making / ".git"), str(making.parent.resolve() / making.name / ".git")):
+        back.write_text(f"{place / '.git'}\n", "utf-8")
+
+
+async def forked_workspace(
+    policy: WorkspacePolicy, source: Path, place: Path, *, making: Path | None = None
+) -> ForkedWorkspace:
     """Return the workspace of a fork, made in `place` where the policy asks for one of its own. O(files) then.
+
+    Args:
+        policy: What to make.
+        source: What the fork's source works in.
+        place: Where the fork works.
+        making: Where it is made instead, to be moved to `place` by `settle_workspace`.
 
     Raises:
         InvalidInput: There is no such policy, or a worktree is asked for where there is no git repository.
@@ -61,14 +99,15 @@ async def forked_workspace(policy: WorkspacePolicy, source: Path, place: Path) -
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
             make = _copy if policy == "copy" else _worktree
+            made = making or place
             try:
-                path = await finished(asyncio.to_thread(make, source, place))
+                path = await finished(asyncio.to_thread(make, source, made))
             except OSError as error:
                 raise Unavailable(
                     f"the workspace could not be copied to {place}: {error.strerror}",
                     hint="free some space, or fork with workspace=shared",
                 ) from error
-            return ForkedWorkspace(path, policy, place)
+            return ForkedWorkspace(place / path.relative_to(made), policy, made)
         case "overlay":  # pyright: ignore[reportUnnecessaryComparison] - asked for all the same; docs/decisions says why
             raise InvalidInput(
                 "the files of a fork cannot be an overlay: what its source writes later would show through",
