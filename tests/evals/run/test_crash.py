@@ -69,14 +69,17 @@ async def test_a_hundred_cases_killed_twice_are_each_run_once(tmp_path: Path) ->
     store = await open_store(folder.store_url)
     try:
         messages = notes = 0
+        cut_off: set[str] = set()
         for each in run.cases:
             assert each.conversation is not None
             async for stored in store.read(await store.resolve(each.conversation)):
                 messages += stored.kind == "UserMessage"
                 notes += stored.kind == "TaskNoted"
+                cut_off |= {each.case} if stored.kind == "ToolInterrupted" else set()
     finally:
         await store.aclose()
     assert (messages, notes) == (CASES, CASES), "each case was asked once and has one result"
     worked = done.read_text().splitlines()
-    assert set(worked) == {f"c{n}" for n in range(CASES)}
+    # A call that had started when the kill came is closed as interrupted and not made again, whether it ran or not.
+    assert set(worked) | cut_off == {f"c{n}" for n in range(CASES)} and len(cut_off) <= 8
     assert len(worked) <= CASES + 8, "only calls that were cut off may have been made again by the model"
