@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from bough.cancellation import is_cancelled
 from bough.conversation.control import ConversationControl
+from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.inputs import keep_blobs, take_bytes
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.message import add_inputs, events_of, refuse_untrusted, said
@@ -14,11 +15,14 @@ from bough.conversation.message import checked as message_event
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
+from bough.conversation.run.checks import condense
+from bough.conversation.run.models import RunModels
 from bough.conversation.run.run import Runner
 from bough.conversation.run.step import NodeListener
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.content import Source
+from bough.events.lease import held_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.guard import Limits
 
@@ -161,7 +165,13 @@ class ConversationRuns(ConversationControl[T]):
         Raises:
             Conflict: It is being run.
         """
-        return await self._runner().condense()
+        models = RunModels(self.settings, self._in_force)
+        given = self._rules.condenser
+        condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
+        condenser = models.give_model(condenser, self.agent, models.model_of(self.agent))
+        await self._journal.catch_up()
+        async with held_lease(self.store, self.id) as lease:
+            return await condense(self._journal.leased(lease.generation), condenser, force=True)
 
     # How it does it.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from pydantic import ValidationError
+
+from bough.agents.output_type import read_output
 from bough.conversation.log.state import State, calls_of
 from bough.conversation.result import RunResult, list_waiting
 from bough.events.model import ErrorRaised, Event, FinishReason, ModelResponded, ScriptRan, StuckDetected
@@ -96,3 +99,13 @@ class RunOutcome:
         details: Any = event.response.get("provider_details") or {}
         self._nothing_fits = details.get("nothing_fits") is True
         self._error = ""
+
+
+def read_data(output_type: Any, live: Any, recorded: Any) -> Any:
+    """Return the value that a run gave; of a run that had ended before, the recorded one as its type reads it."""
+    if live is not None or recorded is None:
+        return live
+    try:
+        return read_output(output_type, recorded)
+    except ValidationError:
+        return recorded

@@ -11,26 +11,23 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from pydantic import ValidationError
 from pydantic_ai import Agent
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
 from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
-from bough.agents.output_type import read_output
 from bough.agents.retry import RetryPolicy
 from bough.conversation.agent import AgentInForce
-from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.write import is_control
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
-from bough.conversation.run.checks import FindReached, Supervisor, condense
+from bough.conversation.run.checks import FindReached, Supervisor
 from bough.conversation.run.models import RunModels
-from bough.conversation.run.outcome import RunOutcome
+from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result, result_chars
 from bough.conversation.run.retry import Retries
@@ -326,15 +323,6 @@ class Runner:
         """The rules in force now."""
         return self._in_force()
 
-    async def condense(self) -> bool:
-        """Condense what the model sees now, by the conversation's condenser or else by its model."""
-        spec, given = self._blueprint.spec, self._rules.condenser
-        condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
-        condenser = self._models.give_model(condenser, spec, self._models.model_of(spec))
-        await self._journal.catch_up()
-        async with held_lease(self._environment.store, self._journal.cid) as lease:
-            return await condense(self._journal.leased(lease.generation), condenser, force=True)
-
     def _usable(self) -> Blueprint:
         """Return the blueprint with the tools that the workspace allows."""
         spec = self._blueprint.spec
@@ -451,14 +439,5 @@ class Runner:
         """Return what the run has come to so far."""
         state, outcome = self._journal.state, self._outcome
         outcome.interrupted = outcome.interrupted or (self.was_interrupted and self._task is None)
-        data = self._output(state.data)
+        data = read_data(self._blueprint.spec.output_type, self._data, state.data)
         return outcome.result(state, self._journal.cid, start=self._start, steps=self._steps, data=data)
-
-    def _output(self, given: Any) -> Any:
-        """Return the value this run gave; of a run that had ended before, the recorded one as its type reads it."""
-        if self._data is not None or given is None:
-            return self._data
-        try:
-            return read_output(self._blueprint.spec.output_type, given)
-        except ValidationError:
-            return given
