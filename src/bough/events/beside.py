@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import InvalidInput, StoreError
 from bough.events.queries import Migration, migrations, queries
-from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, StoredEvent
+from bough.events.record import ConversationRecord, DeleteMode, Lease, StoredEvent
 
 if TYPE_CHECKING:
-    from bough.events.draft import Draft
+    from bough.events.draft import Draft, ForkFields
     from bough.events.model import Event
-    from bough.types import JsonObject
 
 T = TypeVar("T")
 
@@ -108,19 +107,7 @@ class Tables(Protocol):
         """Append all events or none and return the new head. See `EventStore.append`."""
         ...
 
-    def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] | Draft = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
+    def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork. See `EventStore.fork`."""
         ...
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 from uuid import UUID
 from zlib import crc32
 
 from bough.errors import Conflict, InvalidInput
 from bough.events.record import ConversationRecord, Cut, Status, StoredEvent, microseconds
-from bough.types import new_id
+from bough.types import JsonObject, new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
@@ -57,6 +57,28 @@ class Draft(NamedTuple):
     def stored(self, first_seq: int) -> list[StoredEvent]:
         """Return the events as they read once they are appended at `first_seq`."""
         return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
+
+
+class ForkFields(TypedDict, total=False):
+    """What a caller says of a fork; what is left out is inherited by nothing.
+
+    Attributes:
+        at: How many events are shared, or the id of the last one; None: all.
+        id: Its id; the same id with the same source, cut and lineage gives the fork that exists.
+        events: Its first own events.
+        config: Whatever the conversation layer keeps with it.
+        owner: Whose it is.
+        lineage: Where it came from, in words.
+    """
+
+    at: Cut | None
+    id: UUID | None
+    events: Sequence[Event] | Draft
+    title: str | None
+    tags: Mapping[str, str] | None
+    config: JsonObject | None
+    owner: str | None
+    lineage: JsonObject | None
 
 
 class Append(NamedTuple):
@@ -222,19 +244,16 @@ def parse_cut(at: Cut | str | None) -> Cut | None:
     raise InvalidInput(f"cannot cut at {at!r}", hint="give a count of events to share, or the id of the last one")
 
 
-def plan_fork(
-    id: UUID | None,
-    now: datetime,
-    *,
-    title: str | None,
-    tags: Mapping[str, str] | None,
-    config: Mapping[str, Any] | None,
-    owner: str | None,
-    lineage: Mapping[str, Any] | None,
-) -> ConversationRecord:
-    """Return the record of a fork as far as its caller says; its place in the tree is up to the store."""
-    given = {"title": title, "tags": dict(tags or {}), "config": dict(config or {}), "lineage": dict(lineage or {})}
-    return replace(fresh(new_id() if id is None else parse_id(id), now), owner=owner, **given)
+def plan_fork(fields: ForkFields, now: datetime) -> ConversationRecord:
+    """Return the record of a fork as far as its caller says; its place in the tree is up to the store.
+
+    Raises:
+        InvalidInput: The id is none.
+    """
+    id = fields.get("id")
+    planned = fresh(new_id() if id is None else parse_id(id), now)
+    given: dict[str, Any] = {key: dict(fields.get(key) or {}) for key in ("tags", "config", "lineage")}
+    return replace(planned, owner=fields.get("owner"), title=fields.get("title"), **given)
 
 
 def uuid_of(id: bytes | None) -> UUID | None:

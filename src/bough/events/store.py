@@ -7,9 +7,9 @@ at `seq = base`, so a lineage is a short list of disjoint `(conversation, lo, hi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
 from uuid import UUID
 
 from bough.events.beside import Beside, Follow, Tables
@@ -25,12 +25,11 @@ from bough.events.record import (
     Pruned,
     StoredEvent,
 )
-from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from bough.events.draft import Piece
+    from bough.events.draft import ForkFields, Piece
     from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
 
@@ -154,23 +153,14 @@ class EventStore(Protocol):
         """
         ...
 
-    async def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
+    async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork in one transaction and return the new record.
 
         Writes one row, plus one for each of `events` (the fork's first own ones); the cost does not depend on the
-        length of the log. `None` inherits nothing: title, tags and config are what is given.
+        length of the log. Nothing is inherited: title, tags and config are what is given.
+
+        Args:
+            fields: See `ForkFields`.
 
         The same `id` with the same source, cut and lineage returns the fork that exists.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
@@ -16,7 +16,6 @@ from bough.events.model import Event
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
-    Cut,
     DeleteMode,
     Lease,
     Order,
@@ -28,7 +27,7 @@ from bough.events.store import EventStore
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.events.draft import Piece
+    from bough.events.draft import ForkFields, Piece
     from bough.events.integrity import Census, Integrity
     from bough.server.metrics import Metrics
 
@@ -87,24 +86,12 @@ class OwnedStore:
         owned = replace(record, owner=self._owner, config=record.config | self._about)
         return await self._store.create(owned, events=events)
 
-    async def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
+    async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
         await self.get(cid)
-        kept = (config or {}) | self._about
-        named: dict[str, Any] = {"title": title, "tags": tags, "config": kept, "owner": self._owner, "lineage": lineage}
-        return await self._store.fork(cid, at=at, id=id, events=events, **named)
+        fields["config"] = (fields.get("config") or {}) | self._about
+        fields["owner"] = self._owner
+        return await self._store.fork(cid, **fields)
 
     async def append(
         self, cid: UUID, events: Sequence[Event], *, generation: int | None = None, expected_head: int | None = None

@@ -7,19 +7,18 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.draft import Append, Draft, Piece, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, Draft, ForkFields, Piece, draft, fresh, parse_cut, plan_fork
 from bough.events.integrity import Census
 from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,
-    Cut,
     DeleteMode,
     Lease,
     Order,
@@ -33,7 +32,7 @@ from bough.events.stores.base import BaseEventStore
 from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
 from bough.events.stores.relational.tables import Followers, run_change
 from bough.events.stores.relational.writing import RelationalWriting
-from bough.types import Clock, JsonObject, new_id
+from bough.types import Clock, new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
@@ -189,23 +188,10 @@ class RelationalEventStore(BaseEventStore):
         """Return (owner, seq). See `EventStore.locate`."""
         return await self._read(lambda log: log.locate(event_id, cid), small=True)
 
-    async def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
+    async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork by writing one row. See `EventStore.fork`."""
-        now, place = self._clock.now(), parse_cut(at)
-        wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
-        drafted = draft(events)
+        wanted, place = plan_fork(fields, self._clock.now()), parse_cut(fields.get("at"))
+        drafted = draft(fields.get("events", ()))
         await self._prepare_followers(drafted)
         alone = not self._followers.wants(drafted)
         return await self._write(lambda log: log.fork(cid, place, wanted, drafted), alone=alone)

@@ -7,17 +7,17 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from uuid import UUID
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.beside import Beside, Follow, Follower, Tables
-from bough.events.draft import Append, Draft, draft, fresh, parse_cut, plan_fork
-from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease
+from bough.events.draft import Append, Draft, ForkFields, draft, fresh, parse_cut, plan_fork
+from bough.events.record import ConversationRecord, DeleteMode, Lease
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
 from bough.events.stores.relational.writing import RelationalWriting
-from bough.types import JsonObject, new_id
+from bough.types import new_id
 
 if TYPE_CHECKING:
     from bough.events.model import Event
@@ -99,25 +99,11 @@ class RelationalTables:
             log.flush()
             return head
 
-    def fork(
-        self,
-        cid: UUID,
-        *,
-        at: Cut | None = None,
-        id: UUID | None = None,
-        events: Sequence[Event] | Draft = (),
-        title: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        config: JsonObject | None = None,
-        owner: str | None = None,
-        lineage: JsonObject | None = None,
-    ) -> ConversationRecord:
+    def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork. See `Tables.fork`."""
-        drafted = draft(events)
+        place, drafted = parse_cut(fields.get("at")), draft(fields.get("events", ()))
         with self._write("forking") as log:
-            now = log.clock.now()
-            wanted = plan_fork(id, now, title=title, tags=tags, config=config, owner=owner, lineage=lineage)
-            return log.fork(cid, parse_cut(at), wanted, drafted)
+            return log.fork(cid, place, plan_fork(fields, log.clock.now()), drafted)
 
     def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation. See `Tables.delete`."""
