@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 import shutil
 import subprocess
 import tarfile
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -42,6 +44,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         client = docker.DockerClient(host, timeout=300)
         yield client
         client.close()
+        # The client's library leaves the socket of a followed log to the collector, which warns of it.
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
 
 
 def make_wheels(folder: Path) -> None:

@@ -83,7 +83,7 @@ async def import_file(
         workspace: Its folder, as in a new conversation.
 
     Raises:
-        InvalidInput: It is no bundle, or what it holds is no conversation.
+        InvalidInput: It is not a bundle, or does not hold a conversation.
         PermissionDenied: Nobody of `trusted` signed it; or the workspace lies outside of the tenant's folder.
         Conflict: An id in it is another tenant's, or the conversation is here and went another way. Nothing is written.
     """

@@ -116,7 +116,7 @@ class AgentCatalogue:
     def within(self, caller: Caller, recorded: JsonObject) -> JsonObject:
         """Return an agent that a log from elsewhere recorded, as far as a caller may say it.
 
-        Addresses and paths that need the role admin are left out, workspace tools are no wider than the tenant's.
+        Addresses and paths that need the role admin are left out, workspace tools stay within the tenant's.
         """
         said = dict(recorded)
         if not caller.may("admin"):

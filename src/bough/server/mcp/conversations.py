@@ -55,7 +55,7 @@ class McpConversations(ABC, Generic[C]):
         return await self._proceed(opened, given.message, run=given.run, progress=progress)
 
     async def run(self, given: RunArguments, progress: Progress) -> JsonObject:
-        """Go on with a run."""
+        """Continue a run."""
         return await self._proceed(await self._open(given.conversation), None, run=True, progress=progress)
 
     async def fork(self, given: ForkArguments, progress: Progress) -> JsonObject:
@@ -65,7 +65,7 @@ class McpConversations(ABC, Generic[C]):
 
     @abstractmethod
     async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
-        """Decide on a waiting call, and go on with the run."""
+        """Decide on a waiting call, and continue the run."""
 
     @abstractmethod
     async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
@@ -129,7 +129,7 @@ class LocalConversations(McpConversations[AsyncConversation]):
         self._rules = rules
 
     async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
-        """Decide on a waiting call, and go on with the run."""
+        """Decide on a waiting call, and continue the run."""
         conversation = await self._open(given.conversation)
         try:
             match given.decision:

@@ -51,7 +51,7 @@ async def relay_stdio(url: str) -> None:
 async def _pass_on(source: AsyncIterable[SessionMessage | Exception], target: _Sender) -> None:
     async for message in source:
         if isinstance(message, Exception):
-            continue  # a line that is no message: there is nobody it could be told to
+            continue  # a line that is not a message: nobody asked for it
         await target.send(SessionMessage(message.message))
 
 

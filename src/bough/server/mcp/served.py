@@ -51,7 +51,7 @@ class ServedConversations(McpConversations[UUID]):
         self._access = access
 
     async def decide(self, given: DecideArguments, progress: Progress) -> JsonObject:
-        """Decide on a waiting call, and go on with the run."""
+        """Decide on a waiting call, and continue the run."""
         access, id = self._access, given.conversation
         access.caller.require("write", "conversations", "approve")
         record = await access.store.get(id)
@@ -74,7 +74,7 @@ class ServedConversations(McpConversations[UUID]):
         access = self._access
         access.caller.require("write", "tasks")
         if given.agent not in access.services.agents.names():
-            raise NotFound(f"no agent is called {given.agent!r:.80}", hint="see the tool's schema")
+            raise NotFound(f"no agent is named {given.agent!r:.80}", hint="see the tool's schema")
         spec, id = access.services.agents.agent_for(access.caller, given.agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
         message = UserMessage.text(given.prompt)
