@@ -161,7 +161,7 @@ class RemoteConversation(RemoteRuns[T]):
             workspace: A folder there, relative to the tenant's; None makes one of its own.
 
         Raises:
-            InvalidInput: It is no bundle.
+            InvalidInput: It is not a bundle.
             PermissionDenied: Nobody known there signed it.
             Conflict: An id in it is taken there, or it went another way there.
         """

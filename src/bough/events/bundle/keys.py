@@ -33,7 +33,7 @@ def read_known_keys(home: Path) -> list[bytes]:
     """Return the own public key where there is one, and those of the file of keys.
 
     Raises:
-        InvalidInput: A line of the file is no public key.
+        InvalidInput: A line of the file is not a public key.
     """
     own = home / SIGNING_KEY
     keys = [signing_key(own).public_key().public_bytes_raw()] if own.exists() else []
