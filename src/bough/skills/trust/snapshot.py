@@ -192,17 +192,17 @@ def make_locked_folder(place: Path, prefix: str) -> tuple[Path, int]:
         OSError: It cannot be created.
     """
     for _ in range(_MAX_ATTEMPTS):
-        place.mkdir(parents=True, exist_ok=True)
         try:
+            place.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=place, prefix=prefix))
             guard = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:  # a cleanup removed `place`, or the new folder
+        except (FileNotFoundError, FileExistsError):  # a cleanup removed `place`, at any moment, or the new folder
             continue
         fcntl.flock(guard, fcntl.LOCK_EX)
         if folder.exists():  # a cleanup may have removed it until the lock was taken
             return folder, guard
         os.close(guard)
-    raise FileNotFoundError(errno.ENOENT, "removed again and again", str(place))
+    raise NotADirectoryError(errno.ENOTDIR, "not a folder, or removed again and again", str(place))
 
 
 def remove_tree(folder: Path) -> None:
