@@ -39,8 +39,7 @@ from bough.orchestrator.verbose import log_node
 from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.named import open_task_store
-from bough.tasks.stores.sqlite import TaskStoreSqlite
+from bough.tasks.stores.named import open_task_store, tasks_in
 from bough.types import Json
 
 
@@ -140,7 +139,7 @@ class OrchestratorAgent:
             if not self._spec.sub_agents:
                 return None
             given = self._store or settings.store
-            tasks = open_task_store(given) if isinstance(given, str) else TaskStoreSqlite(given)
+            tasks = open_task_store(given) if isinstance(given, str) else tasks_in(given)
             opening.push_async_callback(tasks.aclose)
             broker = TaskBroker(tasks, settings=settings, queues=())
         await broker.store.open()

@@ -189,8 +189,13 @@ async def has_recorded_agent(spec: AgentSpec, settings: Settings) -> bool:
     recorded = spec.snapshot()
     if spec.api_key is not None or spec.deps is not None:
         return False
+    if is_data(recorded):
+        return True
     try:
-        return is_data(recorded) or await find_recorded(recorded, settings) is not None
+        configured = await find_configured({}, spec.name, settings)
+        if configured is not None and all(configured.snapshot()[key] == recorded[key] for key in CODE_KEYS):
+            return True
+        return await find_recorded(recorded, settings) is not None
     except BoughError:  # nobody has trusted the file, or it has a mistake: then nobody else finds anything in it
         return False
 

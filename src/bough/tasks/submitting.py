@@ -20,6 +20,7 @@ from bough.conversation.log.state import State
 from bough.conversation.message import checked, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
+from bough.conversation.run.tracing import read_traceparent
 from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
 from bough.events.model import ConversationStarted, Event, StateChanged, UserMessage
 from bough.events.record import ConversationRecord, microseconds
@@ -46,6 +47,9 @@ from bough.types import Clock, JsonObject, SystemClock, new_id
 
 MAX_METADATA_BYTES = 64 << 10
 MAX_KEY_CHARACTERS = 200
+
+TRACE = "trace"
+"""In a task's metadata: W3C's `traceparent` of the span in which it was submitted."""
 
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,64}|~[\w.-]{1,80}")
 _KEPT = frozenset({"agent_name", "system_prompt", "config_name"})
@@ -117,7 +121,7 @@ class Submitter:
         shared: dict[str, Any] = {
             "id": id,
             "key": key,
-            "metadata": read_kept(metadata),
+            "metadata": with_trace(read_kept(metadata)),
             "bounds": asked.bounds,
             "priority": _read_int(metadata, "priority", -(2**15), 2**15 - 1) or 0,
             "max_attempts": _read_int(metadata, "max_attempts", 1, 1000) or 3,
@@ -261,6 +265,12 @@ def read_kept(metadata: Mapping[str, Any]) -> JsonObject:
             hint="at most 64 KiB; put more into a file or the input",
         )
     return json.loads(text)
+
+
+def with_trace(kept: JsonObject) -> JsonObject:
+    """Return a task's metadata with the span that submits it, so that its own is below that; a caller's own stays."""
+    traceparent = read_traceparent()
+    return kept if traceparent is None or TRACE in kept else {**kept, TRACE: traceparent}
 
 
 def read_key(metadata: Mapping[str, Any]) -> str | None:

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from opentelemetry.trace import Span, Status, StatusCode
 
 from bough.agents.build import BlueprintCache
 from bough.agents.delegation import Delegation, SharedBound
@@ -25,6 +27,7 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce
 from bough.conversation.run.run import Runner
 from bough.conversation.run.stop import StopReason
+from bough.conversation.run.tracing import span_below
 from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, TaskChanged
@@ -37,7 +40,9 @@ from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
 from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
 from bough.tasks.stores.relational import RelationalTaskStore
-from bough.tasks.stores.rows import TASKS, Enqueue, Move, give_job, read_first
+from bough.tasks.stores.rows import Enqueue, Move, give_job, read_first
+from bough.tasks.stores.summary import TASKS
+from bough.tasks.submitting import TRACE
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -216,9 +221,35 @@ class Worker:
             await self._fail(active, error)
             return
         try:
-            await self._run_opened(active, opened)
+            with self._span(claim.task) as span:
+                await self._run_opened(active, opened)
+                if span.is_recording():
+                    await self._describe_end(claim.task.id, span)
         finally:
             await finished(opened.aclose())
+
+    def _span(self, task: Task) -> AbstractContextManager[Span]:
+        """Return the span of a claim, below the call or the program that submitted the task."""
+        trace: Any = task.metadata.get(TRACE)
+        about = {"bough.task": task.id, "gen_ai.agent.name": task.agent_name or "", "bough.queue": task.queue}
+        return span_below("bough.task", trace if isinstance(trace, str) else None, about)
+
+    async def _describe_end(self, task_id: str, span: Span) -> None:
+        """Write down how a claim ended: state, code and usage, never texts."""
+        task = await self.store.get(task_id)
+        if task is None:
+            return
+        span.set_attributes(
+            {
+                "bough.state": task.state.value,
+                "bough.attempts": task.attempts,
+                "bough.requests": task.usage.requests,
+                "gen_ai.usage.input_tokens": task.usage.input_tokens,
+                "gen_ai.usage.output_tokens": task.usage.output_tokens,
+            }
+        )
+        if task.state is TaskState.FAILED:
+            span.set_status(Status(StatusCode.ERROR, task.code))
 
     async def _open(self, claim: Claim) -> Parts:
         return await open_conversation(

@@ -73,6 +73,7 @@ async def _all(settings: Settings) -> list[Check]:
         *_models(settings, os.environ),
         *await _store(settings),
         *await _tasks(settings),
+        *await asyncio.to_thread(_config, settings),
         *_versions(),
     ]
 
@@ -178,6 +179,21 @@ async def _tasks(settings: Settings) -> list[Check]:
     delivered = Check("tasks", "dispatch", "ok", dispatcher.version)
     broken = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
     return [Check("tasks", "rows", "ok", said), *(broken or [delivered])]
+
+
+def _config(settings: Settings) -> list[Check]:
+    """Read `config.yaml`, as a worker that starts here would. Nothing that it names is imported or started."""
+    from bough.agents.config.agents import AgentConfig
+
+    try:
+        found = AgentConfig.load(settings=settings)
+    except BoughError as error:
+        return [Check("config", "config.yaml", "broken", error.message, error.hint or "bough agents check")]
+    if found.file.path is None:
+        return [Check("config", "config.yaml", "missing", "no agents are configured", "write a config.yaml")]
+    counts = {"agents": len(found.names), "models": len(found.config.models), "servers": len(found.config.mcp_servers)}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items())
+    return [Check("config", "config.yaml", "ok", f"{found.file.path}: {said}")]
 
 
 def _damage(finding: JsonObject) -> Check:

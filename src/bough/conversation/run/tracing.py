@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from opentelemetry import trace
 from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
@@ -49,6 +50,22 @@ def run_span(cid: UUID, *, run: UUID, agent: str, model: str | None) -> Generato
         except BoughError as error:
             span.set_status(Status(StatusCode.ERROR, error.code))
             raise
+
+
+def read_traceparent() -> str | None:
+    """Return the current span as W3C's `traceparent`; None outside of a span."""
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get("traceparent")
+
+
+@contextmanager
+def span_below(name: str, traceparent: str | None, attributes: Mapping[str, str]) -> Generator[trace.Span]:
+    """Open a span below one of another place or time; without one, below the current span."""
+    context = None if traceparent is None else TraceContextTextMapPropagator().extract({"traceparent": traceparent})
+    tracer = trace.get_tracer("bough")
+    with tracer.start_as_current_span(name, context=context, attributes=dict(attributes)) as span:
+        yield span
 
 
 def instrumentation() -> list[AbstractCapability[Any]]:

@@ -27,7 +27,6 @@ from bough.tasks.stores.claims import claim_by_id, claim_next, look_next, take_l
 from bough.tasks.stores.endings import end_claim
 from bough.tasks.stores.rows import (
     FORMAT,
-    TASKS,
     Move,
     TaskRow,
     find_row,
@@ -36,6 +35,7 @@ from bough.tasks.stores.rows import (
     read_task,
 )
 from bough.tasks.stores.submission import require_row
+from bough.tasks.stores.summary import TASKS
 from bough.tasks.view import task_event
 from bough.types import JsonObject
 

@@ -11,15 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import InvalidTransition, StoreError
-from bough.events.beside import Beside, Tables
+from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, TaskChanged, TaskEnded, Usage, UserMessage
 from bough.events.record import StoredEvent, moment
 from bough.tasks.model import Task
 from bough.tasks.state import TERMINAL_STATES, TaskState, require_transition
 from bough.types import JsonObject
-
-TASKS = Beside("task", "bough.tasks.sql")
-"""The tables of tasks beside the log."""
 
 FORMAT = 1
 """Of the rows written here. Rows of a newer format are left to newer workers."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 from uuid import UUID
 
 import typer
@@ -22,7 +22,11 @@ from bough.events.integrity import IntegrityFinding, as_details
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status
 from bough.types import JsonObject
 
+if TYPE_CHECKING:
+    from bough.tasks.stores.summary import TaskSummary
+
 _STATUS_STYLES: dict[str, Style] = {"running": "good", "error": "bad", "stuck": "bad", "paused": "warn"}
+_TASK_STYLES: dict[str, Style] = {"running": "good", "failed": "bad", "input_required": "warn"}
 _PAGE = 500
 _SHOWN = 200
 """How many events of a conversation are shown where nobody asks for more."""
@@ -69,14 +73,16 @@ def show(
     if all:
         asyncio.run(_stream(settings, target, first or 0, stop, full=full, json=json))
         return None
-    record, events, end = asyncio.run(_page_of(settings, target, first, stop))
+    record, events, end, tasks = asyncio.run(_page_of(settings, target, first, stop))
+    about = [_task_json(task) for task in tasks]
     begin = events[0]["seq"] if events else 0
     after = begin + len(events) if first is not None and begin + len(events) < end else None
     return Report(
         command="conv show",
-        data={"conversation": record_json(record), "events": events, "next_cursor": after},
+        data={"conversation": record_json(record), "tasks": about, "events": events, "next_cursor": after},
         blocks=[
             *_heading(record),
+            *(_task_line(task, "") for task in tasks),
             line(),
             *([line((f"… {_count(begin)} before; --from 0, or --all", "dim"))] if begin and first is None else []),
             *(shown for event in events for shown in describe(event, full=full)),
@@ -94,7 +100,7 @@ def tree(
 ) -> Report:
     """Show the tree of forks a conversation belongs to."""
     target = Target.parse(id)
-    record, records, damaged = asyncio.run(_family(options.settings_of(home, store), target.name))
+    record, records, tasks, damaged = asyncio.run(_family(options.settings_of(home, store), target.name))
     branches = list(_branches(records))
     return Report(
         command="conv tree",
@@ -102,10 +108,18 @@ def tree(
             "conversation": str(record.id),
             "root": str(record.root),
             "conversations": [record_json(each) | {"depth": len(stem) // 3} for each, stem in branches],
+            "tasks": [_task_json(task) for task in tasks],
             "damaged": [as_details(finding) for finding in damaged],
         },
         blocks=[
-            *(_tree_line(each, stem, marked=each.id == record.id) for each, stem in branches),
+            *(
+                shown
+                for each, stem in branches
+                for shown in (
+                    _tree_line(each, stem, marked=each.id == record.id),
+                    *(_task_line(task, stem) for task in tasks if each.id in (task.conversation, task.parent)),
+                )
+            ),
             *_damage_lines(damaged),
         ],
     )
@@ -167,14 +181,17 @@ async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | No
 
 async def _page_of(
     settings: Settings, target: Target, first: int | None, stop: int | None
-) -> tuple[ConversationRecord, list[JsonObject], int]:
-    """Return a conversation, the events of one page, and where those that are asked for end. O(page)."""
+) -> tuple[ConversationRecord, list[JsonObject], int, list[TaskSummary]]:
+    """Return a conversation, the events of one page, where those that are asked for end, and its tasks. O(page)."""
+    from bough.tasks.stores.summary import list_tasks_around
+
     async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         end = _end(record, target, stop)
         start = max(0, end - _SHOWN) if first is None else first
         read = store.read(record.id, start, min(end, start + _SHOWN))
-        return record, [stored.as_json() async for stored in read], end
+        events = [stored.as_json() async for stored in read]
+        return record, events, end, await list_tasks_around(store, [record.id])
 
 
 async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
@@ -218,8 +235,10 @@ async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> N
 
 async def _family(
     settings: Settings, name: str
-) -> tuple[ConversationRecord, list[ConversationRecord], list[IntegrityFinding]]:
-    """Return a conversation, those of its tree (tombstones too: living forks may hang on them), and what is damaged."""
+) -> tuple[ConversationRecord, list[ConversationRecord], list[TaskSummary], list[IntegrityFinding]]:
+    """Return a conversation, its tree (tombstones too: living forks may hang on them), its tasks, what is damaged."""
+    from bough.tasks.stores.summary import list_tasks_around
+
     async with options.opened(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         family = ConversationFilter(root=record.root, include_deleted=True)
@@ -229,7 +248,8 @@ async def _family(
             records += page.items
             damaged += page.damaged
             cursor, more = page.next_cursor, page.next_cursor is not None
-        return record, records, damaged
+        tasks = await list_tasks_around(store, [each.id for each in records if not each.deleted])
+        return record, records, tasks, damaged
 
 
 def _cut(record: ConversationRecord, at: int | None) -> int:
@@ -329,6 +349,30 @@ def _branches(records: list[ConversationRecord]) -> Iterator[tuple[ConversationR
         for index, fork in enumerate(forks[record.id]):
             turn, gap = ("└─ ", "   ") if index == 0 else ("├─ ", "│  ")
             stack.append((fork, below + turn, below + gap))
+
+
+def _task_line(task: TaskSummary, indent: str) -> Line:
+    """Return the line of a task below the conversation that it runs, or that started it."""
+    how = "run as task" if task.conversation is not None else "started task"
+    state = task.state.value
+    return line(
+        " " * len(indent),
+        f"    {how} ",
+        (task.id.replace("-", "")[-8:], "id"),
+        "  ",
+        (state, _TASK_STYLES.get(state, "")),
+        (f"  {task.agent or ''}", "dim"),
+    )
+
+
+def _task_json(task: TaskSummary) -> JsonObject:
+    return {
+        "id": task.id,
+        "conversation": None if task.conversation is None else str(task.conversation),
+        "parent": None if task.parent is None else str(task.parent),
+        "state": task.state.value,
+        "agent": task.agent,
+    }
 
 
 def _tree_line(record: ConversationRecord, stem: str, *, marked: bool) -> Line:

@@ -66,6 +66,8 @@ def describe_task(task: Task) -> Iterator[Line]:
     yield line((task.id, "id"), "  ", (state, _STYLES.get(state, "")))
     facts = {
         "agent": task.agent_name,
+        "conversation": task.conversation,
+        "parent": task.parent_id,
         "queue": task.queue,
         "attempts": f"{task.attempts} of {task.max_attempts}" if task.attempts else None,
         "submitted": task.created_at.isoformat(timespec="seconds"),
@@ -75,8 +77,8 @@ def describe_task(task: Task) -> Iterator[Line]:
     }
     for name, value in facts.items():
         if value:
-            yield line((f"{name:<10}", "dim"), str(value))
-    yield line((f"{'input':<10}", "dim"), one_line(task.input, 200))
+            yield line((f"{name:<14}", "dim"), str(value))
+    yield line((f"{'input':<14}", "dim"), one_line(task.input, 200))
     yield from describe_request(task)
     if task.result:
         yield line()
@@ -87,16 +89,16 @@ def describe_request(task: Task) -> Iterator[Line]:
     """Give the lines about what a task asks; none where it asks nothing."""
     request = task.request or {}
     if request.get("kind") == "question":
-        yield line((f"{'asks':<10}", "warn"), str(request.get("question", "")))
+        yield line((f"{'asks':<14}", "warn"), str(request.get("question", "")))
         if choices := request.get("choices"):
-            yield line((f"{'choices':<10}", "dim"), ", ".join(map(str, choices)))
+            yield line((f"{'choices':<14}", "dim"), ", ".join(map(str, choices)))
     for call in request.get("calls", ()):
         said = f"{call['tool']} {call.get('arguments') or ''}"
-        yield line((f"{'approve?':<10}", "warn"), (call["id"], "id"), "  ", one_line(said, 120))
+        yield line((f"{'approve?':<14}", "warn"), (call["id"], "id"), "  ", one_line(said, 120))
         if call.get("reason"):
-            yield line(" " * 10, (str(call["reason"]), "dim"))
+            yield line(" " * 14, (str(call["reason"]), "dim"))
     if request.get("kind") == "task":
-        yield line((f"{'waits for':<10}", "warn"), (str(request.get("task_id", "")), "id"))
+        yield line((f"{'waits for':<14}", "warn"), (str(request.get("task_id", "")), "id"))
 
 
 def draw_tree(nodes: list[Any], depth: int = 1) -> Iterator[Line]:

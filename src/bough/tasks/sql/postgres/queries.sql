@@ -33,6 +33,12 @@ where t.cid = %(cid)s order by t.k desc limit 1;
 select uuid_send(c.id) from task t join conversation c on c.cid = t.cid
 where t.state < 2 and c.id in (select value::uuid from json_array_elements_text(%(ids)s::json));
 
+-- name: around
+-- Tasks that run some conversations, or were started by them, the oldest first: id, conversation, parent, state, agent.
+select uuid_send(id), cid, parent, state, agent from task
+where cid in (select value::bigint from json_array_elements_text(%(cids)s::json))
+   or parent in (select value::bigint from json_array_elements_text(%(cids)s::json)) order by k;
+
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,

@@ -33,6 +33,11 @@ where t.cid = :cid order by t.k desc limit 1;
 select c.id from task t join conversation c on c.cid = t.cid
 where t.state < 2 and lower(hex(c.id)) in (select value from json_each(:ids));
 
+-- name: around
+-- Tasks that run some conversations, or were started by them, the oldest first: id, conversation, parent, state, agent.
+select id, cid, parent, state, agent from task
+where cid in (select value from json_each(:cids)) or parent in (select value from json_each(:cids)) order by k;
+
 -- name: page
 -- Tasks that match, the newest first, from a place on.
 select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
