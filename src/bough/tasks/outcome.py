@@ -8,13 +8,13 @@ from uuid import UUID
 
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import NOTHING_USED, State, add_usage
-from bough.errors import BoughError, Unavailable
+from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import TaskChanged, Usage
 from bough.events.record import Lease
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState
-from bough.tasks.stores.endings import end_claim, find_woken_parent
+from bough.tasks.stores.endings import end_claim, find_current, find_woken_parent
 from bough.tasks.stores.rows import Enqueue, Move, TaskRow, give_job
 from bough.tasks.stores.submission import require_row
 from bough.types import JsonObject
@@ -49,10 +49,20 @@ class RunEnding:
         """Make the transition that follows from how the run ended. A claim that was lost is refused by its lease."""
         row = require_row(tables, self.id)
         to, said = self._judge(row, state, error)
+        said = said._replace(usage=subtract_usage(total_usage(state), self.spent_before))
+        self._end(tables, row, to, said, error)
+
+    def fail(self, tables: Tables, error: BoughError) -> None:
+        """End a claim whose run could write nothing more; one that was lost, or has its end, is left as it is."""
+        row = find_current(tables, self.id, self.lease)
+        if row is not None:
+            to, said = _judge_error(row, error, None)
+            self._end(tables, row, to, said, error)
+
+    def _end(self, tables: Tables, row: TaskRow, to: TaskState, said: Move, error: BoughError | None) -> None:
         wait = _retry_wait(row, to, error)
         not_before = None if wait is None else tables.now() + wait * _SECOND
         counts = error is not None or to not in (TaskState.PENDING, TaskState.INPUT_REQUIRED)
-        said = said._replace(usage=subtract_usage(total_usage(state), self.spent_before))
         moved = end_claim(tables, row, self.lease, to, said, not_before=not_before, counts=counts, enqueue=self.enqueue)
         self.woken = find_woken_parent(tables, moved)
         if to is TaskState.PENDING:
@@ -64,9 +74,7 @@ class RunEnding:
             return TaskState.PENDING, Move(reason="handed back")
         text = state.output or None
         if error is not None:
-            said = Move(error=describe_error(error), code=error.code, result=text)
-            can_retry = isinstance(error, Unavailable) and row.attempts < row.max_attempts
-            return (TaskState.PENDING if can_retry else TaskState.FAILED), said
+            return _judge_error(row, error, text)
         if state.waiting:
             return TaskState.INPUT_REQUIRED, Move(request=describe_request(state))
         match state.status:
@@ -82,6 +90,13 @@ class RunEnding:
                 return TaskState.FAILED, Move(error="the run failed", code="internal", result=text)
             case _:
                 return TaskState.COMPLETED, Move(result=state.output, data=state.data)
+
+
+def _judge_error(row: TaskRow, error: BoughError, text: str | None) -> tuple[TaskState, Move]:
+    """Return where a task goes whose run failed: it waits for a while where the store or a server was away."""
+    is_away = isinstance(error, Unavailable | StoreError) and not isinstance(error, CorruptLog)
+    said = Move(error=describe_error(error), code=error.code, result=text)
+    return (TaskState.PENDING if is_away and row.attempts < row.max_attempts else TaskState.FAILED), said
 
 
 def describe_error(error: BoughError) -> str:

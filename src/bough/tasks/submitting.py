@@ -126,7 +126,7 @@ class Submitter:
             "priority": _read_int(metadata, "priority", -(2**15), 2**15 - 1) or 0,
             "max_attempts": _read_int(metadata, "max_attempts", 1, 1000) or 3,
             "not_before": _read_moment(metadata, "not_before"),
-            "deadline": self._deadline(metadata),
+            "deadline_seconds": read_deadline(metadata),
             "parent": asked.parent,
             "worker": worker,
         }
@@ -214,14 +214,6 @@ class Submitter:
             rules = replace(rules, hooks=self._hooks(workspace_of(asked.metadata)))
         return rules if asked.rules is None else rules.narrowed(asked.rules)
 
-    def _deadline(self, metadata: Mapping[str, Any]) -> int | None:
-        seconds = metadata.get("deadline_seconds")
-        if seconds is None:
-            return None
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10**9:
-            raise _wrong("deadline_seconds", seconds, "a number above 0")
-        return microseconds(self._clock.now()) + round(seconds * 1_000_000)
-
 
 def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:
     """Return what is submitted to continue with the conversation of a task that failed or was cancelled.
@@ -287,6 +279,16 @@ def read_queue(metadata: Mapping[str, Any]) -> str | None:
     if queue is not None and not _QUEUE.fullmatch(queue):
         raise _wrong("queue", queue, "1 to 64 letters, digits, `_`, `.` or `-`")
     return queue
+
+
+def read_deadline(metadata: Mapping[str, Any]) -> float | None:
+    """Return within how many seconds the task has to end. Raises `InvalidInput` for what is no number above 0."""
+    seconds = metadata.get("deadline_seconds")
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 10**9:
+        raise _wrong("deadline_seconds", seconds, "a number above 0")
+    return seconds
 
 
 def read_limits(metadata: Mapping[str, Any]) -> Limits | None:

@@ -35,10 +35,10 @@ from bough.events.owner import owner as make_owner
 from bough.execution.base import CodeExecutor
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
 from bough.tasks.model import Task
-from bough.tasks.outcome import RunEnding, describe_error, measure_before
+from bough.tasks.outcome import RunEnding, measure_before
 from bough.tasks.state import TaskState
 from bough.tasks.store import DEFAULT_QUEUE, LEASE_SECONDS, Claim
-from bough.tasks.stores.endings import Withdraw, end_claim, find_current, find_woken_parent
+from bough.tasks.stores.endings import Withdraw, end_claim, find_current
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import Enqueue, Move, give_job, read_first
 from bough.tasks.stores.summary import TASKS
@@ -312,19 +312,10 @@ class Worker:
 
     async def _fail(self, active: ActiveRun, error: BoughError) -> None:
         """End a claim whose run could not write its own ending; one that did, or lost the claim, is left as it is."""
-        ending = active.ending
-        to, said = TaskState.FAILED, Move(error=describe_error(error), code=error.code)
         if isinstance(error, Conflict) and error.code == "conflict" and active.stopped == "fenced":
             return
-
-        def fail(tables: Tables) -> None:
-            row = find_current(tables, ending.id, ending.lease)
-            if row is not None:
-                moved = end_claim(tables, row, ending.lease, to, said, enqueue=self.enqueue)
-                ending.woken = find_woken_parent(tables, moved)
-
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
-            await self.store.change(fail)
+            await self.store.change(lambda tables: active.ending.fail(tables, error))
 
     async def _hand_back(self, active: ActiveRun) -> None:
         """Make a task pending again whose run was stopped before it could say so itself."""

@@ -59,6 +59,23 @@ def postgres_server(settings: Mapping[str, str] = FAST) -> Generator[str]:
             _run(*control, "-m", "immediate", "stop", **as_user)
 
 
+def restart_server(url: str) -> None:
+    """Have a server of this machine crash and start again, as `postgres_server` started it. Blocks until it answers.
+
+    Raises:
+        Unavailable: It cannot be restarted.
+    """
+    from psycopg import Connection
+
+    with Connection.connect(url, autocommit=True) as db:
+        row = db.execute("show data_directory").fetchone()
+    bin_folder, data = _find_bin_folder(), Path(str(row[0] if row else ""))
+    if bin_folder is None:
+        raise Unavailable("Postgres is not installed", hint="apt-get install postgresql")
+    control = (bin_folder / "pg_ctl", "-D", data, "-w", "-t", str(_START_SECONDS))
+    _run(*control, "-m", "immediate", "-l", data.parent / "log", "restart", **_user())
+
+
 def make_database(url: str) -> str:
     """Make a database on a server and return its URL: notifications and advisory locks of others do not reach it."""
     from psycopg import Connection, sql

@@ -62,6 +62,7 @@ class Submission:
         opening: The first events of the conversation, its `ConversationStarted` among them.
         message: What is asked; None continues without a message.
         activated: What the message brings in: skills, a title.
+        deadline_seconds: From the moment it is written, by the store's clock: whoever submits may have another time.
         claim_owner: Claims it in the same transaction, for whoever this is.
     """
 
@@ -79,7 +80,7 @@ class Submission:
     priority: int = 0
     max_attempts: int = 3
     not_before: int | None = None
-    deadline: int | None = None
+    deadline_seconds: float | None = None
     parent: ParentLink | None = None
     worker: str | None = None
     expected_head: int | None = None
@@ -181,7 +182,7 @@ def live_conflict(live: TaskRow) -> Conflict:
 
 def _insert(tables: Tables, wanted: Submission, *, first: int, under: int | None) -> TaskRow:
     parent = None if wanted.parent is None else tables.number(wanted.parent.conversation)
-    cid = tables.number(wanted.conversation)
+    cid, seconds = tables.number(wanted.conversation), wanted.deadline_seconds
     fields: dict[str, Any] = {
         "cid": cid,
         "format": FORMAT,
@@ -192,7 +193,7 @@ def _insert(tables: Tables, wanted: Submission, *, first: int, under: int | None
         "priority": wanted.priority,
         "queue": wanted.queue,
         "not_before": wanted.not_before,
-        "deadline": wanted.deadline,
+        "deadline": None if seconds is None else tables.now() + round(seconds * 1_000_000),
         "first": first,
         "last": first,
         "parent": parent,
