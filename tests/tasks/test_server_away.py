@@ -73,7 +73,10 @@ async def test_clocks_of_workers_do_not_matter(
     soon = datetime.now(UTC) + timedelta(seconds=30)
 
     def set_clock(minutes: int) -> None:
-        monkeypatch.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(minutes=minutes))
+        def now(_: SystemClock) -> datetime:
+            return datetime.now(UTC) + timedelta(minutes=minutes)
+
+        monkeypatch.setattr(SystemClock, "now", now)
 
     set_clock(-1)
     held = await broker.submit("one", deadline_seconds=30)
