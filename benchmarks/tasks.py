@@ -207,7 +207,7 @@ async def waiting(folder: Path, sizes: Sizes) -> None:
     store = TaskStoreSqlite(f"sqlite:///{folder / 'waiting.db'}")
     broker = TaskBroker(store, settings=Settings.load(home=folder / "home", env={}, cwd=folder))
     ids = [(await store.create(Task(input="later"))).id for _ in range(sizes.waiting)]
-    first = asyncio.create_task(broker.wait(ids[0]))  # what one needs is no growth
+    first = asyncio.create_task(broker.wait(ids[0]))  # what one needs is not a growth
     await asyncio.sleep(0.1)
     before = _resident_mb()
     waits = [asyncio.create_task(broker.wait(id)) for id in ids]

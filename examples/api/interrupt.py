@@ -1,4 +1,4 @@
-"""Interrupting a run that takes too long, and going on later: the call that was cut off is on record."""
+"""Interrupting a run that takes too long, and continuing later: the call that was cut off is on record."""
 
 import asyncio
 

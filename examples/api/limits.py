@@ -16,7 +16,7 @@ with Conversation(reader, limits=bounds) as conversation:
     result = conversation.run()
     print(result.status, result.reason, result.steps)
 
-    result = conversation.run()  # a bound of each run: running again goes on
+    result = conversation.run()  # a bound of each run: running again continues
     print(result.status, result.reason, result.steps)
 
     conversation.set_limits(Limits(steps=10))  # from the next step on, also of a run in progress

@@ -17,7 +17,7 @@ conversation = Conversation(analyst, title="sales")
 
 # %%
 conversation.send_message("Which region sells more?")
-result = conversation.run()  # the stop button of the notebook interrupts it, and the next cell may go on
+result = conversation.run()  # the stop button of the notebook interrupts it, and the next cell may continue
 print(result.output)
 
 # %%

@@ -1,4 +1,4 @@
-"""Pausing: anybody may ask a run to stop at its next step, here a tool; a person looks, and the run goes on."""
+"""Pausing: anybody may ask a run to stop at its next step, here a tool; a person looks, and the run continues."""
 
 from bough import AgentSpec, Conversation
 

@@ -1,4 +1,4 @@
-"""Routing: a small model decides how hard a question is, and the conversation goes on with the model that fits."""
+"""Routing: a small model decides how hard a question is, and the conversation continues with the model that fits."""
 
 from typing import Literal
 

@@ -11,7 +11,7 @@ def search(query: str, page: int) -> str:
 agent = AgentSpec(name="agent", model="openai:gpt-5", tools=[search])
 
 with Conversation(agent) as conversation:
-    conversation.send_message("Find me a flat with a garden; go on until I say stop.")
+    conversation.send_message("Find me a flat with a garden; continue until I say stop.")
     found = 0
     for update in conversation.run_stream():
         if isinstance(update, StoredEvent) and update.event.kind == "ToolReturned":

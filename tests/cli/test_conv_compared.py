@@ -42,7 +42,7 @@ def test_a_diff_compares_whole_texts_and_arguments(cli: Any, bough_home: Path, t
         marked = [line for line in lines[2:] if line.startswith(mark)]
         assert any("call" in line or "note" in line for line in marked), lines
         assert any("line 0" in line for line in marked), "a text that differs behind what is shown differs"
-    assert any("user" in line and line.startswith("  ") for line in lines), "what is the same is no difference"
+    assert any("user" in line and line.startswith("  ") for line in lines), "what is the same is not a difference"
     same = cli("conv", "diff", one, one).stdout.splitlines()
     assert not [line for line in same[2:] if line.startswith(("- ", "+ "))]
 

@@ -137,7 +137,7 @@ async def test_bytes_that_are_not_in_the_store_are_told_in_words(start: Any, scr
         (["nowhere.png"], [], InvalidInput, "nowhere.png cannot be read"),
         ([b""], [], InvalidInput, "is empty"),
         ([PDF], [], InvalidInput, "no image that models can see"),
-        ([3], [], InvalidInput, "a int is no image or file"),
+        ([3], [], InvalidInput, "a int is not an image or file"),
         ([], ["."], InvalidInput, "cannot be read"),
         ([], [b"\x00\x01\x02"], InvalidInput, "no pdf, text, wav or mp3"),
         ([], ["large.pdf"], LimitExceeded, "104857600 bytes"),

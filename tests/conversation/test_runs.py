@@ -203,7 +203,7 @@ async def test_closing_lets_all_go_even_when_its_last_append_fails(
     store = conversation.store
 
     async def fail(*_: Any, **__: Any) -> None:
-        raise StoreError("the disk is full", hint="make room")
+        raise StoreError("the disk is full", hint="free space")
 
     monkeypatch.setattr(store, "append", fail)
     with pytest.raises(StoreError, match="disk is full"):
@@ -216,7 +216,7 @@ async def test_closing_lets_all_go_even_when_its_last_append_fails(
 @pytest.mark.parametrize("message", [["a", "list"], 3, None, b"bytes", {"text": "x"}])
 async def test_what_is_no_message_is_refused_with_a_hint(start: Any, scripted: Any, message: Any) -> None:
     conversation = await start(scripted("one"))
-    with pytest.raises(InvalidInput, match="is no message") as caught:
+    with pytest.raises(InvalidInput, match="is not a message") as caught:
         await conversation.send_message(message)
     assert "UserMessage" in caught.value.hint
     assert not conversation.state.has_message

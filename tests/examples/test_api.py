@@ -37,7 +37,7 @@ def call(tool: str, /, **arguments: Any) -> Answer:
 
 
 def gives(value: Any = None, /, **fields: Any) -> Answer:
-    """The answer of an agent with an output type; what is no object is wrapped into one."""
+    """The answer of an agent with an output type; what is not an object is wrapped into one."""
     return call("final_result", **(fields or {"response": value}))
 
 

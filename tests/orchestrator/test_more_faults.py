@@ -86,7 +86,7 @@ _HOOKS = HookSet((Hook(kind=HookKind.PRE_TOOL_USE, function=_refuse_the_cellar),
 async def test_b25_rules_hold_for_sync_and_async_tools_alike(
     settings: Settings, tmp_path: Path, tool: Callable[..., Any], rules: Any, places: list[str]
 ) -> None:
-    """What may run runs and returns its value, not a coroutine; what may not is rejected, and the run goes on."""
+    """What may run runs and returns its value, not a coroutine; what may not is rejected, and the run continues."""
     calls = [tool_call(tool.__name__, place=place) for place in ("attic", "cellar")]
     spec = AgentSpec(model=ScriptedModel([calls, "done"]), tools=[tool], skills=())
     conversation = await AsyncConversation.create(spec, workspace=tmp_path, store="memory:", settings=settings, **rules)

@@ -38,12 +38,12 @@ def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
     """Return the message as an event. Invalid text (lone surrogates) in it is replaced by U+FFFD.
 
     Raises:
-        InvalidInput: It is no message, is empty, longer than 16 MiB, or has an image that is none.
+        InvalidInput: It is not a message, is empty, longer than 16 MiB, or has an image that is none.
         LimitExceeded: Its images and files have more than 64 MiB.
     """
     if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
-            f"a {type(message).__name__} is no message",
+            f"a {type(message).__name__} is not a message",
             hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
         )
     event = UserMessage.text(clean(message), sender=sender) if isinstance(message, str) else message

@@ -1,4 +1,4 @@
-"""A run that is iterated: its updates as they come, and no run that goes on where nobody listens any more."""
+"""A run that is iterated: its updates as they come, and no run that continues where nobody listens any more."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def read_input(source: Source, name: str | None) -> Input:
             path = Path(source).expanduser()
             return Input(data=_read(path), name=name or path.name)
         case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
-            raise InvalidInput(f"a {type(source).__name__} is no image or file", hint="give a path, bytes or a URL")
+            raise InvalidInput(f"a {type(source).__name__} is not an image or file", hint="give a path, bytes or a URL")
 
 
 def image_type(data: bytes) -> str | None:

@@ -24,7 +24,7 @@ class Migration(NamedTuple):
 def queries(dialect: str, package: str = STORE) -> dict[str, str]:
     """Return the statements of `<package>/<dialect>/queries.sql` by name, without their descriptions.
 
-    What begins with `-- part: name` is no statement: it stands wherever a statement, or a later part, has `{name}`.
+    What begins with `-- part: name` is not a statement: it stands wherever a statement, or a later part, has `{name}`.
     """
     _, *found = _NAMED.split((files(package) / dialect / "queries.sql").read_text("utf-8"))
     statements: dict[str, str] = {}

@@ -71,7 +71,7 @@ class Plan:
         code_file: Name and content of the file that carries `code`, if it does.
         rules: What of the network may be reached; none: nothing.
         shown: Device and number of the workspace and of each mount's source, by the path where it is seen inside: what
-            was looked at here has to be what is there when the program starts.
+            was looked at here must be what is there when the program starts.
     """
 
     request: CodeExecutionInput

@@ -18,7 +18,7 @@ Describe the requests that this skill handles, and those that it does not.
 ## Steps
 
 1. Describe the first step.
-2. Run `scripts/{script}` for anything that has to be computed.
+2. Run `scripts/{script}` for anything that must be computed.
 3. Describe how to check the result.
 """
 

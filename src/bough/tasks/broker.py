@@ -134,7 +134,7 @@ class TaskBroker:
 
     @property
     def is_entered(self) -> bool:
-        """Whether it takes tasks: it was entered and not left, and its dispatcher goes on."""
+        """Whether it takes tasks: it was entered and not left, and its dispatcher continues."""
         return self._running is not None and not self._running.done()
 
     async def drain(self, seconds: float) -> None:

@@ -282,7 +282,7 @@ def read_queue(metadata: Mapping[str, Any]) -> str | None:
 
 
 def read_deadline(metadata: Mapping[str, Any]) -> float | None:
-    """Return within how many seconds the task has to end. Raises `InvalidInput` for what is no number above 0."""
+    """Return within how many seconds the task has to end. Raises `InvalidInput` for what is not a number above 0."""
     seconds = metadata.get("deadline_seconds")
     if seconds is None:
         return None

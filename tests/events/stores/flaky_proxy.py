@@ -38,7 +38,7 @@ class FlakyProxy:
         self._started.wait()
 
     def behave(self, manner: Manner) -> None:
-        """Handle all bytes in another manner from now on; what was held back goes on where it passes again."""
+        """Handle all bytes in another manner from now on; what was held back continues where it passes again."""
         self._call(self._set_manner, manner)
 
     def drop(self) -> None:
@@ -46,7 +46,7 @@ class FlakyProxy:
         self._call(self._drop)
 
     def close_half(self) -> None:
-        """Tell every client that nothing more will come, and go on reading what it says."""
+        """Tell every client that nothing more will come, and keep reading what it says."""
         self._call(self._close_half)
 
     def close(self) -> None:

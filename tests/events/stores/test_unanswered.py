@@ -115,7 +115,7 @@ async def until_it_answers(store: PostgresEventStore, cid: UUID) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_an_append_that_arrives_late_is_not_doubled(store: PostgresEventStore, between: Any, count: int) -> None:
-    """The first one is held back, the second is sent over a new connection, and then the first goes on."""
+    """The first one is held back, the second is sent over a new connection, and then the first continues."""
     proxy, _ = between
     record = await store.create(events=[message()])
     event = [message(str(n)) for n in range(count)]

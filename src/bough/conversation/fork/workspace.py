@@ -61,7 +61,7 @@ async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
 
 
 def _settle(making: Path, place: Path) -> None:
-    with suppress(OSError):  # it is there already: another one who saw the row was faster, or nothing was copied
+    with suppress(OSError):  # it already exists: another one who saw the row was faster, or nothing was copied
         making.rename(place)
     with suppress(OSError, UnicodeDecodeError):
         _point_back(making, place)

@@ -107,7 +107,7 @@ class RemoteControl(ConversationBase[T]):
         await self.refresh()
 
     async def interrupt(self, *, by: str = "user", reason: str = "") -> None:
-        """Stop the run now, whoever started it: tools and scripts are killed. It can be resumed."""
+        """Stop the run now, whichever process started it: tools and scripts are killed. It can be resumed."""
         self._was_interrupted = True
         await self._post("interrupt", {"reason": reason}, query={"wait": "true"}, key=new_id())
         await self.refresh()
@@ -181,7 +181,7 @@ class RemoteControl(ConversationBase[T]):
         await self.refresh()
 
     async def set_model(self, model: object) -> None:
-        """Go on with another model from the next step.
+        """Continue with another model from the next step.
 
         Raises:
             NotSupported: It is a model object, which cannot be sent.

@@ -113,7 +113,9 @@ class RemoteConversation(RemoteRuns[T]):
         try:
             cid = UUID(str(id))
         except ValueError as error:
-            raise InvalidInput(f"{id!r:.80} is not a whole id", hint="a server knows conversations by it") from error
+            raise InvalidInput(
+                f"{id!r:.80} is not a whole id", hint="a server identifies conversations by it"
+            ) from error
         transport = ServerTransport(server, api_key)
         try:
             opened = cls(transport, record_of(await transport.send("GET", f"/api/conversations/{cid}")))

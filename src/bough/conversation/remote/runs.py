@@ -1,4 +1,4 @@
-"""Runs of a conversation by its server: started, followed as they go on, and told as those of this process are."""
+"""Runs of a conversation by its server: started, followed as they continue, and told as those of this process are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RemoteRuns(RemoteControl[T]):
         require_absent(on_node=on_node, limits=limits)
         await self._settle_abandoned()
         if self._is_running:
-            raise Conflict("the conversation is running already", hint="wait for that run, or interrupt it")
+            raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
             async with self._listeners.call_for_updates(on_event):
                 return await self.run()

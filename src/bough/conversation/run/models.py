@@ -19,7 +19,7 @@ class RunModels:
     """Makes the models of one run. Importing a provider takes up to a second, once.
 
     Args:
-        rules: Returns the rules in force now: where they bound the cost, the prices of each model have to be known.
+        rules: Returns the rules in force now: where they bound the cost, the prices of each model must be known.
     """
 
     def __init__(self, settings: Settings, rules: Callable[[], Rules]) -> None:

@@ -288,7 +288,7 @@ class Runner:
             blueprint = self._blueprint = self._agent()
             spec, model = blueprint.spec, self._models.model_of(blueprint.spec)
             condenser = self._models.give_model(self._rules.condenser, spec, model)
-        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it goes on
+        except InvalidInput as error:  # set elsewhere, and not to be had here: whoever has it continues
             self._journal.stage(ErrorRaised(code=error.code, message=error.message, hint=error.hint))
             return "paused"
         shown_chars = result_chars(spec.result_tokens, model)

@@ -50,7 +50,7 @@ class TaskAttemptRunner(AttemptRunner):
     broker: TaskBroker
 
     async def run(self, planned: PlannedAttempt) -> AttemptEnd:
-        """Run the turns of an attempt, each when the one before is answered; one that was begun before goes on."""
+        """Run the turns of an attempt, each when the one before is answered; one that was begun before continues."""
         if not self.has_budget:
             return AttemptEnd(status="", reason="the bound of cost is reached")
         workspace = self.folder.workspace(planned.case.id, planned.number, planned.side)

@@ -148,7 +148,7 @@ async def store_bundle(store: EventStore, bundle: Bundle) -> ConversationRecord:
     """Store what the store has not yet of a bundle, in one transaction, and return the conversation.
 
     Raises:
-        Conflict: The conversation exists here and went another way.
+        Conflict: The conversation exists here with other events.
     """
     plan = _Plan(store, bundle)
     await store.restore(await plan.pieces(bundle.ranges))

@@ -56,7 +56,7 @@ class ImagePart(Part):
         """Return an image: from a path, bytes or a URL, which is handed to the model as it is.
 
         Raises:
-            InvalidInput: It cannot be read, or is no png, jpeg, gif or webp.
+            InvalidInput: It cannot be read, or is not a png, jpeg, gif or webp.
             LimitExceeded: It has more than 20 MiB.
         """
         from bough.events.content import IMAGES, image_type, read_input
@@ -66,7 +66,7 @@ class ImagePart(Part):
             return cls(media_type="image/*", url=given.url, name=given.name)
         if (kind := image_type(given.data)) is None:
             known = ", ".join(IMAGES)
-            raise InvalidInput(f"{given.name or 'the input'} is no image that models can see", hint=f"send {known}")
+            raise InvalidInput(f"{given.name or 'the input'} is not an image that models can see", hint=f"send {known}")
         part = cls(media_type=kind, name=given.name)
         part._content = given.data
         return part
@@ -110,7 +110,7 @@ class FilePart(Part):
         A file that tools are to work with is named instead: `FilePart(path="data/sales.csv")`.
 
         Raises:
-            InvalidInput: It cannot be read, or is no pdf, text, wav or mp3.
+            InvalidInput: It cannot be read, or is not a pdf, text, wav or mp3.
             LimitExceeded: It has more than 20 MiB.
         """
         from bough.events.content import file_type, read_input
@@ -120,7 +120,8 @@ class FilePart(Part):
             return cls(url=given.url, name=given.name)
         if (kind := file_type(given.data, given.name)) is None:
             raise InvalidInput(
-                f"{given.name or 'the input'} is no pdf, text, wav or mp3", hint="put it into the workspace and name it"
+                f"{given.name or 'the input'} is not a pdf, text, wav or mp3",
+                hint="put it into the workspace and name it",
             )
         part = cls(media_type=kind, name=given.name)
         part._content = given.data

@@ -189,7 +189,7 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
                         return
                     if not error.details.get("transient"):
                         raise
-                    # The store is away; nothing is lost meanwhile, so whoever watches need not know.
+                    # The store is away; nothing is lost meanwhile, so watchers need not know.
                     batch, pause = await _take_within(watcher, pause), min(pause * 2, _MOST_RETRY_SECONDS)
                     continue
             else:

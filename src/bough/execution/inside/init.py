@@ -3,7 +3,7 @@
 It is started as `python3 -I -S init.py start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the host;
 STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
 `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
-When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program goes on.
+When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program continues.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
@@ -95,7 +95,7 @@ def check_shown(entries):
     """Raise an error unless everything is shown that the host looked at: names may have changed since.
 
     Args:
-        entries: (path, device, number, whether it has to be read-only) of each.
+        entries: (path, device, number, whether it must be read-only) of each.
     """
     for path, device, number, read_only in entries:
         try:
@@ -334,7 +334,7 @@ def wait_for(child, status_fd, wakeup_fd):
             if order == b"k":
                 freeze(child)
                 sweep(child)
-                freeze(child)  # one of the others may have let it go on
+                freeze(child)  # one of the others may have let it continue
                 os.write(status_fd, b"k\n")
             elif order == b"c":
                 os.kill(child, signal.SIGCONT)

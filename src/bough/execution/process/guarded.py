@@ -26,7 +26,7 @@ MAX_GUARDED: Final = 1024
 """How many guarded files and folders of one workspace can be shown read-only."""
 
 _MAX_PATH_BYTES: Final = 3500
-"""A mount has to be named by one path."""
+"""A mount must be named by one path."""
 
 Identity = tuple[int, int]
 

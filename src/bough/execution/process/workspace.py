@@ -82,7 +82,7 @@ class Workspace:
         return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded)
 
     def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
-        """Return what has to be shown read-only below `/work`, outer ones first; mounts of the request go before."""
+        """Return what must be shown read-only below `/work`, outer ones first; mounts of the request go before."""
         targets = [mount.target for mount in plan.mounts]
         return tuple(
             entry

@@ -103,7 +103,7 @@ class Session:
             await self._until(lambda: self.reports.count(b"k\n") > heard)
 
     def send(self, fds: Sequence[int]) -> None:
-        """Let the interpreter go on, with one more run.
+        """Let the interpreter continue, with one more run.
 
         Raises:
             OSError: It is gone.

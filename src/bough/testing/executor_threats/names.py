@@ -198,7 +198,7 @@ def _swap_names(workspace: Path, name: str, outside: Path) -> Generator[None]:
         assert swapping.stdout is not None
         assert swapping.stdout.readline() == b"up\n"
         yield
-        assert swapping.poll() is None, "it goes on to the end"
+        assert swapping.poll() is None, "it continues to the end"
     finally:
         swapping.kill()
         swapping.communicate()

@@ -33,7 +33,7 @@ class Decisions:
 
         Raises:
             Conflict: No call waits for an approval, or a call that is named does not wait.
-            InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are no object.
+            InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are not an object.
         """
         await self._append(lambda state: choose_approved(state, calls, by=by, reason=reason, arguments=arguments))
 
@@ -64,7 +64,7 @@ class Decisions:
             change: Made in that very transaction.
 
         Raises:
-            Conflict: The log goes on moving.
+            Conflict: The log keeps moving.
         """
         state = self.journal.state
         while True:

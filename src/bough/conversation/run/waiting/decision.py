@@ -82,7 +82,7 @@ def choose_approved(
 
     Raises:
         Conflict: No call waits for an approval.
-        InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are no object.
+        InvalidInput: A call waits for an answer; `arguments` come without exactly one call, or are not an object.
     """
     if arguments is not None:
         _require_arguments(calls, arguments)
@@ -164,7 +164,7 @@ def _require_waiting(waiting: Mapping[str, JsonObject], calls: Collection[str]) 
 
 
 def _list_waiting(state: State, kind: str | None = None) -> tuple[str, ...]:
-    """Return the calls that wait, those of one kind where it is given; there has to be one."""
+    """Return the calls that wait, those of one kind where it is given; there must be one."""
     found = tuple(id for id in state.waiting if kind is None or kind_of(state, id) == kind)
     if not found:
         others = ", ".join(f"{id} ({kind_of(state, id)})" for id in state.waiting)

@@ -84,7 +84,7 @@ class Watchdog:
                 for watched in self._watched:
                     if not watched.expired and watched.ends <= now:
                         watched.expired = True
-                        _shut_down(watched.db)  # under the lock: whoever waits cannot have gone on meanwhile
+                        _shut_down(watched.db)  # under the lock: the waiter cannot have continued meanwhile
                 waiting = [watched.ends for watched in self._watched if not watched.expired]
                 self._wakes = min(waiting, default=now + PATIENT_SECONDS)
                 self._condition.wait(self._wakes - now)

@@ -24,7 +24,7 @@ APPLICATION_ID = 0x626F7567
 _LOG = logging.getLogger("bough.events")
 _PAGE_SIZE_BYTES = 16384
 _READING = ("mode=ro", "immutable=1")
-"""How a file that cannot be written is read: as others go on writing it, or, where that is impossible, as it lies."""
+"""How a file that cannot be written is read: as others keep writing it, or, where that is impossible, as it lies."""
 
 
 class OpenedFile(NamedTuple):
