@@ -1,4 +1,4 @@
-"""Tools that run elsewhere: in a browser, on a phone, at a desk. The run ends, and continues once they have answered."""
+"""Tools that run elsewhere: in a browser or on a phone. The run ends, and continues once they have answered."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ class SqliteReading(RelationalReading):
         return self.db.execute(statement, given).fetchall()
 
     def query_rows(self, statement: str, parameters: Mapping[str, Any]) -> builtins.list[Any]:
-        """Return the rows of a statement that reads conversations: text that a damaged one has is not a reason to stop."""
+        """Return the rows of a statement that reads conversations: a damaged text is not a reason to stop."""
         self.db.text_factory = _decode
         try:
             return self.query(statement, parameters)
