@@ -47,6 +47,15 @@ def test_commands_run_in_the_sandbox(serving: Any) -> None:
         assert client.post("/api/bash/start_bash_command", json={"command": ""}).status_code == 422
 
 
+def test_a_command_makes_a_repository_and_cannot_change_what_git_runs_in_one(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        prefix = f"/api/conversations/{id}"
+        assert output_of(client, prefix, "git init -q && echo x >.git/made")["exit_code"] == 0
+        again = output_of(client, prefix, "cat .git/made; echo y >.git/config")
+        assert (again["exit_code"], again["stdout"]) == (1, "x\n")
+
+
 def test_files_go_up_and_come_down(serving: Any, settings: Settings) -> None:
     with serving(upload_bytes=2048) as server, server.client() as client:
         id = client.post("/api/conversations", json={}).json()["id"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -20,7 +20,7 @@ KEPT_SECONDS = 600.0
 MAX_COMMANDS = 64
 
 _GUARDS = Guards(names=frozenset())
-"""A client's command is a person's, who may make a repository: what runs of it later is in the sandbox again."""
+"""A client may make a repository where there is none; one that exists is guarded, see `run_in_sandbox`."""
 
 
 class CommandForm(LenientForm):
@@ -155,8 +155,9 @@ async def run_in_sandbox(executor: CodeExecutor, folder: Path, command: str, sec
     """
     if not await asyncio.to_thread(folder.is_dir):
         raise NotFound("cwd: there is no such folder")
+    guards = replace(_GUARDS, paths=(".git",)) if await asyncio.to_thread((folder / ".git").exists) else _GUARDS
     request = CodeExecutionInput(
-        code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=(), guards=_GUARDS
+        code=command, language="bash", workspace=folder, timeout_seconds=seconds, output_globs=(), guards=guards
     )
     return await executor.execute(request)
 
