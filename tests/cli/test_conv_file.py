@@ -83,15 +83,15 @@ def test_documents_hold_every_event_and_html_runs_nothing(cli: Any, made: tuple[
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["conv", "export", "-", "--format", "pdf"], 2, "no format"),
+        (["conv", "export", "-", "--format", "pdf"], 2, "invalid format"),
         (["conv", "export", "-@2"], 2, "whole conversation"),
         (["conv", "export", "-", "-o", "nowhere/x.md"], 6, "cannot be written"),
-        (["conv", "import", "README.md"], 2, "no bundle"),
+        (["conv", "import", "README.md"], 2, "not a valid bundle"),
         (["conv", "import", "gone"], 2, "cannot be read"),
         (["conv", "tag", "-", "gone-"], 2, "no tag"),
         (["conv", "delete", "-"], 2, "--yes"),
         (["conv", "delete", "-", "--json"], 2, ""),
-        (["conv", "delete", "-", "--mode", "shred", "--yes"], 2, "no mode"),
+        (["conv", "delete", "-", "--mode", "shred", "--yes"], 2, "invalid mode"),
         (["conv", "diff", "-@99"], 2, "events, not 99"),
         (["replay", "-@99"], 2, "events, not 99"),
     ],

@@ -37,7 +37,7 @@ def test_json_gives_the_whole_result_and_bounds_hold(cli: Any) -> None:
     [
         (["exec"], 2, "nothing to run"),
         (["exec", "gone.py"], 2, "cannot be read"),
-        (["exec", "README.md"], 2, "nobody knows"),
+        (["exec", "README.md"], 2, "unknown file type"),
         (["exec", "--language", "cobol", "-c", "x"], 2, "is not known"),
         (["exec", "--env", "x", "-c", "x"], 2, "NAME=VALUE"),
         (["skills", "run", "word-count", "gone.sh"], 3, "has no script"),

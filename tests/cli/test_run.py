@@ -87,7 +87,7 @@ def test_the_prompt_may_come_from_stdin_or_a_file(cli: Any, workspace: Path) -> 
         (["x", "-C", "nowhere"], 2, "is not a folder"),
         (["x", "--skills", "nowhere"], 2, "is not a folder of skills"),
         (["x", "--model", "opnai:gpt"], 2, "unknown provider"),
-        (["x", "--model", "openai:gpt-5"], 6, "OPENAI_API_KEY is not set"),
+        (["x", "--model", "openai:gpt-5"], 6, "needs OPENAI_API_KEY, which is not set"),
         (["x", "--executor", "docker"], 2, "executor"),
         (["x", "--tag", "novalue"], 2, "KEY=VALUE"),
         (["x", "--base-url", "localhost"], 2, "not a base URL"),

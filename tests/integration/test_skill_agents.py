@@ -253,7 +253,7 @@ async def test_a_skill_cannot_use_a_tool_that_its_list_leaves_out(start: Start, 
         )
         conversation = await start(spec)
         await say(conversation, "look at it and write made.txt")
-        await say(conversation, "read it again and write made.txt")
+        await say(conversation, "look at it again and write made.txt")
     rejected = await events(conversation, "ToolRejected")
     assert [(event.tool, event.by) for event in rejected] == [("write_file", "allow-list")] * 2
     assert not (work / "made.txt").exists()

@@ -63,7 +63,9 @@ FILLS = {"closed": (fill_closed, 2), "killed": (fill_killed, 2), "old": (fill_ol
 
 def run_beside(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command where the whole file system is read-only but for an empty /tmp; the store is in /tmp/store."""
-    binds = ["--ro-bind", "/", "/", "--tmpfs", "/tmp", "--ro-bind", str(folder), "/tmp/store", "--dev", "/dev"]
+    root = str(Path(__file__).parents[3])  # it may lie below /tmp
+    binds = ["--ro-bind", "/", "/", "--tmpfs", "/tmp", "--ro-bind", root, root]
+    binds += ["--ro-bind", str(folder), "/tmp/store", "--dev", "/dev"]
     environment = ["--setenv", "BOUGH_HOME", "/tmp/home", "--chdir", "/tmp"]
     return subprocess.run(
         ["bwrap", *binds, "--proc", "/proc", *environment, *command], capture_output=True, text=True, check=False

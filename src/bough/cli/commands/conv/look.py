@@ -67,7 +67,7 @@ def show(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report | None:
-    """Show a conversation: what it is, and its last 200 events, or those from a place on."""
+    """Show a conversation and its last 200 events."""
     target = Target.parse(id)
     settings = options.settings_of(home, store)
     if all:

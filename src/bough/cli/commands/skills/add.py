@@ -49,7 +49,7 @@ def add(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Install skills from a folder, archive or repository, and lock them. No code is run.
+    """Install skills from a folder, archive or repository. No code is run.
 
     Prints the findings of the scan; skills with errors are not installed. Exit code 1 if some skills were refused, 4 if
     all were refused because of findings.

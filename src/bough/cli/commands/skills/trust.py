@@ -38,7 +38,7 @@ def trust(
     store: options.Store = None,
     json: options.Json = False,
 ) -> Report:
-    """Trust a project's skills, hooks and config.yaml in their current state.
+    """Trust a project's skills, hooks and config.yaml as they are.
 
     Shows every file that would run, the MCP servers, and the findings of the scan.
     """
