@@ -52,7 +52,7 @@ def test_a_project_widens_nothing(tmp_path: Path, line: str) -> None:
     ("text", "said"),
     [
         ("modle: x", "unknown key `modle`"),
-        ("- a\n- b", "must hold"),
+        ("- a\n- b", "must contain"),
         ("model: [", "not valid YAML"),
         ("[" * 5000, "not valid YAML"),
         ("model: 3", "must be text"),

@@ -136,10 +136,10 @@ async def test_bytes_that_are_not_in_the_store_are_told_in_words(start: Any, scr
     [
         (["nowhere.png"], [], InvalidInput, "nowhere.png cannot be read"),
         ([b""], [], InvalidInput, "is empty"),
-        ([PDF], [], InvalidInput, "no image that models can see"),
+        ([PDF], [], InvalidInput, "not an image that models can see"),
         ([3], [], InvalidInput, "a int is not an image or file"),
         ([], ["."], InvalidInput, "cannot be read"),
-        ([], [b"\x00\x01\x02"], InvalidInput, "no pdf, text, wav or mp3"),
+        ([], [b"\x00\x01\x02"], InvalidInput, "not a pdf, text, wav or mp3"),
         ([], ["large.pdf"], LimitExceeded, "104857600 bytes"),
         ([b"\x89PNG\r\n\x1a\n" + bytes(20 << 20)], [], LimitExceeded, "more than 20971520"),
     ],

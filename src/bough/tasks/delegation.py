@@ -118,7 +118,7 @@ class BrokerDelegation:
         if not submitted.row.is_terminal:
             broker.worker.given[str(id)] = rules
         if submitted.claimed is not None:
-            broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease))
+            broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease, submitted.claimed.row.last))
         return await self._describe(str(id))
 
     async def _make_workspace(

@@ -33,10 +33,12 @@ class Claim:
 
     Attributes:
         lease: What is appended with its generation is refused once another has claimed the task.
+        seq: Of the last transition in the log of its conversation, which is the claim's own unless it is a take-over.
     """
 
     task: Task
     lease: Lease
+    seq: int
 
 
 @dataclass(frozen=True, kw_only=True)

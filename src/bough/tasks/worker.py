@@ -30,7 +30,7 @@ from bough.conversation.run.stop import StopReason
 from bough.conversation.run.tracing import span_below
 from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
-from bough.events.model import Event, LimitReached, PauseRequested, TaskChanged
+from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
 from bough.execution.base import CodeExecutor
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
@@ -272,7 +272,8 @@ class Worker:
             ancestors=await self._read_bounds(task),
             find_reached=None if self.find_reached is None else partial(self.find_reached, opened.record.owner),
         )
-        tail = asyncio.create_task(self._follow(active, journal.state.head - 1), name=f"tail of task {task.id}")
+        # From the claim on, not from the head: what was said while the conversation was opened is for this run, too.
+        tail = asyncio.create_task(self._follow(active, active.claim.seq), name=f"tail of task {task.id}")
         run = asyncio.create_task(
             runner.run(lease=active.claim.lease, ending=Ending((TASKS,), active.ending.change)),
             name=f"run {journal.cid}",
@@ -286,6 +287,8 @@ class Worker:
                 runner.stop("interrupt")
                 await finished(asyncio.wait({run}))
                 raise
+            if active.stopped == "interrupt":  # before the run held its lease, so nobody has written its end
+                await self._end_interrupted(active)
         except BoughError as error:
             await self._fail(active, error)
         finally:
@@ -316,6 +319,21 @@ class Worker:
             return
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(lambda tables: active.ending.fail(tables, error))
+
+    async def _end_interrupted(self, active: ActiveRun) -> None:
+        """Cancel a task whose run was interrupted before it could say so itself; one that did is left as it is."""
+        ending = active.ending
+
+        def end(tables: Tables) -> None:
+            row = find_current(tables, ending.id, ending.lease)
+            if row is not None:
+                said = Move(reason=ending.why_stopped or "interrupted")
+                paused = StateChanged(changes={"status": "paused"}, reason=said.reason)
+                tables.append(row.conversation_id, [paused], generation=ending.lease.generation)
+                end_claim(tables, row, ending.lease, TaskState.CANCELLED, said)
+
+        with suppress(BoughError):
+            await self.store.change(end)
 
     async def _hand_back(self, active: ActiveRun) -> None:
         """Make a task pending again whose run was stopped before it could say so itself."""

@@ -36,7 +36,7 @@ def resume(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Continue a conversation: finish an interrupted run, or answer PROMPT."""
+    """Continue a conversation: finish its run, or answer PROMPT."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput(

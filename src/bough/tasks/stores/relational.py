@@ -224,7 +224,7 @@ class RelationalTaskStore(TaskStore):
             claimed = await self.change(lambda tables: claim_by_id(tables, wanted, owner, ttl_seconds))
         else:
             claimed = await self.change(lambda tables: claim_next(tables, queues, owner, ttl_seconds))
-        return None if claimed is None else Claim(claimed.task, claimed.lease)
+        return None if claimed is None else Claim(claimed.task, claimed.lease, claimed.row.last)
 
     async def heartbeat(self, claim: Claim, ttl_seconds: float = LEASE_SECONDS) -> None:
         """Renew a claim. See `TaskStore.heartbeat`."""

@@ -263,7 +263,7 @@ async def test_a_stop_hook_sends_the_agent_back(start: Any, scripted: Any, tmp_p
 async def test_hooks_are_not_lost_by_opening_again(start: Any, scripted: Any, store: Any, settings: Any) -> None:
     hooks = hook(HookKind.PRE_TOOL_USE, "exit 0")
     conversation = await start(scripted("one"), hooks=hooks)
-    with pytest.raises(InvalidInput, match="hooks that are not here"):
+    with pytest.raises(InvalidInput, match="hooks that are not available here"):
         await AsyncConversation.open(conversation.id, store=store, agent=conversation.agent, settings=settings)
     again = await AsyncConversation.open(
         conversation.id, store=store, agent=conversation.agent, settings=settings, hooks=hooks
