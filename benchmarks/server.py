@@ -86,7 +86,7 @@ def main() -> None:
 
             def measure(name: str, ask: Callable[[], httpx2.Response], floor: Callable[[], httpx2.Response]) -> None:
                 sides = repeat(ask, given.requests), repeat(floor, given.requests)
-                compare(f"server: {name}", *sides, unit="ms", per=given.requests)
+                compare(name, *sides, unit="ms", per=given.requests)
 
             for events in given.events:
                 id = client.post("/api/conversations", json={"agent": {"model": "offline"}}).json()["id"]
@@ -94,17 +94,17 @@ def main() -> None:
                 path = f"/api/conversations/{id}"
                 client.get(path).raise_for_status()
                 measure(
-                    f"GET conversation of {events} events, to a bare route",
+                    f"server: GET conversation of {events} events, to a bare route",
                     lambda path=path: client.get(path),
                     lambda: client.get("/bare"),
                 )
                 measure(
-                    f"POST fork of {events} events, to a route that forks the row",
+                    f"server: POST fork of {events} events, to a route that forks the row",
                     lambda path=path: client.post(f"{path}/fork", json={}),
                     lambda id=id: client.post(f"/bare/{id}/fork"),
                 )
                 measure(
-                    f"POST message to {events} events, to a route that appends",
+                    f"server: POST message to {events} events, to a route that appends",
                     lambda path=path: client.post(f"{path}/events", json=message),
                     lambda id=id: client.post(f"/bare/{id}/append", json=message),
                 )
