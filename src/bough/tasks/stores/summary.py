@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 from uuid import UUID
 
+from bough.errors import Unavailable
 from bough.events.beside import Beside, Tables
 from bough.events.store import EventStore
 from bough.tasks.state import TaskState
@@ -33,6 +34,8 @@ class TaskSummary(NamedTuple):
 async def list_tasks_around(log: EventStore, conversations: Collection[UUID]) -> list[TaskSummary]:
     """Return the tasks that run these conversations, or were started by them, the oldest first. One statement.
 
+    A store that cannot be written and has no tables of tasks has none.
+
     Raises:
         NotFound: There is no such conversation.
     """
@@ -45,4 +48,9 @@ async def list_tasks_around(log: EventStore, conversations: Collection[UUID]) ->
             for id, cid, parent, state, agent in rows
         ]
 
-    return await log.together(TASKS, look, read_only=True)
+    try:
+        return await log.together(TASKS, look, read_only=True)
+    except Unavailable as error:
+        if error.details.get("package") == TASKS.name:
+            return []
+        raise
