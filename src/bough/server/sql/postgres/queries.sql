@@ -105,14 +105,14 @@ select id, kind, target, kinds from server_webhook where tenant = %(tenant)s;
 
 -- name: note_failure
 -- When a webhook failed first, after it took something.
-update server_webhook set failing = coalesce(failing, :now) where id = :id returning failing;
+update server_webhook set failing = coalesce(failing, %(now)s) where id = %(id)s returning failing;
 
 -- name: note_success
 update server_webhook set failing = null, switched_off = null
-where id = :id and (failing is not null or switched_off is not null);
+where id = %(id)s and (failing is not null or switched_off is not null);
 
 -- name: switch_off
-update server_webhook set switched_off = :now where id = :id and switched_off is null;
+update server_webhook set switched_off = %(now)s where id = %(id)s and switched_off is null;
 
 -- name: remove_webhook
 delete from server_webhook where id = %(id)s and tenant = %(tenant)s returning id;
