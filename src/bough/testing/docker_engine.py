@@ -53,7 +53,7 @@ def engine(folder: Path) -> Generator[str]:
 
 
 def _unmount(folder: Path) -> None:
-    """Remove what an engine that has ended leaves mounted: the network namespace of containers with the host's network."""
+    """Remove what an engine that has ended leaves mounted: the network namespace of the containers on the host."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in reversed([mount for mount in mounts if Path(mount).is_relative_to(folder.resolve())]):
         subprocess.run(["umount", "--lazy", mount], check=True)
