@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def finished(work: Awaitable[T], *, cancel: bool = False) -> T:
+async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
     """Await `work` to its end; a cancellation that comes meanwhile is raised after it, however often it comes.
 
     What is being written when a run is cancelled is either in the log or not, and the caller knows which.

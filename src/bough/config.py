@@ -110,10 +110,10 @@ def _from_file(path: Path, allowed: frozenset[str]) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise InvalidInput(f"{path} must contain `key: value` lines", hint=f"known keys: {', '.join(sorted(allowed))}")
-    return {_known(str(key), allowed, path): value for key, value in data.items()}  # pyright: ignore
+    return {_check_key(str(key), allowed, path): value for key, value in data.items()}  # pyright: ignore
 
 
-def _known(key: str, allowed: frozenset[str], path: Path) -> str:
+def _check_key(key: str, allowed: frozenset[str], path: Path) -> str:
     if key in allowed:
         return key
     if key in _KEYS:

@@ -18,7 +18,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
 from bough.agents.context import ToolContext
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.connect.a2a import A2AClientExtended, TaskStatus
 from bough.errors import BoughError, ConnectError
 from bough.events.model import TaskEnded, TaskLinked
@@ -128,7 +128,7 @@ async def _ask(agent: _RemoteAgent, deps: ToolContext, call: str, prompt: str, t
     except asyncio.CancelledError:
         if task["id"] and not deps.leaves_calls_open():  # the next run finds the task
             with suppress(BoughError):
-                await finished(client.cancel_task(task["id"]))
+                await finish(client.cancel_task(task["id"]))
         raise
     if task["id"] and status not in (TaskStatus.INPUT_REQUIRED, TaskStatus.TIMEOUT):
         await deps.emit(TaskEnded(task_id=task["id"], state=status.value))

@@ -22,7 +22,7 @@ from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.result_tools import READ_RESULT, result_toolset
 from bough.agents.skills.activation import Standing
 from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
-from bough.agents.skills.tools import SkillToolset, registered
+from bough.agents.skills.tools import SkillToolset, make_registry
 from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
 from bough.agents.workspace.tools import workspace_toolset
@@ -36,7 +36,7 @@ from bough.skills import SkillRegistry
 def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> SkillRegistry:
     """Return the skills of `spec`; `roots` are configured folders, used if it discovers skills."""
     if spec.skills is not None:
-        return registered(spec.skills)
+        return make_registry(spec.skills)
     if spec.discover_skills:
         return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
     registry = SkillRegistry(index=home / "cache", home=home)

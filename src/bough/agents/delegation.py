@@ -184,7 +184,7 @@ class Delegation(Protocol):
         """
         ...
 
-    async def spent(self, conversation: UUID) -> Spent:
+    async def read_spent(self, conversation: UUID) -> Spent:
         """Return the usage of a conversation and its descendants. One statement."""
         ...
 

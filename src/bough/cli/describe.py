@@ -23,7 +23,7 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
     Args:
         full: All of its text; otherwise its first lines, fewer of a tool's result.
     """
-    word, summary, text = said(event)
+    word, summary, text = describe_event(event)
     yield line((f"{event['seq']:>5}  ", "dim"), (f"{word:<9} ", _STYLES.get(word, "")), *summary, hang=INDENT)
     lines = text.splitlines()
     bound = MAX_RESULT_LINES if word == "result" else MAX_TEXT_LINES
@@ -33,7 +33,7 @@ def describe(event: JsonObject, *, full: bool = False) -> Iterator[Line]:
         yield line((f"{'':{INDENT}}… {len(lines) - len(shown)} more lines, --full shows them", "dim"))
 
 
-def said(event: JsonObject) -> Said:
+def describe_event(event: JsonObject) -> Said:
     """Return what an event says: a word for its kind, the summary, the text below it."""
     return _WORDS.get(event["kind"], _other)(event)
 
@@ -59,7 +59,7 @@ def skill_line(event: JsonObject) -> Line:
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  {_why_active(event)}", "dim"))
 
 
-def skipped_line(event: JsonObject) -> Line:
+def render_skip(event: JsonObject) -> Line:
     """Return the line about a skill that was left out, for the progress of a run."""
     return line(("  skill    ", "dim"), (event["name"], "strong"), (f"  left out: {event['message']}", "warn"))
 
@@ -98,13 +98,13 @@ def _text_of(parts: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(str(part.get("text", f"[{part.get('type')}: {part.get('path', '')}]")) for part in parts)
 
 
-def _started(event: JsonObject) -> Said:
+def _describe_started(event: JsonObject) -> Said:
     agent = event.get("agent", {})
     told = f"agent {agent.get('name', '?')}, model {agent.get('model') or '?'}, in {event.get('workspace')}"
     return "started", [(told, "dim")], ""
 
 
-def _forked(event: JsonObject) -> Said:
+def _describe_forked(event: JsonObject) -> Said:
     why = f"  {event['reason']}" if event.get("reason") else ""
     source = event["source"].replace("-", "")[-8:]
     return "fork", ["of ", (f"{source}@{event['at']}", "id"), why], ""  # type: ignore[list-item]
@@ -134,7 +134,7 @@ def _model(event: JsonObject) -> Said:
     return "model", summary, text
 
 
-def _stored(event: JsonObject) -> Said:
+def _describe_stored(event: JsonObject) -> Said:
     message: dict[str, Any] = event["message"]
     if message.get("kind") == "response":
         return _model({"response": message, "model": message.get("model_name"), "usage": message.get("usage") or {}})
@@ -161,11 +161,11 @@ def _item_text(item: Any) -> str:
             return one_line(_value(item))
 
 
-def _called(event: JsonObject) -> Said:
+def _describe_called(event: JsonObject) -> Said:
     return "call", [(event["tool"], ""), (f"  {arguments(event.get('arguments', {}))}", "dim")], ""
 
 
-def _returned(event: JsonObject) -> Said:
+def _describe_returned(event: JsonObject) -> Said:
     result = event.get("result")
     if isinstance(result, dict) and "stdout" in result:
         script = cast("dict[str, Any]", result)
@@ -176,15 +176,15 @@ def _returned(event: JsonObject) -> Said:
     return "result", [(event["tool"], ""), (_duration(event), "dim")], text
 
 
-def _failed(event: JsonObject) -> Said:
+def _describe_failed(event: JsonObject) -> Said:
     return "failed", [(event["tool"], ""), (_duration(event), "dim")], event["error"]
 
 
-def _rejected(event: JsonObject) -> Said:
+def _describe_rejected(event: JsonObject) -> Said:
     return "rejected", [(event["tool"], ""), (f"  by {event['by']}", "dim")], event.get("reason", "")
 
 
-def _interrupted(event: JsonObject) -> Said:
+def _describe_interrupted(event: JsonObject) -> Said:
     return "lost", [(event["tool"], ""), (f"  {event.get('reason', '')}", "dim")], ""
 
 
@@ -192,7 +192,7 @@ def _skill(event: JsonObject) -> Said:
     return "skill", [(event["name"], "strong"), (f"  {_why_active(event)}", "dim")], ""
 
 
-def _skipped(event: JsonObject) -> Said:
+def _describe_skipped(event: JsonObject) -> Said:
     return "skipped", [(event["name"], "strong"), (f"  {event['message']}", "warn")], event.get("hint", "")
 
 
@@ -204,7 +204,7 @@ def _script(event: JsonObject) -> Said:
     return "script", [(call, ""), how, where], event.get("error") or ""
 
 
-def _changed(event: JsonObject) -> Said:
+def _describe_changed(event: JsonObject) -> Said:
     changes = {key: value for key, value in event["changes"].items() if key not in _UNSAID}
     told = ", ".join(f"{key} {_plain(value)}" for key, value in changes.items() if value)
     agent = event["changes"].get("agent")
@@ -228,21 +228,21 @@ def _other(event: JsonObject) -> Said:
 
 
 _WORDS: Mapping[str, Callable[[JsonObject], Said]] = {
-    "ConversationStarted": _started,
-    "ForkedFrom": _forked,
+    "ConversationStarted": _describe_started,
+    "ForkedFrom": _describe_forked,
     "UserMessage": _user,
     "ModelResponded": _model,
-    "ToolCalled": _called,
-    "ToolReturned": _returned,
-    "ToolFailed": _failed,
-    "ToolRejected": _rejected,
-    "ToolInterrupted": _interrupted,
+    "ToolCalled": _describe_called,
+    "ToolReturned": _describe_returned,
+    "ToolFailed": _describe_failed,
+    "ToolRejected": _describe_rejected,
+    "ToolInterrupted": _describe_interrupted,
     "SkillActivated": _skill,
-    "SkillSkipped": _skipped,
+    "SkillSkipped": _describe_skipped,
     "ScriptRan": _script,
-    "StateChanged": _changed,
+    "StateChanged": _describe_changed,
     "ErrorRaised": _error,
-    "MessageStored": _stored,
+    "MessageStored": _describe_stored,
 }
 
 _UNSAID = frozenset({"agent", "instructions", "saved"})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bough.conversation import AsyncConversation
 
 
-async def opened_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
+async def open_conversation(name: str, settings: Settings, rules: RuleOptions) -> AsyncConversation:
     """Return the conversation; its recorded rules hold, and those that are given besides.
 
     Raises:
@@ -23,18 +23,18 @@ async def opened_conversation(name: str, settings: Settings, rules: RuleOptions)
     from bough.conversation import AsyncConversation
 
     try:
-        return await AsyncConversation.open(name, settings=settings, **rules.given(settings))
+        return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings))
     except InvalidInput as error:
         project = _project_of(error, settings.home)
         if project is None:
-            raise _explained(error, f"put them back into {settings.home / 'hooks.json'}") from error
+            raise _add_hint(error, f"put them back into {settings.home / 'hooks.json'}") from error
     try:
-        return await AsyncConversation.open(name, settings=settings, **rules.given(settings, project))
+        return await AsyncConversation.open(name, settings=settings, **rules.make_rules(settings, project))
     except InvalidInput as error:
-        raise _explained(error, f"trust them with `bough skills trust` in {project}") from error
+        raise _add_hint(error, f"trust them with `bough skills trust` in {project}") from error
 
 
-def _explained(error: InvalidInput, how: str) -> InvalidInput:
+def _add_hint(error: InvalidInput, how: str) -> InvalidInput:
     if "hooks" not in error.details:
         return error
     return InvalidInput(error.message, hint=f"{how}, or start a new conversation", details=error.details)

@@ -168,7 +168,7 @@ def tags_of(pairs: list[str] | None) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, create: bool = True) -> AsyncGenerator[EventStore]:
+async def open_settings_store(settings: Settings, *, create: bool = True) -> AsyncGenerator[EventStore]:
     """Open the settings' store for the length of a block.
 
     Args:
@@ -187,7 +187,7 @@ def complete_ids(incomplete: str) -> list[tuple[str, str]]:
     """Return the most recent conversations for shell completion: id and title."""
 
     async def recent() -> list[tuple[str, str]]:
-        async with opened(Settings.load(), create=False) as store:
+        async with open_settings_store(Settings.load(), create=False) as store:
             page = await store.list(limit=20)
         return [(record.id.hex[-8:], record.title or "") for record in page.items]
 

@@ -44,7 +44,7 @@ class RuleOptions:
     max_cost_usd: options.MaxCost = None
     secret: options.Secret = None
 
-    def given(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
+    def make_rules(self, settings: Settings, workspace: Path | None = None, *, may_write: bool = False) -> GivenRules:
         """Return the rules for a conversation that is started or opened, the user's own hooks among them.
 
         Args:
@@ -69,7 +69,7 @@ class RuleOptions:
 
         yield from find_hooks(home=home, project=workspace, trust=TrustStore(home)).notes
 
-    def kept(self, recorded: JsonObject) -> Iterator[str]:
+    def list_kept_rules(self, recorded: JsonObject) -> Iterator[str]:
         """Yield what was asked for in vain: the recorded rules of a conversation are never widened."""
         from bough.guard import limits_from_json, policy_from_json, policy_named
         from bough.guard.policy import allows_change

@@ -66,7 +66,7 @@ def paragraph(text: str, *, indent: int = 0, style: Style = "") -> list[Line]:
 def layout(block: Block, width: int | None) -> Iterator[Line]:
     """Yield the lines of a block, none wider than `width` where that is given and something can give way."""
     if isinstance(block, Line):
-        yield from _broken(block, width) if width is not None and block.hang is not None else (block,)
+        yield from _break_line(block, width) if width is not None and block.hang is not None else (block,)
         return
     heading: tuple[Span, ...] = tuple((text, "dim") for text in block.head)
     rows = [heading, *block.rows]
@@ -74,10 +74,10 @@ def layout(block: Block, width: int | None) -> Iterator[Line]:
     if width is not None:
         widths[block.flexible] = max(8, width - sum(widths) + widths[block.flexible] - 2 * (len(widths) - 1))
     for row in rows:
-        yield Line(tuple(_padded(block, row, widths)))
+        yield Line(tuple(_pad_row(block, row, widths)))
 
 
-def _broken(long: Line, width: int) -> Iterator[Line]:
+def _break_line(long: Line, width: int) -> Iterator[Line]:
     """Yield a line in pieces that fit; a word longer than the width stays whole."""
     indent: list[Span] = [(" " * (long.hang or 0), "")]
     row: list[Span] = []
@@ -92,10 +92,10 @@ def _broken(long: Line, width: int) -> Iterator[Line]:
     yield Line(tuple(row))
 
 
-def _padded(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
+def _pad_row(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterator[Span]:
     last = max((i for i, (text, _) in enumerate(row) if text), default=-1)
     for column, (text, style) in enumerate(row[: last + 1]):
-        text = shortened(text, widths[column])
+        text = shorten(text, widths[column])
         padding = " " * (widths[column] - cells(text))
         if column in table.right:
             yield padding, ""
@@ -104,7 +104,7 @@ def _padded(table: Table, row: Sequence[Span], widths: Sequence[int]) -> Iterato
             yield ("  " if column in table.right else padding + "  "), ""
 
 
-def shortened(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return `text` cut to `width` cells, the cut marked."""
     if cells(text) <= width:
         return text
@@ -117,7 +117,7 @@ def shortened(text: str, width: int) -> str:
 
 def one_line(text: str, width: int = 200) -> str:
     """Return `text` as one line of at most `width` cells."""
-    return shortened(" ".join(text.split()), width)
+    return shorten(" ".join(text.split()), width)
 
 
 def cells(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from bough.cli.describe import said
+from bough.cli.describe import describe_event
 from bough.cli.target import short
 from bough.cli.text import Span
 from bough.events.record import ConversationRecord
@@ -53,15 +53,15 @@ def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Ite
 
 
 def _write_section(event: JsonObject) -> str:
-    word, summary, text = said(event)
-    heading, told = f"\n## {event['seq']} {word}\n", _joined(summary)
+    word, summary, text = describe_event(event)
+    heading, told = f"\n## {event['seq']} {word}\n", _join_lines(summary)
     if word == "user":
         return f"{heading}\n{told}{chr(10) + text if text else ''}\n"
     if told:
         heading += f"\n{_code(told)}\n"
     if not text:
         return heading
-    return f"{heading}\n{text if word in _SPOKEN else _fenced(text)}\n"
+    return f"{heading}\n{text if word in _SPOKEN else _fence(text)}\n"
 
 
 def html_document(record: ConversationRecord) -> Transcript:
@@ -78,8 +78,8 @@ def html_document(record: ConversationRecord) -> Transcript:
 
 
 def _article(event: JsonObject) -> str:
-    word, summary, text = said(event)
-    seq, told = event["seq"], _joined(summary)
+    word, summary, text = describe_event(event)
+    seq, told = event["seq"], _join_lines(summary)
     if word == "user":
         text, told = "\n".join(filter(None, (told, text))), ""
     body = f"<pre>{escape(text)}</pre>" if text else ""
@@ -102,7 +102,7 @@ def _about(record: ConversationRecord) -> str:
     return " · ".join(parts)
 
 
-def _joined(summary: Sequence[Span]) -> str:
+def _join_lines(summary: Sequence[Span]) -> str:
     return "".join(text for text, _ in summary).strip()
 
 
@@ -116,7 +116,7 @@ def _code(text: str) -> str:
     return f"{ticks}{pad}{_one_line(text)}{pad}{ticks}"
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     fence = "`" * max(3, _longest(text) + 1)
     return f"{fence}\n{text}\n{fence}"
 

@@ -59,7 +59,7 @@ def agent_changes(blueprint: Blueprint | None) -> dict[str, Any]:
     return {"agent": blueprint.spec.snapshot(), "instructions": blueprint.instructions}
 
 
-def carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
+def make_carried_changes(state: State, calls: tuple[str, ...]) -> dict[str, Any]:
     """Return what a `StateChanged` says of calls that a fork carries over: they wait for an approval of their own."""
     if not calls:
         return {}
@@ -123,16 +123,16 @@ def settle_default(
     return spec, given
 
 
-def settled_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
+def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
     """Return the spec with its model settled, so that the log says which one it was started with."""
     spec = spec_of(agent) or AgentSpec(discover_skills=True)
     if isinstance(spec.model, Model):
         return spec
-    name = resolved_model(spec, settings)[1]
+    name = resolve_spec_model(spec, settings)[1]
     return spec.model_copy(update={"model": name, "base_url": spec.base_url or settings.base_url})
 
 
-def resolved_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
+def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]:
     """Return the agent's model and its name."""
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
@@ -206,7 +206,7 @@ class AgentInForce:
         return {"model": name, "base_url": recorded.get("base_url")}
 
 
-def recorded_spec(state: State) -> AgentSpec:
+def read_recorded_spec(state: State) -> AgentSpec:
     """Return the agent that a log recorded; in quarantine without what it says of places.
 
     Raises:

@@ -12,12 +12,12 @@ from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import AgentInForce, require_prices, resolved_model
+from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model
 from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.log.tool_result import recorded
+from bough.conversation.log.tool_result import encode_result
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
@@ -150,8 +150,8 @@ class ConversationControl(ConversationBase[T]):
             Conflict: The call does not wait.
             InvalidInput: The value is none of the question's choices, or cannot be encoded.
         """
-        shown = result_chars(self.agent.result_tokens, self._resolved(self.agent))
-        await Decisions(self._journal).answer(call, recorded(value), by=by, shown=shown)
+        shown = result_chars(self.agent.result_tokens, self._resolve_model(self.agent))
+        await Decisions(self._journal).answer(call, encode_result(value), by=by, shown=shown)
 
     async def append(self, *events: Event) -> None:
         """Append events as they are, all or none: what happened elsewhere, or a note of a program's own.
@@ -208,7 +208,7 @@ class ConversationControl(ConversationBase[T]):
             InvalidInput: There is no such model, or its prices are needed and not known.
         """
         spec = self.agent.model_copy(update={"model": model})
-        settled, name = resolved_model(spec, self.settings)
+        settled, name = resolve_spec_model(spec, self.settings)
         require_prices(settled, self._rules.limits)
         if isinstance(model, str):
             spec = spec.model_copy(update={"model": name})
@@ -216,8 +216,8 @@ class ConversationControl(ConversationBase[T]):
         await self._journal.append(StateChanged(changes={"agent": spec.snapshot()}))
         self._agent()
 
-    def _resolved(self, spec: AgentSpec) -> Any:
-        return resolved_model(spec, self._environment.settings)[0]
+    def _resolve_model(self, spec: AgentSpec) -> Any:
+        return resolve_spec_model(spec, self._environment.settings)[0]
 
     @property
     def _rules(self) -> Rules:

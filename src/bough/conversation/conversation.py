@@ -11,11 +11,11 @@ from uuid import UUID
 from bough.agents.delegation import Delegation
 from bough.config import Settings
 from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
-from bough.conversation.fork.compare import Comparison, compare, grafted
+from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.open import Beginning, create_or_open, page_of, reopened
+from bough.conversation.open import Beginning, create_or_open, page_of, reopen
 from bough.conversation.parts import Parts, require_delegation
 from bough.conversation.result import T
 from bough.conversation.rules import GivenRules, Rules
@@ -85,7 +85,7 @@ class AsyncConversation(ConversationRuns[T]):
         if exist_ok:
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
         rules = Rules.given(settings, **given)
-        return cls(await new.started(store, executor, settings, rules, broker))
+        return cls(await new.start(store, executor, settings, rules, broker))
 
     @classmethod
     async def open(
@@ -126,8 +126,8 @@ class AsyncConversation(ConversationRuns[T]):
             return await remote.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
         rules = Rules.given(settings, **given)
-        parts = await reopened(id, store, agent, executor, settings, rules, broker, workspace)
-        async with parts.environment.kept_on_success():
+        parts = await reopen(id, store, agent, executor, settings, rules, broker, workspace)
+        async with parts.environment.close_on_failure():
             require_delegation(parts.blueprint.spec, broker)
         return cls(parts)
 
@@ -244,7 +244,7 @@ class AsyncConversation(ConversationRuns[T]):
         Raises:
             InvalidInput: There is nothing to tell.
         """
-        await self._journal.append(*await grafted(self.id, source.store, source.id, start, stop, summary))
+        await self._journal.append(*await make_graft(self.id, source.store, source.id, start, stop, summary))
 
     async def lineage(self) -> list[ConversationRecord]:
         """Return the conversations this one descends from, itself last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from bough.agents.skills.activation import skipped
+from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
 from bough.conversation.agent import title_of
 from bough.conversation.log.state import State
@@ -34,7 +34,7 @@ _PROMPT_CHARACTERS = 1_000
 """How much of the end of a system prompt says what the skills are wanted for."""
 
 
-def checked(message: str | UserMessage, *, sender: str) -> UserMessage:
+def check_message(message: str | UserMessage, *, sender: str) -> UserMessage:
     """Return the message as an event. Invalid text (lone surrogates) in it is replaced by U+FFFD.
 
     Raises:
@@ -149,11 +149,11 @@ def refuse_untrusted(message: UserMessage, registry: SkillRegistry) -> tuple[Per
         if match.kind == "slash":
             skill = next(each for each in registry.withheld if each.name == match.skill)
             refusal = registry.refusal_of(skill)
-            return refusal, [*skipped([(skill.name, refusal)])]
+            return refusal, [*make_skip_events([(skill.name, refusal)])]
     return None
 
 
-def said(verdict: HookVerdict) -> list[Event]:
+def make_hook_events(verdict: HookVerdict) -> list[Event]:
     """Return what hooks said as events: their record, and a message for the model where they have one."""
     context = [UserMessage.text(verdict.context, sender="hook")] if verdict.context else []
     return [*verdict.events, *context]

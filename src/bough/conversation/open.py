@@ -16,17 +16,17 @@ from bough.conversation.agent import (
     AgentLike,
     agent_changes,
     blueprint_of,
-    recorded_spec,
+    read_recorded_spec,
     require_prices,
-    resolved_model,
-    settled_spec,
+    resolve_spec_model,
+    settle_spec,
     spec_of,
     without_places,
     workspace_folder,
 )
 from bough.conversation.fork.workspace import settle_workspace
 from bough.conversation.log.journal import Journal, mask_events
-from bough.conversation.message import said
+from bough.conversation.message import make_hook_events
 from bough.conversation.parts import Environment, Parts, require_delegation
 from bough.conversation.quarantine import quarantine
 from bough.conversation.rules import GivenRules, Rules
@@ -56,7 +56,7 @@ class Prepared:
         policies = {"executor": executor, **self.started.policies}
         started = self.started.model_copy(update={"policies": policies})
         greeting = await rules.guard(self.record.id, Path(started.workspace)).on_start()
-        return [started, *standing_events(self.blueprint.standing), *said(greeting)]
+        return [started, *standing_events(self.blueprint.standing), *make_hook_events(greeting)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Beginning:
     title: str | None
     tags: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def started(
+    async def start(
         self,
         store: EventStore | str | None,
         executor: CodeExecutor | None,
@@ -82,7 +82,7 @@ class Beginning:
         spec, rules = prepared.blueprint.spec, prepared.rules
         require_delegation(spec, delegation)
         environment = await Environment.of(settings, store, executor or spec.executor, settings.executor, delegation)
-        async with environment.kept_on_success():
+        async with environment.close_on_failure():
             await rules.secrets.resolve()
             events = await prepared.greet(environment.executor.name, rules)
             record = _mask_record(rules.secrets, prepared.record)
@@ -102,10 +102,10 @@ class Beginning:
         Raises: see `AsyncConversation.create`.
         """
         folder = workspace_folder(self.workspace)
-        spec = settled_spec(self.agent, settings)
+        spec = settle_spec(self.agent, settings)
         rules = rules.within(spec).with_default_bounds()
         if rules.limits.cost_usd is not None:
-            require_prices(resolved_model(spec, settings)[0], rules.limits)
+            require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
         blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache)
         event = ConversationStarted(
             agent=spec.snapshot(),
@@ -152,15 +152,15 @@ async def create_or_open(
     spec = spec_of(new.agent)
     try:
         rules = Rules.given(settings, **given)
-        return await new.started(store, executor, settings, rules, delegation)
+        return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
         # What is recorded has its model settled: compared with one that has not, every agent would be another one.
-        agent = None if spec is None else settled_spec(spec, settings)
+        agent = None if spec is None else settle_spec(spec, settings)
         rules = Rules.given(settings, **given).within(spec)
-        return await reopened(new.id, store, agent, executor, settings, rules, delegation)
+        return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
-async def reopened(
+async def reopen(
     id: UUID | str,
     store: EventStore | str | None,
     agent: AgentLike | None,
@@ -177,7 +177,7 @@ async def reopened(
         cache: Makes its blueprint; None: it shares nothing with other conversations.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
-    async with environment.kept_on_success():
+    async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
         record = await environment.store.get(cid)
         if (nonce := record.config.get("made")) is not None:
@@ -192,7 +192,7 @@ async def reopened(
             given = without_places(given, state.agent)
         asked = asked.within(given)
         Rules.of_state(state, asked)  # refuses where hooks or an analyzer are missing
-        spec = given or recorded_spec(state)
+        spec = given or read_recorded_spec(state)
         recorded = str(state.policies.get("executor", ""))
         environment.narrow(recorded, given=executor or spec.executor, is_foreign=state.quarantined)
         if state.quarantined:

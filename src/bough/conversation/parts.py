@@ -18,7 +18,7 @@ from bough.events import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
-from bough.execution.named import executor_named, recorded_executor
+from bough.execution.named import executor_named, make_recorded_executor
 
 
 class Environment:
@@ -74,7 +74,7 @@ class Environment:
                 self._require_no_weaker(recorded, given)
             self.executor = given
         elif recorded and recorded != self.executor.name:
-            kept = recorded_executor(recorded)
+            kept = make_recorded_executor(recorded)
             # Of a program's own executor a log has only the name: the sandbox is the least that stands for it.
             least = kept or executor_named("sandbox")
             if least.isolation > self.executor.isolation:
@@ -84,7 +84,7 @@ class Environment:
     def _require_no_weaker(self, recorded: str, given: CodeExecutor) -> None:
         if not recorded or recorded == given.name:
             return
-        least = recorded_executor(recorded) or executor_named("sandbox")
+        least = make_recorded_executor(recorded) or executor_named("sandbox")
         allowed = min(least.isolation, executor_named(self.settings.executor).isolation)
         if given.isolation < allowed:
             raise PermissionDenied(
@@ -114,7 +114,7 @@ class Environment:
                     releases.push_async_callback(item.aclose)
 
     @asynccontextmanager
-    async def kept_on_success(self) -> AsyncGenerator[None]:
+    async def close_on_failure(self) -> AsyncGenerator[None]:
         """Close what is owned if the block fails, so that a refused conversation leaves nothing open."""
         self.retain()
         try:

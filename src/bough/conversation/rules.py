@@ -123,7 +123,7 @@ class Rules:
         if spec is None:
             return self
         limits = limits_by_count(spec.limits)
-        return self.narrowed(
+        return self.narrow(
             Rules(
                 policy=spec.confirmation_policy or NeverConfirm(),
                 allow_list=spec.allow_list or AllowList(),
@@ -189,9 +189,9 @@ class Rules:
             "secrets": list(self.secrets.names),
         }
 
-    def narrowed(self, other: Rules) -> Rules:
+    def narrow(self, other: Rules) -> Rules:
         """Return these rules with everything that `other` forbids forbidden as well."""
-        guard = self._bare_guard().narrowed(other._bare_guard())
+        guard = self._bare_guard().narrow(other._bare_guard())
         return replace(
             self,
             policy=narrower_policy(self.policy, other.policy),
@@ -200,7 +200,7 @@ class Rules:
             allow_list=guard.allow_list,
             limits=narrower_limits(self.limits, other.limits),
             total=narrower_limits(self.total, other.total),
-            secrets=self.secrets.narrowed(other.secrets.names),
+            secrets=self.secrets.narrow(other.secrets.names),
         )
 
     @classmethod
@@ -210,9 +210,9 @@ class Rules:
         Raises: see `resumed`.
         """
         if not state.quarantined:
-            return cls.resumed(state.policies, given)
+            return cls.resume(state.policies, given)
         apart = replace(given, secrets=Secrets())
-        return cls.without_hooks(state.policies, apart).narrowed(cls(policy=AlwaysConfirm()))
+        return cls.without_hooks(state.policies, apart).narrow(cls(policy=AlwaysConfirm()))
 
     @classmethod
     def without_hooks(cls, recorded: JsonObject, given: Rules) -> Rules:
@@ -225,10 +225,10 @@ class Rules:
             _analyzer(recorded.get("analyzer"), given.analyzer)
         except InvalidInput:
             plain["analyzer"] = None
-        return cls.resumed(plain, given)
+        return cls.resume(plain, given)
 
     @classmethod
-    def resumed(cls, recorded: JsonObject, given: Rules) -> Rules:
+    def resume(cls, recorded: JsonObject, given: Rules) -> Rules:
         """Return the rules of a conversation that is opened again: the recorded ones, narrowed by what is given.
 
         Hooks, an analyzer that is not data, and secrets must be given again: a log only names them, and a log may
@@ -240,7 +240,7 @@ class Rules:
         if "policy" not in recorded:
             return given
         _require_hooks(recorded.get("hooks") or [], given.hooks)
-        limits, total = recorded_limits(recorded)
+        limits, total = read_recorded_limits(recorded)
         found = cls(
             policy=policy_from_json(recorded["policy"]),
             analyzer=_analyzer(recorded.get("analyzer"), given.analyzer),
@@ -251,8 +251,8 @@ class Rules:
             condenser=_condenser(recorded.get("condenser"), given.condenser),
             secrets=given.secrets,
         )
-        kept = given.secrets.narrowed(recorded.get("secrets") or ())
-        return replace(found.narrowed(given), condenser=found.condenser, secrets=kept)
+        kept = given.secrets.narrow(recorded.get("secrets") or ())
+        return replace(found.narrow(given), condenser=found.condenser, secrets=kept)
 
 
 def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits]:
@@ -270,7 +270,7 @@ def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits
     return dict(found)
 
 
-def recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
+def read_recorded_limits(recorded: JsonObject) -> tuple[Limits, Limits]:
     """Return the bounds of a run and of the conversation that a record of rules holds.
 
     Raises:

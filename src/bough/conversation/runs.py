@@ -10,8 +10,8 @@ from bough.conversation.control import ConversationControl
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.inputs import keep_blobs, take_bytes
 from bough.conversation.log.listeners import OnEvent
-from bough.conversation.message import add_inputs, events_of, refuse_untrusted, said
-from bough.conversation.message import checked as message_event
+from bough.conversation.message import add_inputs, events_of, make_hook_events, refuse_untrusted
+from bough.conversation.message import check_message as message_event
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
@@ -22,7 +22,7 @@ from bough.conversation.run.step import NodeListener
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.content import Source
-from bough.events.lease import held_lease
+from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.guard import Limits
 
@@ -84,7 +84,9 @@ class ConversationRuns(ConversationControl[T]):
             await self._journal.append(*verdict.events)
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         # Masked here: whoever appends these does not do so by this journal.
-        return list(self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *said(verdict)]))
+        return list(
+            self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *make_hook_events(verdict)])
+        )
 
     async def run(
         self,
@@ -138,7 +140,7 @@ class ConversationRuns(ConversationControl[T]):
         """
         await self._settle_abandoned()
         await self._journal.catch_up()
-        model = self._resolved(self.agent)
+        model = self._resolve_model(self.agent)
         messages = await self._journal.messages()
         answer, usage = await ask.ask(model, messages, question, instructions=self.state.instructions)
         await self._journal.append(UsageAdded(purpose="ask", model=model.model_name, usage=usage))
@@ -170,8 +172,8 @@ class ConversationRuns(ConversationControl[T]):
         condenser = SummarizingCondenser() if isinstance(given, NoCondenser) else given
         condenser = models.give_model(condenser, self.agent, models.model_of(self.agent))
         await self._journal.catch_up()
-        async with held_lease(self.store, self.id) as lease:
-            return await condense(self._journal.leased(lease.generation), condenser, force=True)
+        async with hold_lease(self.store, self.id) as lease:
+            return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 
     # How it does it.
 

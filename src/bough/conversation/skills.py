@@ -5,7 +5,14 @@ Source: seed 002 (keyword and task triggers are looked at when a user message ar
 
 from __future__ import annotations
 
-from bough.agents.skills.activation import MAX_ACTIVE, Standing, activated, is_current, skipped, standing
+from bough.agents.skills.activation import (
+    MAX_ACTIVE,
+    Standing,
+    is_current,
+    make_activation_event,
+    make_skip_events,
+    standing,
+)
 from bough.conversation.log.state import State
 from bough.errors import BoughError
 from bough.events.model import Event, SkillActivated
@@ -20,7 +27,7 @@ def standing_events(found: Standing) -> list[Event]:
     known = [
         SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always") for each in found.activations
     ]
-    return [*known, *skipped(found.left_out)]
+    return [*known, *make_skip_events(found.left_out)]
 
 
 def activation_events(text: str, state: State, triggers: TriggerIndex, registry: SkillRegistry) -> list[Event]:
@@ -42,7 +49,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     asked = {match.skill for match in match_withheld(registry, text)}
     left_out += [(skill.name, registry.refusal_of(skill)) for skill in registry.withheld if skill.name in asked]
     texts = [
-        activated(
+        make_activation_event(
             each,
             trigger=match.kind,
             known=state.active_skills.get(each.name),
@@ -52,7 +59,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
         )
         for match, each in done.activations
     ]
-    return [*texts, *_again(known, state, registry), *skipped(left_out), *_updates(state, registry)]
+    return [*texts, *_again(known, state, registry), *make_skip_events(left_out), *_updates(state, registry)]
 
 
 def _with_answer(matches: list[TriggerMatch], text: str, state: State, registry: SkillRegistry) -> list[TriggerMatch]:
@@ -103,5 +110,5 @@ def _updates(state: State, registry: SkillRegistry) -> list[Event]:
         if known is None and each.rendered in state.instructions:
             events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))
         elif known != each.content_hash:
-            events.append(activated(each, trigger="always", known=known))
+            events.append(make_activation_event(each, trigger="always", known=known))
     return events

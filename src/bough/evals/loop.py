@@ -13,7 +13,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import AgentLike, settled_spec
+from bough.conversation.agent import AgentLike, settle_spec
 from bough.errors import Conflict, InvalidInput
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
@@ -141,7 +141,7 @@ async def evaluate(
     options = replace(options or EvalOptions(), **given)
     options.check()
     settings = settings or Settings.load()
-    spec = settled_spec(agent, settings)
+    spec = settle_spec(agent, settings)
     cases = choose_cases(eval_set.cases, filter=options.filter, limit=options.limit)
     if not cases:
         raise InvalidInput(f"{eval_set.name} has no cases to run", hint="see the faults, or --filter and --limit")

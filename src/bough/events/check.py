@@ -69,11 +69,11 @@ async def readable(store: EventStore, owner: UUID, lo: int, hi: int) -> list[tup
         if hi - lo == 1:
             return []
         middle = (lo + hi) // 2
-        return joined([*await readable(store, owner, lo, middle), *await readable(store, owner, middle, hi)])
+        return merge_ranges([*await readable(store, owner, lo, middle), *await readable(store, owner, middle, hi)])
     return [(lo, hi)]
 
 
-def joined(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_ranges(parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges with neighbours that touch made one."""
     found: list[tuple[int, int]] = []
     for lo, hi in parts:

@@ -106,7 +106,7 @@ def stub(kind: str, raw: bytes) -> bytes:
     """
     payload = _object(raw)
     kept = {key: payload[key] for key in (_KEPT | _KEPT_OF_KIND.get(kind, set())) & payload.keys()}
-    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erased_message(kind, payload))
+    return pydantic_core.to_json(_ERASED.get(kind, {}) | kept | _erase_message(kind, payload))
 
 
 ERASED = "[erased]"
@@ -183,19 +183,19 @@ _ERASED: Mapping[str, JsonObject] = {
 }
 
 
-def _erased_message(kind: str, payload: JsonObject) -> JsonObject:
+def _erase_message(kind: str, payload: JsonObject) -> JsonObject:
     match kind:
         case "ModelResponded":
-            return {"response": _erased_response(payload.get("response") or {})}
+            return {"response": _erase_response(payload.get("response") or {})}
         case "MessageStored":
             message: JsonObject = payload.get("message") or {}
             request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ERASED}]}
-            return {"message": _erased_response(message) if message.get("kind") == "response" else request}
+            return {"message": _erase_response(message) if message.get("kind") == "response" else request}
         case _:
             return {}
 
 
-def _erased_response(response: JsonObject) -> JsonObject:
+def _erase_response(response: JsonObject) -> JsonObject:
     calls = [
         {key: part[key] for key in ("part_kind", "tool_name", "tool_call_id") if key in part} | {"args": "{}"}
         for part in response.get("parts", ())

@@ -54,7 +54,7 @@ class Draft(NamedTuple):
     rows: tuple[EventRow, ...]
     changes: Mapping[str, Any]
 
-    def stored(self, first_seq: int) -> list[StoredEvent]:
+    def make_stored(self, first_seq: int) -> list[StoredEvent]:
         """Return the events as they read once they are appended at `first_seq`."""
         return StoredEvent.of_rows((first_seq + i, *row[:4]) for i, row in enumerate(self.rows))
 
@@ -164,14 +164,14 @@ def _clean_json(value: Any) -> Any:
             return value
 
 
-def cleaned(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:
+def clean_changes(record: ConversationRecord, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields a client may set, with the events' changes applied, checked and fit for a store.
 
     Raises:
         InvalidInput: One of them has the wrong shape.
     """
     fields = {"status": record.status, "title": record.title, "tags": record.tags} | dict(changes)
-    checked = _checked(fields)
+    checked = _check_fields(fields)
     return checked | {"owner": record.owner, "config": load(dump(record.config)), "lineage": load(dump(record.lineage))}
 
 
@@ -184,10 +184,10 @@ def _changes(events: Iterable[Event]) -> dict[str, Any]:
     for event in events:
         if event.kind == "StateChanged":
             changes |= {key: event.changes[key] for key in ("status", "title", "tags") if key in event.changes}
-    return _checked(changes) if changes else changes
+    return _check_fields(changes) if changes else changes
 
 
-def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _check_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _CHECKS[key](value) for key, value in fields.items()}
 
 

@@ -7,20 +7,20 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from uuid import UUID
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import BoughError, Conflict
 from bough.events.owner import is_gone, owner
 from bough.events.record import Lease
 from bough.events.store import EventStore
 
-__all__ = ["TTL_SECONDS", "held_lease", "is_gone", "owner"]
+__all__ = ["TTL_SECONDS", "hold_lease", "is_gone", "owner"]
 
 TTL_SECONDS = 15.0
 """How long a lease lasts without being renewed; it is renewed three times in that span."""
 
 
 @asynccontextmanager
-async def held_lease(
+async def hold_lease(
     store: EventStore, cid: UUID, *, ttl_seconds: float = TTL_SECONDS, lease: Lease | None = None
 ) -> AsyncGenerator[Lease]:
     """Hold the lease of a conversation, renewing it off the event loop, and give it back at the end.
@@ -53,7 +53,7 @@ async def held_lease(
             yield lease
         finally:
             keeping.stop()
-            await finished(_give_back(store, lease))
+            await finish(_give_back(store, lease))
     except asyncio.CancelledError as error:
         if lost and holder is not None and holder.uncancel() == 0:
             raise Conflict("another process took over this run", hint="open the conversation again") from error

@@ -20,7 +20,7 @@ def owner_of(ranges: Iterable[Range[Owner]], seq: int) -> Owner | None:
     return next((owner for owner, lo, hi in ranges if lo <= seq < hi), None)
 
 
-def shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
+def find_shared(a: Sequence[Range[Owner]], b: Sequence[Range[Owner]]) -> tuple[Owner, int] | None:
     """Return (owner of the last event two logs share, number of shared events); None where they share nothing."""
     found: tuple[Owner, int] | None = None
     for (owner, lo, hi), (other, other_lo, other_hi) in zip(a, b, strict=False):

@@ -10,13 +10,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from functools import partial
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.child import ChildProcess, ConnectedChild
 from bough.execution.process.process import run_process
-from bough.execution.process.result import timed_out_at_once
+from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.request import Plan, plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung
@@ -88,12 +88,12 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         if self._closed:
             raise Unavailable("The executor is closed.", hint="Make a new one, or call reinitialize().")
         checked = plan(request, default_timeout_seconds=self.default_timeout_seconds)
-        return await finished(self._run(checked), cancel=True)
+        return await finish(self._run(checked), cancel=True)
 
     async def _run(self, checked: Plan) -> CodeExecutionResult:
         rung = await self._rung()
         if checked.timeout_seconds == 0:
-            return timed_out_at_once(checked, isolation=rung.isolation)
+            return make_timed_out(checked, isolation=rung.isolation)
         if checked.rules:
             return await self._run_online(checked, rung)
         execution_id = checked.request.execution_id

@@ -44,7 +44,7 @@ def executor_named(name: str) -> CodeExecutor:
             raise InvalidInput(f"invalid executor {name!r}", hint=f"choose one of: {CHOICES}")
 
 
-def recorded_executor(name: str) -> CodeExecutor | None:
+def make_recorded_executor(name: str) -> CodeExecutor | None:
     """Return a new executor of the kind that a log names; None where it is a program's own, which a log only names."""
     wanted = _RECORDED.get(name, name)
     return executor_named(wanted) if wanted in ("sandbox", "unsafe") or wanted.startswith("container") else None

@@ -11,14 +11,14 @@ import os
 import sys
 from dataclasses import replace
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import InvalidInput, Unavailable
 from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation, Mount
 from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.process import run_process
-from bough.execution.process.result import timed_out_at_once
+from bough.execution.process.result import make_timed_out
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan, plan
@@ -55,8 +55,8 @@ class UnsafeLocalCodeExecutor(CodeExecutorMixin):
             _log.warning("UnsafeLocalCodeExecutor runs code with all rights of this process; nothing is kept from it.")
         checked = plan(replace(request, guards=NO_GUARDS), default_timeout_seconds=self.default_timeout_seconds)
         if checked.timeout_seconds == 0:
-            return timed_out_at_once(checked, isolation=self.isolation)
-        return await finished(
+            return make_timed_out(checked, isolation=self.isolation)
+        return await finish(
             run_process(
                 checked,
                 run_directory=self._run_directory,

@@ -42,7 +42,7 @@ class AllowList:
         names = names_of(tool)
         return all(any(_names(entry, name) for entry in entries for name in names) for entries in self.lists)
 
-    def narrowed(self, other: AllowList) -> AllowList:
+    def narrow(self, other: AllowList) -> AllowList:
         """Return what both allow."""
         return AllowList(tuple(dict.fromkeys(self.lists + other.lists)))
 

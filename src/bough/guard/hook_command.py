@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.execution.process.capture import Pipe
 from bough.guard.hook_verdict import MAX_TEXT, HookAnswer, read_answer
 from bough.types import JsonObject
@@ -80,8 +80,8 @@ async def _start(command: str, payload: JsonObject, workspace: Path, pipes: tupl
                 start_new_session=True,
             )
         finally:
-            pipes[0].started()
-            pipes[1].started()
+            pipes[0].close_writing_end()
+            pipes[1].close_writing_end()
 
 
 def environment(payload: JsonObject, workspace: Path, outer: Mapping[str, str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ async def _until_ended(process: Process, timeout_seconds: float) -> bool:
         return bool(done)
     finally:
         _kill_group(process.pid)
-        await finished(ended)
+        await finish(ended)
 
 
 def _kill_group(group: int) -> None:

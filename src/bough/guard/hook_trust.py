@@ -56,7 +56,7 @@ class Agreed:
             hooks = load_hooks(file).hooks
         except InvalidInput:
             hooks = ()  # it says so when it is read for good, which is when it is trusted
-        files = tuple(islice(_distinct(file, _named_by(hooks, project)), MAX_FILES + 1))
+        files = tuple(islice(_distinct(file, _list_named_files(hooks, project)), MAX_FILES + 1))
         return cls(project, name, digest_of(files) if len(files) <= MAX_FILES else "")
 
     @property
@@ -82,10 +82,10 @@ def find_hooks(*, home: Path, project: Path, trust: TrustStore) -> HookSet:
         file = agreed.project / agreed.name
         if agreed.digest and trust.remembers(project, agreed.key, agreed.digest):
             hooks = load_hooks(file)
-            found = found.narrowed(replace(hooks, hooks=tuple(replace(each, agreed=agreed) for each in hooks.hooks)))
+            found = found.narrow(replace(hooks, hooks=tuple(replace(each, agreed=agreed) for each in hooks.hooks)))
         else:
             note = f"the hooks of {file} are not asked: `bough skills trust` trusts them as they are now"
-            found = found.narrowed(HookSet((), (note,)))
+            found = found.narrow(HookSet((), (note,)))
     return found
 
 
@@ -118,7 +118,7 @@ def digest_of(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _named_by(hooks: Iterable[Hook], project: Path) -> Iterator[Path]:
+def _list_named_files(hooks: Iterable[Hook], project: Path) -> Iterator[Path]:
     """Yield the files of the project that commands name, those of folders that they name, and those they imply."""
     for hook in hooks:
         words = _WORDS.findall(_VARIABLE.sub(" ", hook.command))

@@ -170,7 +170,7 @@ class Hook:
     async def _call(self, function: HookFunction, given: HookInput) -> HookAnswer:
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                returned = await _called(function, given.payload())
+                returned = await _call_function(function, given.payload())
         except TimeoutError:
             return HookAnswer(failed=True, reason=f"it timed out after {self.timeout_seconds:g} s")
         except Exception as error:  # noqa: BLE001 - a user's code; recorded, and it never lets a call through
@@ -193,7 +193,7 @@ class Hook:
         return told | ({"source": self.source} if self.source else {})
 
 
-async def _called(function: HookFunction, payload: JsonObject) -> Any:
+async def _call_function(function: HookFunction, payload: JsonObject) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(payload)
     returned = await asyncio.to_thread(function, payload)
@@ -211,7 +211,7 @@ class HookSet:
     hooks: tuple[Hook, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def narrowed(self, other: HookSet) -> HookSet:
+    def narrow(self, other: HookSet) -> HookSet:
         """Return both sets together, each hook once: the more are asked, the less is let through."""
         return HookSet(
             tuple(dict.fromkeys(self.hooks + other.hooks)),
@@ -243,7 +243,7 @@ class HookSet:
                 HookRan(
                     hook=hook.kind.value,
                     command=hook.label[:EVENT_OUTPUT],
-                    verdict=_recorded(answer),
+                    verdict=_record(answer),
                     output=_output(answer)[:EVENT_OUTPUT],
                     tool_call_id=given.tool_call_id,
                     duration_seconds=round(time.monotonic() - started, 6),
@@ -263,5 +263,5 @@ def _output(answer: HookAnswer) -> str:
     return "\n".join(each for each in said if each)
 
 
-def _recorded(answer: HookAnswer) -> Any:
+def _record(answer: HookAnswer) -> Any:
     return "error" if answer.failed or answer.error else cast(str, answer.decision)

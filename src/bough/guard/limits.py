@@ -127,7 +127,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: 
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "cost_usd": _known_cost(limits, usage),
+        "cost_usd": _require_known_cost(limits, usage),
         "wall_seconds": elapsed_seconds,
         "steps": steps,
     }
@@ -137,7 +137,7 @@ def check(limits: Limits, usage: Usage, *, elapsed_seconds: float = 0.0, steps: 
     return None
 
 
-def _known_cost(limits: Limits, usage: Usage) -> float:
+def _require_known_cost(limits: Limits, usage: Usage) -> float:
     """Return the cost; of tokens that nobody can price the bound itself, unless that is allowed."""
     unknown = usage.cost_usd is None and usage.input_tokens + usage.output_tokens > 0
     if unknown and limits.unpriced == "refuse":

@@ -31,11 +31,11 @@ class Masker:
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        return self._text.masked(text)
+        return self._text.mask(text)
 
     def data(self, data: bytes) -> bytes:
         """Return bytes without secrets; the rest is as it was, text or not."""
-        return self._raw.masked(data.decode("latin-1")).encode("latin-1")
+        return self._raw.mask(data.decode("latin-1")).encode("latin-1")
 
     def json(self, value: Json) -> Json:
         """Return a JSON value without secrets in any text, key or number."""
@@ -80,14 +80,14 @@ class MaskStream:
     def feed(self, piece: str) -> str:
         """Return what is certain after the next piece; it may be empty."""
         text = self._held + piece
-        cut = self._forms.undecided(text)
-        out, self._covered = self._forms.masked_until(text, cut, self._covered)
+        cut = self._forms.find_undecided(text)
+        out, self._covered = self._forms.mask_until(text, cut, self._covered)
         self._held = text[cut:]
         return out
 
     def close(self) -> str:
         """Return the rest. Nothing may be fed afterwards."""
-        out, _ = self._forms.masked_until(self._held, len(self._held), self._covered)
+        out, _ = self._forms.mask_until(self._held, len(self._held), self._covered)
         self._held, self._covered = "", 0
         return out
 
@@ -121,10 +121,10 @@ class _Forms:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(set(self._names)))
 
-    def masked(self, text: str) -> str:
-        return self.masked_until(text, len(text), 0)[0]
+    def mask(self, text: str) -> str:
+        return self.mask_until(text, len(text), 0)[0]
 
-    def masked_until(self, text: str, cut: int, covered: int) -> tuple[str, int]:
+    def mask_until(self, text: str, cut: int, covered: int) -> tuple[str, int]:
         """Return `text[:cut]` without secrets, and how much after `cut` belongs to a secret replaced in it.
 
         Args:
@@ -140,7 +140,7 @@ class _Forms:
         out.append(text[position:cut])
         return "".join(out), max(0, position - cut, covered - cut)
 
-    def undecided(self, text: str) -> int:
+    def find_undecided(self, text: str) -> int:
         """Return where the first end of `text` begins that may become a secret with what comes next."""
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[start] in self._first and self._is_beginning(text[start:]):
@@ -156,7 +156,7 @@ class _Forms:
     def _spans(self, text: str, covered: int) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, name) of what is to be hidden, merged where secrets overlap."""
         span = (0, covered, "") if covered else None
-        for start, end, name in self._found(text):
+        for start, end, name in self._find(text):
             if span is None:
                 span = (start, end, name)
             elif start < span[1]:
@@ -167,7 +167,7 @@ class _Forms:
         if span is not None:
             yield span
 
-    def _found(self, text: str) -> list[tuple[int, int, str]]:
+    def _find(self, text: str) -> list[tuple[int, int, str]]:
         if not self._sorted or not text:
             return []
         if self._automaton is None:

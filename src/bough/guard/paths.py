@@ -67,10 +67,10 @@ def _place(path: str, base: Path) -> str:
     expanded = os.path.expanduser(path) if path.startswith("~") else path
     if expanded.startswith("~"):
         expanded = f"/{expanded}"
-    return _resolved(os.path.join(base, expanded))
+    return _resolve(os.path.join(base, expanded))
 
 
-def _resolved(path: str) -> str:
+def _resolve(path: str) -> str:
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):  # too long, or no text a file system takes: nothing can be there
@@ -80,7 +80,7 @@ def _resolved(path: str) -> str:
 def _inside(place: str, workspace: Path) -> bool:
     if place.startswith(f"{workspace}/"):  # a resolved place goes through no link, so neither does the workspace
         return True
-    root = _resolved(str(workspace))
+    root = _resolve(str(workspace))
     return place == root or place.startswith(root.rstrip("/") + "/")
 
 

@@ -89,11 +89,11 @@ class Guard:
     ) -> Review:
         """Return what hooks, analyzer, policy and allow-list come to together; `broken`: how the analyzer failed."""
         if broken:
-            return self._refused("analyzer", broken, verdict, assessment.risk)
+            return self._refuse("analyzer", broken, verdict, assessment.risk)
         risk = None if self.analyzer is None else assessment.risk
         if not self.allow_list.permits(call):
             reason = f"`{call.tool}` with these arguments is not on the list of what may be called"
-            return self._refused("allow-list", reason, verdict, risk)
+            return self._refuse("allow-list", reason, verdict, risk)
         if not approved and verdict.decision == "ask":
             return _by_hook("confirm", verdict, risk)
         asked = [each for each in assessment.findings if self.policy.needs_confirmation(each.risk)]
@@ -102,7 +102,7 @@ class Guard:
             return Review(
                 decision="confirm",
                 by="policy",
-                reason=self._masked(reason) or "every call is confirmed",
+                reason=self._mask(reason) or "every call is confirmed",
                 risk=risk,
                 context=verdict.context,
                 events=verdict.events,
@@ -130,7 +130,7 @@ class Guard:
         """Ask Stop hooks; `deny` sends the agent back to work with the reason."""
         return await self._ask(self._input(HookKind.STOP))
 
-    def narrowed(self, other: Guard) -> Guard:
+    def narrow(self, other: Guard) -> Guard:
         """Return this guard with everything that `other` forbids forbidden as well; for forks.
 
         Two different analyzers are both asked. Where only one guard has an analyzer and the other asks about every
@@ -138,10 +138,10 @@ class Guard:
         """
         return replace(
             self,
-            hooks=self.hooks.narrowed(other.hooks),
+            hooks=self.hooks.narrow(other.hooks),
             analyzer=_both(self.analyzer, other.analyzer),
             policy=_narrower_policy(self, other),
-            allow_list=self.allow_list.narrowed(other.allow_list),
+            allow_list=self.allow_list.narrow(other.allow_list),
         )
 
     def to_json(self) -> JsonObject:
@@ -165,11 +165,11 @@ class Guard:
             return Assessment(), f"the security analyzer failed: {type(error).__name__}: {error}"
         return (assessment if assessment.findings else replace(assessment, findings=_UNKNOWN)), ""
 
-    def _refused(self, by: str, reason: str, verdict: HookVerdict, risk: Risk | None) -> Review:
+    def _refuse(self, by: str, reason: str, verdict: HookVerdict, risk: Risk | None) -> Review:
         return Review(
             decision="reject",
             by=by,
-            reason=self._masked(reason),
+            reason=self._mask(reason),
             risk=risk,
             context=verdict.context,
             events=verdict.events,
@@ -180,14 +180,12 @@ class Guard:
         if self.masker is None:
             return verdict
         events = tuple(
-            event.model_copy(update={"command": self._masked(event.command), "output": self._masked(event.output)})
+            event.model_copy(update={"command": self._mask(event.command), "output": self._mask(event.output)})
             for event in verdict.events
         )
-        return replace(
-            verdict, reason=self._masked(verdict.reason), context=self._masked(verdict.context), events=events
-        )
+        return replace(verdict, reason=self._mask(verdict.reason), context=self._mask(verdict.context), events=events)
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         return self.masker.text(text) if self.masker else text
 
     def _tool_input(self, kind: HookKind, call: ToolRequest) -> HookInput:

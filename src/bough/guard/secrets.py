@@ -141,7 +141,7 @@ class Secrets:
         provider = self._providers.get(name)
         if provider is None:
             raise NotFound(f"no secret named {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
-        value = _provided(name, provider)
+        value = _provide(name, provider)
         if len(value) < MIN_CHARACTERS:
             raise InvalidInput(
                 f"the value of the secret {name} has fewer than {MIN_CHARACTERS} characters, so it cannot be masked",
@@ -201,7 +201,7 @@ class Secrets:
             self._seen.is_complete = True
         return self._seen.masker()
 
-    def narrowed(self, names: Iterable[str]) -> Secrets:
+    def narrow(self, names: Iterable[str]) -> Secrets:
         """Return those of these names; what was seen already stays masked in both."""
         kept = set(names)
         out = Secrets({name: provider for name, provider in self._providers.items() if name in kept})
@@ -240,7 +240,7 @@ def secrets_from_json(value: Json) -> Secrets:
     return Secrets(providers)
 
 
-def _provided(name: str, provider: Provider) -> str:
+def _provide(name: str, provider: Provider) -> str:
     try:
         value = provider()
     except BoughError:

@@ -87,7 +87,7 @@ class ServerSettings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise _explained(error) from error
+            raise _explain(error) from error
 
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
@@ -109,7 +109,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise InvalidInput(f"{path} cannot be read: {error}", hint="fix the file or its permissions") from error
     section: Any = data.get("server", {}) if isinstance(data, dict) else {}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not isinstance(section, dict):
-        raise InvalidInput(f"{path}: `server` must contain `key: value` lines", hint=f"known keys: {_known()}")
+        raise InvalidInput(f"{path}: `server` must contain `key: value` lines", hint=f"known keys: {_list_known()}")
     return {str(key): value for key, value in section.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
@@ -122,13 +122,13 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _explained(error: ValidationError) -> InvalidInput:
+def _explain(error: ValidationError) -> InvalidInput:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     near = get_close_matches(where, ServerSettings.model_fields, 1)
-    hint = f"did you mean `{near[0]}`?" if near and near[0] != where else f"known keys: {_known()}"
+    hint = f"did you mean `{near[0]}`?" if near and near[0] != where else f"known keys: {_list_known()}"
     return InvalidInput(f"server setting `{where}`: {first['msg']}", hint=hint)
 
 
-def _known() -> str:
+def _list_known() -> str:
     return ", ".join(sorted(ServerSettings.model_fields))

@@ -213,7 +213,7 @@ class SkillRegistry:
         """Return every skill, sorted by name."""
         return sorted(self._known.values(), key=lambda skill: skill.name)
 
-    def catalogued(self) -> list[SkillMetadata]:
+    def list_catalogued(self) -> list[SkillMetadata]:
         """Return the skills that are listed for a model, sorted by name; always-active skills are not among them."""
         return [skill for skill in self.list_all() if skill.catalogued]
 

@@ -19,10 +19,10 @@ from bough.agents.config.code import name_tool
 from bough.agents.config.named import NamedParts
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import CODE_KEYS, recorded_spec, settled_spec
+from bough.conversation.agent import CODE_KEYS, read_recorded_spec, settle_spec
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.open import reopened
+from bough.conversation.open import reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules
 from bough.errors import BoughError, InvalidInput, NotFound
@@ -95,13 +95,13 @@ async def open_conversation(
     recorded = journal.state.agent
     spec = await find_agent(task, recorded, agents, settings)
     if spec is None:
-        spec = recorded_spec(journal.state)
+        spec = read_recorded_spec(journal.state)
     spec = with_model(spec, model)
     rules = Rules.given(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:
         rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)
     if hooks is not None:
-        rules = replace(rules, hooks=rules.hooks.narrowed(hooks(journal.state.workspace)))
+        rules = replace(rules, hooks=rules.hooks.narrow(hooks(journal.state.workspace)))
     record = await log.get(cid)
     if credentials is not None:
         found = await credentials(record, journal.state)
@@ -109,7 +109,7 @@ async def open_conversation(
         spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
-    return await reopened(cid, log, spec, None if spec.executor is not None else executor, settings, rules, cache=cache)
+    return await reopen(cid, log, spec, None if spec.executor is not None else executor, settings, rules, cache=cache)
 
 
 async def find_agent(
@@ -136,7 +136,7 @@ async def find_agent(
         return None if recorded else await make_agent(task.metadata, settings)
     configured = await find_configured(task.metadata, name, settings)
     if configured is not None:
-        return settled_spec(configured, settings)
+        return settle_spec(configured, settings)
     if recorded:
         return await find_recorded(recorded, settings)  # None says what its record only names
     raise unknown_agent(name, known)
@@ -176,7 +176,7 @@ async def complete_rules(rules: Rules, recorded: JsonObject, settings: Settings,
         named = NamedParts.load(settings)
         return replace(
             rules,
-            hooks=rules.hooks.narrowed(named.find_hooks(hooks)) if hooks else rules.hooks,
+            hooks=rules.hooks.narrow(named.find_hooks(hooks)) if hooks else rules.hooks,
             analyzer=named.find_analyzer(analyzer) if analyzer is not None else rules.analyzer,
             secrets=named.find_secrets(secrets) if secrets else rules.secrets,
         )
@@ -258,7 +258,7 @@ def find_same(recorded: Mapping[str, Any], known: Mapping[str, AgentSpec], setti
     registered = known.get(str(recorded.get("name")))
     if registered is None:
         return None
-    settled = settled_spec(registered, settings)
+    settled = settle_spec(registered, settings)
     return settled if settled.snapshot() == recorded else None
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.message import checked
+from bough.conversation.message import check_message
 from bough.conversation.run.waiting.decision import CallDecision, decide, require_choice
 from bough.errors import Conflict, InvalidInput
 from bough.events.beside import Tables
@@ -256,5 +256,5 @@ def _decide(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonOb
 def _message(said: Reply) -> UserMessage | None:
     if said.message is None:
         return None
-    message = checked(said.message, sender="user")
+    message = check_message(said.message, sender="user")
     return message if said.message_id is None else message.model_copy(update={"id": said.message_id})

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID, uuid5
 
 from bough.agents.delegation import Asking, Child, SharedBound, Spent
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.connect.mcp_pool import McpPool
-from bough.conversation.fork.workspace import ForkedWorkspace, forked_workspace
+from bough.conversation.fork.workspace import ForkedWorkspace, fork_workspace
 from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.run.shared_bounds import check_usage, measure_since, subtract_from
 from bough.errors import InvalidInput, LimitExceeded, NotFound
@@ -135,7 +135,7 @@ class BrokerDelegation:
         place = self._broker.settings.home / "workspaces" / str(id)
         if policy in ("copy", "worktree") and place.exists():  # made by a parent that died before it wrote its child
             await ForkedWorkspace(place, policy, place).remove()
-        return await forked_workspace(policy, source, place)
+        return await fork_workspace(policy, source, place)
 
     async def wait(
         self, asking: Asking, tasks: Collection[str] | None = None, timeout: float | None = None
@@ -150,7 +150,7 @@ class BrokerDelegation:
             except asyncio.CancelledError:
                 if tasks is not None and not self._is_left_to_others(asking.conversation):
                     for id in ids:  # an interrupted `delegate` takes its child along
-                        await finished(self._broker.cancel(id))
+                        await finish(self._broker.cancel(id))
                 raise
             finally:
                 for task in (lending, *waits):
@@ -168,9 +168,9 @@ class BrokerDelegation:
         await self._broker.cancel(id)
         return await self._describe(id)
 
-    async def spent(self, conversation: UUID) -> Spent:
+    async def read_spent(self, conversation: UUID) -> Spent:
         """Return what a conversation and its descendants used. One statement."""
-        return await self._broker.store.spent(conversation)
+        return await self._broker.store.read_spent(conversation)
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
         """Run a conversation as a task and return when it has ended or asks. See `Delegation.run`."""
@@ -204,7 +204,7 @@ class BrokerDelegation:
             LimitExceeded: A bound is reached: `tasks`, `depth`, one of usage, or `parent.…` for an ancestor's.
         """
         for bound in bounds:
-            now = await self._broker.store.spent(bound.conversation)
+            now = await self._broker.store.read_spent(bound.conversation)
             is_own = bound.conversation == asking.conversation
             _require_one(bound, now, level=level, prefix="" if is_own else "parent.")
             if is_own:
@@ -274,7 +274,7 @@ def _has_news(task: Task) -> bool:
     return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
-def _reached(limit: str, value: float, bound: float) -> LimitExceeded:
+def _make_limit_error(limit: str, value: float, bound: float) -> LimitExceeded:
     return LimitExceeded(
         f"the bound of {limit} is reached: {value:g} of {bound:g}",
         hint="do the rest without another agent",
@@ -311,11 +311,11 @@ def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> 
     limits = bound.limits
     tasks, depth = now.tasks - bound.then.tasks, level - bound.level
     if limits.tasks is not None and tasks >= limits.tasks:
-        raise _reached(f"{prefix}tasks", tasks, limits.tasks)
+        raise _make_limit_error(f"{prefix}tasks", tasks, limits.tasks)
     if limits.depth is not None and depth >= limits.depth:
-        raise _reached(f"{prefix}depth", depth, limits.depth)
+        raise _make_limit_error(f"{prefix}depth", depth, limits.depth)
     if (reached := check_usage(bound, now)) is not None:
-        raise _reached(f"{prefix}{reached.limit}", reached.value, reached.bound)
+        raise _make_limit_error(f"{prefix}{reached.limit}", reached.value, reached.bound)
 
 
 def _read_children(tables: Tables, conversation: UUID) -> list[TaskRow]:

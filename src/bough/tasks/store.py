@@ -182,7 +182,7 @@ class TaskStore(ABC):
         """
 
     @abstractmethod
-    async def spent(self, conversation: UUID) -> Spent:
+    async def read_spent(self, conversation: UUID) -> Spent:
         """Return what a conversation and its descendants used, and how many descendants there are. One statement."""
 
     @abstractmethod

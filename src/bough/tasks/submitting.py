@@ -17,7 +17,7 @@ from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State
-from bough.conversation.message import checked, events_of
+from bough.conversation.message import check_message, events_of
 from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
 from bough.conversation.run.tracing import read_traceparent
@@ -136,14 +136,14 @@ class Submitter:
 
     def _on_conversation(self, asked: SubmissionRequest, conversation: UUID, shared: JsonObject) -> Submission:
         """Return a submission that runs a conversation which is there."""
-        message = None if asked.input is None else checked(asked.input, sender=asked.sender)
+        message = None if asked.input is None else check_message(asked.input, sender=asked.sender)
         name = _read_text(asked.metadata, "agent_name")
         queue = read_queue(asked.metadata) or "default"
         return Submission(conversation=conversation, message=message, agent=name, queue=queue, **shared)
 
     async def _new(self, asked: SubmissionRequest, id: UUID, shared: JsonObject) -> Submission:
         """Return a submission that makes its conversation."""
-        message = checked(asked.input or "", sender=asked.sender)
+        message = check_message(asked.input or "", sender=asked.sender)
         found = await self._find(asked.metadata)
         queue = read_queue(asked.metadata)
         if found is None:
@@ -212,7 +212,7 @@ class Submitter:
             rules = replace(rules, **{name: narrower(getattr(rules, name), limits)})
         if self._hooks is not None:
             rules = replace(rules, hooks=self._hooks(workspace_of(asked.metadata)))
-        return rules if asked.rules is None else rules.narrowed(asked.rules)
+        return rules if asked.rules is None else rules.narrow(asked.rules)
 
 
 def request_retry(task: Task, metadata: Mapping[str, Any]) -> SubmissionRequest:

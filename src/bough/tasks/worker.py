@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from bough.agents.build import BlueprintCache
 from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
@@ -156,7 +156,7 @@ class Worker:
                 await self.run(claim)
             finally:
                 if not self.active:  # a program that executes a task by hand closes nothing
-                    await finished(self.aclose())
+                    await finish(self.aclose())
         elif await self.store.get(task_id) is None:
             LOG.warning("task %s not found", task_id)
         else:
@@ -203,7 +203,7 @@ class Worker:
                 except asyncio.CancelledError:
                     active.stop("interrupt")
                     active.work.cancel()
-                    await finished(asyncio.wait({active.work}))
+                    await finish(asyncio.wait({active.work}))
                     raise
         finally:
             keeping.stop()
@@ -226,7 +226,7 @@ class Worker:
                 if span.is_recording():
                     await self._describe_end(claim.task.id, span)
         finally:
-            await finished(opened.aclose())
+            await finish(opened.aclose())
 
     def _span(self, task: Task) -> AbstractContextManager[Span]:
         """Return the span of a claim, below the call or the program that submitted the task."""
@@ -285,7 +285,7 @@ class Worker:
         except asyncio.CancelledError:
             if not run.done():
                 runner.stop("interrupt")
-                await finished(asyncio.wait({run}))
+                await finish(asyncio.wait({run}))
                 raise
             if active.stopped == "interrupt":  # before the run held its lease, so nobody has written its end
                 await self._end_interrupted(active)

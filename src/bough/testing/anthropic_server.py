@@ -84,7 +84,7 @@ class AnthropicServer:
         self._thread.join()
         self._http.server_close()
 
-    def cached_share(self, start: int = 0, stop: int | None = None) -> float:
+    def measure_cached_share(self, start: int = 0, stop: int | None = None) -> float:
         """Return which part of the input of requests `start` to `stop` was read from the cache; 0 without requests."""
         uses = self.uses[start:stop]
         whole = sum(use.input for use in uses)

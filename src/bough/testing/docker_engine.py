@@ -102,7 +102,7 @@ def root_file_system(*, programs: Collection[str] = ()) -> bytes:
             tar.addfile(entry)
         for path in sorted(wanted):
             tar.add(path, arcname=path[1:])
-        tar.add(library, arcname=str(library)[1:], filter=_wanted)
+        tar.add(library, arcname=str(library)[1:], filter=_choose_entry)
     return buffer.getvalue()
 
 
@@ -112,5 +112,5 @@ def _libraries(program: str) -> set[str]:
     return {word for word in told.split() if word.startswith("/")}
 
 
-def _wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+def _choose_entry(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if _LEFT_OUT & set(entry.name.split("/")) or "lib-dynload" in entry.name else entry

@@ -144,7 +144,7 @@ class OpenAIServer:
             return Failure(message=message, headers={"x-should-retry": "false"})
         step = self._steps[turn - 1]
         reply = step(received) if callable(step) else step
-        return _identified(reply, turn) if isinstance(reply, Answer) else reply
+        return _add_ids(reply, turn) if isinstance(reply, Answer) else reply
 
 
 class _Http(ThreadingHTTPServer):
@@ -285,7 +285,7 @@ def _call(call: ServerCall) -> JsonObject:
     }
 
 
-def _identified(answer: Answer, turn: int) -> Answer:
+def _add_ids(answer: Answer, turn: int) -> Answer:
     """Return `answer` with an id for every call that has none, unique in the script."""
     calls = (replace(call, id=call.id or f"call_{turn}_{i}") for i, call in enumerate(answer.calls))
     return replace(answer, calls=tuple(calls))

@@ -49,7 +49,7 @@ async def assert_replays(
     """
     from bough.conversation.replay.replay import rerun
 
-    async with _opened(recorded, id) as (store, cid):
+    async with _open_recorded(recorded, id) as (store, cid):
         record = [stored async for stored in store.read(cid, 0, until)]
     report = await rerun(record, agent, workspace=Path(workspace), executor=executor)
     if not report.same:
@@ -59,7 +59,7 @@ async def assert_replays(
 
 
 @contextlib.asynccontextmanager
-async def _opened(recorded: EventStore | str | Path, id: UUID | str) -> AsyncGenerator[tuple[EventStore, UUID]]:
+async def _open_recorded(recorded: EventStore | str | Path, id: UUID | str) -> AsyncGenerator[tuple[EventStore, UUID]]:
     """Open a bundle or a store, and find the conversation in it."""
     from bough.events import open_store
 

@@ -160,11 +160,11 @@ class ScriptedModel(Model[Any]):
         parts: list[ModelResponsePart] = []
         for piece in pieces:
             if isinstance(piece, BaseException):
-                return self._made(parts), piece
+                return self._make_response(parts), piece
             parts.append(_part(piece))
-        return self._made(parts), None
+        return self._make_response(parts), None
 
-    def _made(self, parts: list[ModelResponsePart]) -> ModelResponse:
+    def _make_response(self, parts: list[ModelResponsePart]) -> ModelResponse:
         calls = any(isinstance(part, ToolCallPart) for part in parts)
         return ModelResponse(
             parts=parts,

@@ -51,7 +51,7 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
     what, hint = next(((what, hint) for kind, what, hint in _MEANINGS if isinstance(error, kind)), ("failed", _LATER))
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     near = error.suggested_model_id if isinstance(error, ModelHTTPError) else None
-    said = _said(error)
+    said = _unwrap_message(error)
     message = f"the model {error.model_name} {what}{f' (HTTP {status})' if status else ''}{f': {said}' if said else ''}"
     details = {"model": error.model_name, "http_status": status, "retry_after_seconds": error.retry_after}
     return ModelError(
@@ -61,7 +61,7 @@ def model_error(error: AgentRunError | UserError) -> ModelError:
     )
 
 
-def _said(error: ModelAPIError) -> str:
+def _unwrap_message(error: ModelAPIError) -> str:
     """Return the server's own message, unwrapped."""
     body: Any = error.body
     if isinstance(body, dict):

@@ -108,7 +108,7 @@ def resolve_model(
     if base_url is not None and provider in _OPENAI:
         local = _without_own_retries(_local(provider, model, base_url, env, key))
         return ResolvedModel(model=local, name=name, reason=f"served at {base_url}")
-    return ResolvedModel(model=_hosted(name, provider, env, key), name=name, reason="named")
+    return ResolvedModel(model=_make_hosted_model(name, provider, env, key), name=name, reason="named")
 
 
 def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
@@ -121,7 +121,7 @@ def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
         if (key := provider.key(env)) is None:
             continue
         if _installed(provider.package):
-            model = _hosted(provider.default, name, env)
+            model = _make_hosted_model(provider.default, name, env)
             return ResolvedModel(model=model, name=provider.default, reason=f"{key[0]} is set")
         missing.append(f"{key[0]} is set but bough[{name}] is not installed")
     return _offline("; ".join(missing) or "no model named and no key set")
@@ -149,7 +149,7 @@ def _local(kind: str, model: str, base_url: str, env: Mapping[str, str], given: 
     return (OpenAIResponsesModel if kind == "openai-responses" else OpenAIChatModel)(model, provider=provider)
 
 
-def _hosted(name: str, kind: str, env: Mapping[str, str], given: str | None = None) -> Model[Any]:
+def _make_hosted_model(name: str, kind: str, env: Mapping[str, str], given: str | None = None) -> Model[Any]:
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
@@ -165,7 +165,7 @@ def _hosted(name: str, kind: str, env: Mapping[str, str], given: str | None = No
     except ImportError as error:
         raise _missing_package(kind, error) from error
     except UserError as error:
-        raise _refused(name, kind, str(error)) from error
+        raise _explain_refusal(name, kind, str(error)) from error
 
 
 def _provider(kind: str, env: Mapping[str, str], given: str | None) -> Provider[Any]:
@@ -204,7 +204,7 @@ def _missing_package(kind: str, error: ImportError) -> Unavailable:
     )
 
 
-def _refused(name: str, kind: str, text: str) -> BoughError:
+def _explain_refusal(name: str, kind: str, text: str) -> BoughError:
     """Convert PydanticAI's error: a missing environment variable, or an unknown name."""
     if variable := _NAMES.search(text):
         return _missing_key(kind, variable[1])

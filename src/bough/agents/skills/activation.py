@@ -122,7 +122,7 @@ def update_of(activation: Activation, known: str | None) -> str:
     return f"{head}{line}{CHANGED}\n{rest}"
 
 
-def activated(
+def make_activation_event(
     activation: Activation,
     *,
     trigger: ActivatedBy,
@@ -151,7 +151,7 @@ def activated(
     )
 
 
-def skipped(left_out: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
+def make_skip_events(left_out: Iterable[tuple[str, BoughError]]) -> list[SkillSkipped]:
     """Return the events that record which skills were skipped, and why."""
     check = "run `bough skills check` for details"
     return [

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import ToolDefinition
 
 from bough.agents.context import ToolContext
-from bough.agents.skills.activation import MAX_ACTIVE, activated, is_current, skipped
+from bough.agents.skills.activation import MAX_ACTIVE, is_current, make_activation_event, make_skip_events
 from bough.events.model import Event
 from bough.skills import SkillRegistry, TriggerMatch
 from bough.skills.find.places import project_root
@@ -91,7 +91,7 @@ class PathSkills(AbstractCapability[ToolContext]):
         self, tool: str, args: dict[str, Any], result: Any, workspace: Path, active: Mapping[str, str]
     ) -> list[Event]:
         found: dict[str, TriggerMatch] = {}
-        for file in touched_files(tool, args, result, workspace):
+        for file in find_touched_files(tool, args, result, workspace):
             shown = Path(os.path.relpath(file, workspace)).as_posix()
             for name in self._index.match(file, workspace):
                 found.setdefault(name, TriggerMatch(name, "keyword", shown))
@@ -101,9 +101,9 @@ class PathSkills(AbstractCapability[ToolContext]):
             for name, match in found.items()
             if name not in self._told and not is_current(registry, name, active.get(name))
         ]
-        return self._bounded(matches, active)
+        return self._activate_within_bounds(matches, active)
 
-    def _bounded(self, matches: list[TriggerMatch], active: Mapping[str, str]) -> list[Event]:
+    def _activate_within_bounds(self, matches: list[TriggerMatch], active: Mapping[str, str]) -> list[Event]:
         """Activate the skills within the bound, and report the others once."""
         room = max(0, MAX_ACTIVE - len(active))
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
@@ -113,13 +113,13 @@ class PathSkills(AbstractCapability[ToolContext]):
         left_out += [(match.skill, full) for match in matches if match not in fitting]
         self._told.update(name for name, _ in left_out)
         texts = [
-            activated(each, trigger="path", known=active.get(each.name), keyword=match.keyword)
+            make_activation_event(each, trigger="path", known=active.get(each.name), keyword=match.keyword)
             for match, each in done.activations
         ]
-        return [*texts, *skipped(left_out)]
+        return [*texts, *make_skip_events(left_out)]
 
 
-def touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:
+def find_touched_files(tool: str, args: Mapping[str, Any], result: Any, workspace: Path) -> list[Path]:
     """Return the workspace files that a tool call named or created. O(words), at most 500 words."""
     root = Path(os.path.abspath(workspace))
     candidates = islice(_candidates(tool, args, result), _MAX_WORDS)

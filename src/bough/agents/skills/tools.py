@@ -19,7 +19,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
 from bough.agents.context import ToolContext, context_of
-from bough.agents.skills.activation import activated, standing, update_of
+from bough.agents.skills.activation import make_activation_event, standing, update_of
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.execution.base import CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
@@ -27,7 +27,7 @@ from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catal
 from bough.skills.match.activation import Activation, activate
 from bough.skills.model import is_skill_file
 from bough.skills.read.resources import nearest, read_part
-from bough.skills.run.scripts import ScriptRefused, ScriptResult, refused, resolve_script, run_script, shorten
+from bough.skills.run.scripts import ScriptRefused, ScriptResult, make_refusal, resolve_script, run_script, shorten
 from bough.skills.run.tools import refusal_code, script_event
 from bough.skills.trust.snapshot import SkillSnapshot
 from bough.types import Json, JsonObject
@@ -83,12 +83,12 @@ class SkillToolset(AbstractToolset[Any]):
         catalog_tokens: int = 2000,
         output_folder: Path | None = None,
     ) -> None:
-        self.registry = skills if isinstance(skills, SkillRegistry) else registered(skills)
+        self.registry = skills if isinstance(skills, SkillRegistry) else make_registry(skills)
         self.code_executor = code_executor
         self.script_timeout = script_timeout
         self.output_folder = output_folder
         self.standing = standing(self.registry)
-        self._offered = self.registry.catalogued()
+        self._offered = self.registry.list_catalogued()
         self._with_files = [
             skill.name for skill in self.registry.list_all() if is_skill_file(skill.file.rpartition("/")[2])
         ]
@@ -214,13 +214,15 @@ class SkillToolset(AbstractToolset[Any]):
     async def load_skill(self, ctx: ToolContextRun, skill_name: Json = None, inputs: Json = None) -> Json:
         """Return a skill's text with `inputs` substituted, and record its activation."""
         deps = context_of(ctx.deps)
-        found = await asyncio.to_thread(self._activated, skill_name, inputs, deps)
+        found = await asyncio.to_thread(self._activate, skill_name, inputs, deps)
         if isinstance(found, dict):
             return found
         skill, values, activation = found
         known = deps.active_skills().get(skill.name)
         allowed = skill.allowed_tools
-        await deps.emit(activated(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed))
+        await deps.emit(
+            make_activation_event(activation, trigger="tool", known=known, inputs=values, allowed_tools=allowed)
+        )
         return update_of(activation, known)
 
     async def load_skill_resource(
@@ -256,7 +258,7 @@ class SkillToolset(AbstractToolset[Any]):
             try:
                 await asyncio.to_thread(resolve_script, skill, name)
             except ScriptRefused as error:  # a wrong script name is reported rather than the missing executor
-                return refused(error.error_code, error.message, skill=skill.name, script=name)
+                return make_refusal(error.error_code, error.message, skill=skill.name, script=name)
         return await run_script(
             skill,
             executor,
@@ -264,7 +266,7 @@ class SkillToolset(AbstractToolset[Any]):
             args,
             workspace=None if deps.readonly else deps.workspace,
             timeout_seconds=self.script_timeout if self.script_timeout is not None else deps.timeout_seconds,
-            env=await asyncio.to_thread(deps.secrets, _declared(skill)),
+            env=await asyncio.to_thread(deps.secrets, _list_declared_secrets(skill)),
             snapshot=snapshot,
             guards=deps.guards,
             execution_id=None if deps.conversation is None else str(deps.conversation),
@@ -282,7 +284,7 @@ class SkillToolset(AbstractToolset[Any]):
             target.write_bytes(file.content)
         return folder
 
-    def _activated(
+    def _activate(
         self, name: Json, inputs: Json, deps: ToolContext
     ) -> tuple[Skill, dict[str, str], Activation] | JsonObject:
         skill = self._find(name, deps)
@@ -393,12 +395,12 @@ def _tool(
     )
 
 
-def _declared(skill: Skill) -> list[str]:
+def _list_declared_secrets(skill: Skill) -> list[str]:
     """Return the names of the secrets that a skill declares: `metadata: {secrets: "NAME OTHER"}`."""
     return skill.metadata.get("secrets", "").replace(",", " ").split()
 
 
-def registered(skills: Iterable[Skill]) -> SkillRegistry:
+def make_registry(skills: Iterable[Skill]) -> SkillRegistry:
     """Return a registry of exactly these skills.
 
     Raises:

@@ -91,11 +91,11 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
         if timeout is not None and not timeout > 0:
             raise ValueError("timeout must be a positive finite number or None")
         await asyncio.to_thread(self._tree)
-        result = await self._executed(command, dict(env or {}), timeout)
+        result = await self._execute(command, dict(env or {}), timeout)
         await asyncio.to_thread(self._tree)
         return _command_result(result, self._limits)
 
-    async def _executed(
+    async def _execute(
         self, command: WorkspaceCommand, env: dict[str, str], timeout: float | None
     ) -> CodeExecutionResult:
         code, argv = (command, ()) if isinstance(command, str) else ('exec "$@"\n', tuple(command))
@@ -136,7 +136,9 @@ class ExecutorWorkspaceBackend(WorkspaceBackend, SupportsCommands, SupportsFiles
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of a folder by name."""
-        return await self._on_tree(lambda tree: [_listed(tree, f"{path.rstrip('/')}/{n}") for n in tree.names(path)])
+        return await self._on_tree(
+            lambda tree: [_make_entry(tree, f"{path.rstrip('/')}/{n}") for n in tree.names(path)]
+        )
 
     async def make_dir(self, path: str) -> None:
         """Make a folder and those above it."""
@@ -201,7 +203,7 @@ def _entry(path: str, state: os.stat_result) -> FileEntry:
     return FileEntry(name=os.path.basename(path.rstrip("/")), path=path, is_dir=is_folder, size=size)
 
 
-def _listed(tree: WorkspaceTree, path: str) -> FileEntry:
+def _make_entry(tree: WorkspaceTree, path: str) -> FileEntry:
     """Return an entry of a folder; a link that leads nowhere, or out of the workspace, is listed all the same."""
     try:
         return _entry(path, tree.state(path))

@@ -82,7 +82,7 @@ class WorkspaceTree:
         while todo:
             parts = todo.pop()
             try:
-                with self._opened(parts) as folder, os.scandir(folder) as found:
+                with self._open_folder(parts) as folder, os.scandir(folder) as found:
                     entries = sorted((entry.name, _kind(entry)) for entry in found)
             except PermissionError:
                 yield "/".join(parts) or ".", "unreadable"
@@ -100,7 +100,7 @@ class WorkspaceTree:
         """Write a file, making its folders; an existing one is overwritten in place and keeps owner and mode."""
         self._check_size(len(content), path)
         parts = self._writable(path)
-        with self._made(parts[:-1]) as parent:
+        with self._make_folder(parts[:-1]) as parent:
             owner = os.fstat(parent)
             fd = os.open(parts[-1], _WRITE, 0o644, dir_fd=parent)
         with open(fd, "wb") as file:
@@ -117,7 +117,7 @@ class WorkspaceTree:
         """
         self._check_size(len(content), path)
         parts = self._writable(path)
-        with self._made(parts[:-1]) as parent:
+        with self._make_folder(parts[:-1]) as parent:
             old = _find_regular(parent, parts[-1], path)
             temporary = f".{parts[-1][:200]}.{secrets.token_hex(8)}.new"
             fd = os.open(temporary, _WRITE | os.O_EXCL, 0o644, dir_fd=parent)
@@ -143,7 +143,7 @@ class WorkspaceTree:
 
     def names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted, at most 20,000."""
-        with self._opened(self.resolve(path)) as folder, os.scandir(folder) as found:
+        with self._open_folder(self.resolve(path)) as folder, os.scandir(folder) as found:
             names = [entry.name for entry, _ in zip(found, range(_MAX_LISTED), strict=False)]
         return sorted(names)
 
@@ -153,7 +153,7 @@ class WorkspaceTree:
         if not parts:
             return
         self._check_guard(parts, path)
-        with self._made(parts[:-1]) as parent:
+        with self._make_folder(parts[:-1]) as parent:
             try:
                 os.close(self._enter(parent, parts[-1], make=True))
             except NotADirectoryError as error:
@@ -250,16 +250,16 @@ class WorkspaceTree:
             raise OSError(errno.EFBIG, f"Larger than {self.max_file_bytes} bytes", path)
 
     def _parent(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
-        return self._opened(parts[:-1])
+        return self._open_folder(parts[:-1])
 
-    def _opened(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
-        return self._walked(parts, make=False)
+    def _open_folder(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
+        return self._walk_to(parts, make=False)
 
-    def _made(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
-        return self._walked(parts, make=True)
+    def _make_folder(self, parts: tuple[str, ...]) -> AbstractContextManager[int]:
+        return self._walk_to(parts, make=True)
 
     @contextmanager
-    def _walked(self, parts: tuple[str, ...], *, make: bool) -> Generator[int]:
+    def _walk_to(self, parts: tuple[str, ...], *, make: bool) -> Generator[int]:
         """Open a folder, name by name, with at most two descriptors at a time."""
         fd = os.open(self.folder, FOLDER)
         try:

@@ -13,13 +13,13 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of, may_write
-from bough.cli.opening import opened_conversation
+from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turns.always import Always
-from bough.cli.turns.turn import WatchedRun, started_note
+from bough.cli.turns.turn import WatchedRun, describe_start
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
@@ -93,9 +93,9 @@ async def _begin(
             spec,
             workspace=workspace,
             settings=settings,
-            **rules.given(settings, workspace, may_write=may_write(spec)),
+            **rules.make_rules(settings, workspace, may_write=may_write(spec)),
         )
-        if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
+        if note := describe_start(settings.model is not None or agent is not None, conversation.agent.model_name):
             renderer.note(note)
     else:
         target = Target.parse(id)
@@ -103,7 +103,7 @@ async def _begin(
             raise InvalidInput("a conversation continues at its end", hint=f"`bough fork {id}` branches off there")
         if agent is not None:
             raise InvalidInput("a conversation keeps its agent", hint="leave --agent out, or start a new one")
-        conversation = await opened_conversation(target.name, settings, rules)
+        conversation = await open_conversation(target.name, settings, rules)
         if model is not None:
             await conversation.set_model(model)
     return Chat(conversation, renderer, rules)
@@ -157,7 +157,7 @@ class Chat:
 
     async def _greet(self) -> None:
         conversation, turn = self._conversation, self._turn()
-        turn.warn_all(self._rules.kept(conversation.state.policies))
+        turn.warn_all(self._rules.list_kept_rules(conversation.state.policies))
         home, model = conversation.settings.home, conversation.agent.model_name
         turn.warn_all(self._rules.warnings(home, conversation.workspace, model))
         await turn.heading()

@@ -12,7 +12,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.resume import continue_run
-from bough.cli.opening import opened_conversation
+from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import RuleOptions
 from bough.cli.target import Target
@@ -65,7 +65,7 @@ def approve(
         calls = call or (_only(conversation, "approval") if edited is not None else [])
         await conversation.approve(*calls, arguments=edited)
 
-    return asyncio.run(_decided("approve", id, decide, given))
+    return asyncio.run(_record_decision("approve", id, decide, given))
 
 
 def reject(
@@ -79,7 +79,7 @@ def reject(
     async def decide(conversation: AsyncConversation) -> None:
         await conversation.reject(*(call or ()), reason=reason)
 
-    return asyncio.run(_decided("reject", id, decide, given))
+    return asyncio.run(_record_decision("reject", id, decide, given))
 
 
 def answer(
@@ -97,7 +97,7 @@ def answer(
         (chosen,) = [call] if call is not None else _only(conversation, "question", "external")
         await conversation.answer(chosen, read_value(text))
 
-    return asyncio.run(_decided("answer", name, decide, given))
+    return asyncio.run(_record_decision("answer", name, decide, given))
 
 
 def _only(conversation: AsyncConversation, *kinds: str) -> list[str]:
@@ -124,20 +124,20 @@ def _object(text: str) -> JsonObject:
     return cast("JsonObject", value)
 
 
-async def _decided(command: str, id: str, decide: Decision, given: Continuing) -> Report | int:
+async def _record_decision(command: str, id: str, decide: Decision, given: Continuing) -> Report | int:
     """Record a decision about one conversation, and run on unless calls still wait."""
     target = Target.parse(id)
     if target.at is not None:
         raise InvalidInput("calls wait at the end of a conversation", hint=f"leave @{target.at} out")
     settings = options.settings_of(given.home, given.store, script_timeout=given.script_timeout)
     rules = RuleOptions(secret=given.secret)
-    async with await opened_conversation(target.name, settings, rules) as conversation:
+    async with await open_conversation(target.name, settings, rules) as conversation:
         renderer = renderer_for(json=given.json)
         before = dict(conversation.state.waiting)
         await decide(conversation)
         left = conversation.state.waiting
         if given.no_run or left:
-            return _recorded(command, conversation)
+            return _report_recorded(command, conversation)
         for call_id, call in before.items():
             for shown in call_lines(call_id, call):
                 renderer.note(shown)
@@ -153,7 +153,7 @@ async def _decided(command: str, id: str, decide: Decision, given: Continuing) -
         )
 
 
-def _recorded(command: str, conversation: AsyncConversation) -> Report:
+def _report_recorded(command: str, conversation: AsyncConversation) -> Report:
     waiting, name = conversation.state.waiting, conversation.short_id
     blocks: list[Line] = [line((name, "id"), f"  recorded, {len(waiting)} still waiting")]
     for id, call in waiting.items():

@@ -100,10 +100,10 @@ async def _executors() -> list[Check]:
     chosen = max((report for report in reports if report.works), key=lambda report: report.isolation, default=None)
     gaps = () if chosen is None else chosen.gaps
     limits = [Check("executor", "not promised", "missing", gap) for gap in gaps]
-    return [_reached(None if chosen is None else chosen.isolation), *checks, *limits]
+    return [_check_isolation(None if chosen is None else chosen.isolation), *checks, *limits]
 
 
-def _reached(isolation: Isolation | None) -> Check:
+def _check_isolation(isolation: Isolation | None) -> Check:
     if isolation is None:
         fix = "fix one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
         if sys.platform == "darwin":
@@ -129,7 +129,7 @@ async def _store(settings: Settings) -> list[Check]:
     """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable."""
     name = hide_password(settings.store)
     try:
-        async with options.opened(settings, create=False) as store:
+        async with options.open_settings_store(settings, create=False) as store:
             found = await store.check()
             found.require()
             states = await _check_states(store)

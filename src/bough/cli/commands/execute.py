@@ -71,9 +71,9 @@ def exec_(
         env=options.env_of(env),
         stdin=b"" if stdin is None else _stdin(stdin),
     )
-    request = _bounded(request, network=network, memory=memory, workspace=workspace)
+    request = _limit_request(request, network=network, memory=memory, workspace=workspace)
     settings = options.settings_of(home, store, executor=executor)
-    ran = asyncio.run(_executed(settings.executor, request))
+    ran = asyncio.run(_execute(settings.executor, request))
     if json:
         return Report(command="exec", data=ran_json(ran), exit_code=exit_code_of(ran))
     write_streams(ran)
@@ -119,7 +119,7 @@ def _interpreter(text: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _bounded(
+def _limit_request(
     request: CodeExecutionInput, *, network: list[str] | None, memory: int | None, workspace: Path | None
 ) -> CodeExecutionInput:
     from bough.execution.base import ExecutionLimits, Network
@@ -138,7 +138,7 @@ def _stdin(file: Path) -> bytes:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a file, or -") from error
 
 
-async def _executed(name: str, request: CodeExecutionInput) -> CodeExecutionResult:
+async def _execute(name: str, request: CodeExecutionInput) -> CodeExecutionResult:
     from bough.execution.named import executor_named
 
     executor = executor_named(name)

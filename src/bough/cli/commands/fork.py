@@ -9,7 +9,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
-from bough.cli.opening import opened_conversation
+from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
@@ -46,7 +46,7 @@ def fork(
     renderer = renderer_for(json=json)
 
     async def main() -> Report | int:
-        async with await opened_conversation(target.name, settings, rules) as source:
+        async with await open_conversation(target.name, settings, rules) as source:
             name = title if title is not None or prompt is None else one_line(prompt, 60)
             agent = None if model is None else source.agent.model_copy(update={"model": model})
             branch = await source.fork(

@@ -51,7 +51,7 @@ def create(
         named: Any = {"tenant": tenant, "role": role, "scopes": frozenset(scope) if scope else SCOPES}
         return await table.create(name, expires=ends, **named)
 
-    return _made("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
+    return _report_key("keys create", asyncio.run(_with_table(options.settings_of(home, store), make)))
 
 
 def list_(home: options.Home = None, store: options.Store = None, json: options.Json = False) -> Report:
@@ -77,7 +77,7 @@ def rotate(
     """Make a key like another one, which ends after the grace."""
     length = _duration(grace, "--grace")
     settings = options.settings_of(home, store)
-    return _made("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
+    return _report_key("keys rotate", asyncio.run(_with_table(settings, lambda table: table.rotate(id, grace=length))))
 
 
 async def _with_table(settings: Settings, do: Callable[[KeyTable], Awaitable[T]]) -> T:
@@ -85,11 +85,11 @@ async def _with_table(settings: Settings, do: Callable[[KeyTable], Awaitable[T]]
         from bough.server.auth.keys import KeyTable
     except ModuleNotFoundError as error:
         raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         return await do(KeyTable(store))
 
 
-def _made(command: str, key: NewKey) -> Report:
+def _report_key(command: str, key: NewKey) -> Report:
     data = {"id": key.id, "key": key.text, "tenant": key.tenant}
     return Report(command=command, data=data, blocks=[line(key.text)])
 
@@ -100,12 +100,12 @@ def _row(info: KeyInfo) -> Line:
 
 
 def _json(info: KeyInfo) -> dict[str, Any]:
-    def said(time: datetime | None) -> str | None:
+    def format_time(time: datetime | None) -> str | None:
         return None if time is None else time.isoformat()
 
-    times = {"created": said(info.created), "expires": said(info.expires), "used": said(info.used)}
+    times = {"created": format_time(info.created), "expires": format_time(info.expires), "used": format_time(info.used)}
     named = {"id": info.id, "tenant": info.tenant, "name": info.name, "role": info.role, "scopes": list(info.scopes)}
-    return {**named, **times, "revoked": said(info.revoked)}
+    return {**named, **times, "revoked": format_time(info.revoked)}
 
 
 def _duration(text: str, option: str) -> timedelta:

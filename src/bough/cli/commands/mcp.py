@@ -81,9 +81,12 @@ async def _serve(settings: Settings, rules: RuleOptions, offered: list[str]) -> 
         return agent_of(None if name is None else Path(name), settings)
 
     def make_rules(workspace: Path) -> GivenRules:
-        return rules.given(settings, workspace)
+        return rules.make_rules(settings, workspace)
 
-    async with options.opened(settings) as opened, TaskBroker(tasks_in(opened), settings=settings) as broker:
+    async with (
+        options.open_settings_store(settings) as opened,
+        TaskBroker(tasks_in(opened), settings=settings) as broker,
+    ):
         at: Any = {"settings": settings, "store": opened, "agents": make_agent}
         served = Served(
             conversations=LocalConversations(broker=broker, rules=make_rules, **at),

@@ -10,7 +10,7 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import load_agent
-from bough.cli.opening import opened_conversation
+from bough.cli.opening import open_conversation
 from bough.cli.render import Report
 from bough.cli.rules import NO_RULES
 from bough.cli.target import Target
@@ -50,7 +50,7 @@ def replay(
     settings = options.settings_of(home, store, base_url=base_url, script_timeout=script_timeout)
     spec = None if agent is None else load_agent(agent, base_url=base_url)
     stop = until if until is not None else target.at
-    name, report = asyncio.run(_replayed(settings, target.name, stop, spec, model))
+    name, report = asyncio.run(_replay(settings, target.name, stop, spec, model))
     return Report(
         command="replay",
         data=_data(name, report),
@@ -60,12 +60,12 @@ def replay(
     )
 
 
-async def _replayed(
+async def _replay(
     settings: Settings, name: str, until: int | None, agent: AgentSpec | None, model: str | None
 ) -> tuple[str, ReplayReport]:
     from bough.conversation.replay.replay import replay
 
-    async with await opened_conversation(name, settings, NO_RULES) as conversation:
+    async with await open_conversation(name, settings, NO_RULES) as conversation:
         if until is not None and until > conversation.state.head:
             head = conversation.state.head
             raise InvalidInput(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bough.cli import options
-from bough.cli.opening import opened_conversation
+from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
 from bough.cli.target import Target
@@ -46,7 +46,7 @@ def resume(
     renderer = renderer_for(json=json)
 
     async def main() -> int:
-        async with await opened_conversation(target.name, settings, rules) as conversation:
+        async with await open_conversation(target.name, settings, rules) as conversation:
             if model is not None:
                 await conversation.set_model(model)
             return await continue_run(
@@ -78,7 +78,7 @@ async def continue_run(
 ) -> int:
     """Run a conversation that exists, after a message where there is one, and return the exit code."""
     turn = WatchedRun(conversation, renderer, command=command, json=json, stream=stream, check=check)
-    turn.warn_all(rules.kept(conversation.state.policies))
+    turn.warn_all(rules.list_kept_rules(conversation.state.policies))
     turn.warn_all(rules.warnings(conversation.settings.home, conversation.workspace, conversation.agent.model_name))
     await turn.heading()
     start = conversation.state.head

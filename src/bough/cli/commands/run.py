@@ -14,7 +14,7 @@ from bough.cli.agent_file import agent_of, may_write
 from bough.cli.detach import submit_detached
 from bough.cli.render import Report, renderer_for
 from bough.cli.rules import NO_RULES, RuleOptions
-from bough.cli.turns.turn import WatchedRun, shows_stream, started_note
+from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
 from bough.config import Settings
 from bough.errors import InvalidInput
@@ -77,7 +77,7 @@ def run(
 
         spec = agent_of(agent, settings, skill_roots=roots)
         message = text if skill is None else _with_skill(skill, text, spec, workspace, settings)
-        given = rules.given(settings, workspace, may_write=may_write(spec))
+        given = rules.make_rules(settings, workspace, may_write=may_write(spec))
         if detach:
             folder = str(workspace.absolute())
             return await submit_detached(
@@ -88,7 +88,7 @@ def run(
             spec, workspace=workspace, title=title, tags=tags, settings=settings, **given
         )
         async with conversation:
-            if note := started_note(settings.model is not None or agent is not None, conversation.agent.model_name):
+            if note := describe_start(settings.model is not None or agent is not None, conversation.agent.model_name):
                 renderer.note(note)
             turn = WatchedRun(
                 conversation, renderer, command="run", json=json, stream=shows_stream(no_stream), check=check

@@ -122,7 +122,7 @@ def serve_at(
 async def _has_keys(settings: Settings) -> bool:
     from bough.server.auth.keys import KeyTable
 
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         return await KeyTable(store).any()
 
 

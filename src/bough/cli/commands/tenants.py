@@ -59,7 +59,7 @@ async def _list(settings: Settings) -> list[tuple[str, datetime, datetime | None
     _require_server()
     from bough.server.auth.keys import KeyTable
 
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         return await KeyTable(store).tenants()
 
 
@@ -70,7 +70,7 @@ async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
     from bough.tasks import TaskBroker
     from bough.tasks.stores.named import tasks_in
 
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         await KeyTable(store).set_disabled(tenant, disabled=disabled)
         if disabled and tenant != LOCAL:  # those of the command line have no owner, and their person is here
             await TaskBroker(tasks_in(store), settings=settings).cancel_all(owner=tenant)

@@ -29,12 +29,12 @@ class JsonRenderer:
 
         Nothing is written when the first item is not available.
         """
-        start, end = _dumped(_envelope(command, {name: []}, ())).split("[]", 1)
+        start, end = _dump(_envelope(command, {name: []}, ())).split("[]", 1)
         rest = iter(items)
-        pieces = [start, "[", *(_dumped(first) for first in islice(rest, 1))]
+        pieces = [start, "[", *(_dump(first) for first in islice(rest, 1))]
         self._out.write("".join(pieces))
         for item in rest:
-            self._out.write(", " + _dumped(item))
+            self._out.write(", " + _dump(item))
         self._out.write("]" + end + "\n")
         self._out.flush()
 
@@ -44,7 +44,7 @@ class JsonRenderer:
 
     def record(self, value: Json) -> None:
         """Write one line of a stream."""
-        self._out.write(_dumped(value) + "\n")
+        self._out.write(_dump(value) + "\n")
         self._out.flush()
 
     def note(self, line: Line) -> None:
@@ -69,5 +69,5 @@ def _envelope(command: str, data: Json, next: tuple[str, ...]) -> Json:
     return {"schema_version": SCHEMA_VERSION, "command": command, "data": data, "next": list(next)}
 
 
-def _dumped(value: Json) -> str:
+def _dump(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -48,7 +48,7 @@ async def ask(conversation: AsyncConversation, renderer: Renderer, always: Alway
             renderer.note(shown)
         if kind not in _QUESTIONS:
             return False
-        answer = await _answered(renderer, _QUESTIONS[kind])
+        answer = await _read_answer(renderer, _QUESTIONS[kind])
         if kind != "approval":
             if answer is None:
                 return False
@@ -82,7 +82,7 @@ async def _give(conversation: AsyncConversation, renderer: Renderer, id: str, an
             return await conversation.answer(id, read_value(answer))
         except InvalidInput as error:
             renderer.note(line((f"{error.message}; {error.hint}", "warn")))
-            again = await _answered(renderer, _QUESTIONS["question"])
+            again = await _read_answer(renderer, _QUESTIONS["question"])
             if again is None:
                 return await conversation.reject(id)
             answer = again
@@ -127,7 +127,7 @@ def _request_lines(request: JsonObject) -> Iterator[Line]:
         yield line((f"  {name}  ", "dim"), text, hang=4)
 
 
-def unanswered(conversation: AsyncConversation) -> PermissionDenied:
+def make_unanswered_error(conversation: AsyncConversation) -> PermissionDenied:
     """Return the error of a run that ends because calls wait and there is no terminal to ask on."""
     waiting = conversation.state.waiting
     calls = "; ".join(f"{headline(call)} ({id})" for id, call in waiting.items())
@@ -145,7 +145,7 @@ def unanswered(conversation: AsyncConversation) -> PermissionDenied:
     )
 
 
-async def _answered(renderer: Renderer, question: str) -> str | None:
+async def _read_answer(renderer: Renderer, question: str) -> str | None:
     """Return what was typed, asking again after an empty line; None at the end of input."""
     while True:
         with lines_typed():

@@ -107,17 +107,17 @@ class WatchedRun:
                     async with asyncio.timeout(None if timeout_seconds is None else timeout_seconds - seconds):
                         await self._watch()
                 seconds += time.monotonic() - started
-                if not await self._answered():
-                    return self._finished(seconds)
+                if not await self._ask_for_approvals():
+                    return self._report_finished(seconds)
         except TimeoutError:
-            return self._failed(_timed_out(timeout_seconds, self._conversation.short_id))
+            return self._report_failure(_make_timeout_error(timeout_seconds, self._conversation.short_id))
         except BoughError as error:
-            return self._failed(error)
+            return self._report_failure(error)
         except asyncio.CancelledError:
-            self._interrupted()
+            self._report_interruption()
             raise
 
-    async def _answered(self) -> bool:
+    async def _ask_for_approvals(self) -> bool:
         """Ask about calls that wait, and say whether the run continues."""
         if not self._asks or self._conversation.status != "waiting_for_confirmation":
             return False
@@ -168,7 +168,7 @@ class WatchedRun:
             case "SkillActivated":
                 return [describe.skill_line(event)]
             case "SkillSkipped":
-                return [describe.skipped_line(event)]
+                return [describe.render_skip(event)]
             case "ScriptRan":
                 self._last_failure = event.get("error") or "" if event["status"] == "error" else ""
                 return [describe.script_line(event)]
@@ -194,7 +194,7 @@ class WatchedRun:
         if self._streamed and not self._streamed.endswith("\n"):
             self._renderer.text("\n")
 
-    def _finished(self, seconds: float) -> int:
+    def _report_finished(self, seconds: float) -> int:
         self._end_streamed_line()
         result = self._conversation.result
         output = "" if result is None else result.output
@@ -221,7 +221,7 @@ class WatchedRun:
         """Return what kept the run from its end, where something did."""
         conversation = self._conversation
         if conversation.status == "waiting_for_confirmation":
-            return confirm.unanswered(conversation)
+            return confirm.make_unanswered_error(conversation)
         if conversation.state.limit is not None:
             return _limit_reached(self._stopped, conversation.short_id)
         if conversation.status == "stuck":
@@ -267,7 +267,7 @@ class WatchedRun:
             return None
         return SandboxUnavailable(self._last_failure, hint="run `bough doctor`")
 
-    def _failed(self, error: BoughError) -> int:
+    def _report_failure(self, error: BoughError) -> int:
         self._end_streamed_line()
         if self._json:
             self._record("", error=error)
@@ -275,13 +275,13 @@ class WatchedRun:
             self._renderer.error(error)
         return error.exit_code
 
-    def _interrupted(self) -> None:
+    def _report_interruption(self) -> None:
         self._spinner.close()
         self._end_streamed_line()
         error = BoughError(
             "interrupted", hint=f"`bough resume {self._conversation.short_id}` continues", code="interrupted"
         )
-        self._failed(error)
+        self._report_failure(error)
 
     def _record(self, output: str, *, error: BoughError | None = None) -> None:
         conversation, state = self._conversation, self._conversation.state
@@ -333,7 +333,7 @@ def _limit_reached(event: JsonObject, name: str) -> LimitExceeded:
     )
 
 
-def _timed_out(seconds: float | None, name: str) -> BoughError:
+def _make_timeout_error(seconds: float | None, name: str) -> BoughError:
     return BoughError(f"timed out after {seconds} s", hint=f"`bough resume {name}` continues", code="timeout")
 
 
@@ -341,7 +341,7 @@ def _plain_name(executor: str) -> str:
     return {"local-sandbox": "sandbox", "unsafe-local": "unsafe"}.get(executor, executor)
 
 
-def started_note(model_was_named: bool, model: str | None) -> Line | None:
+def describe_start(model_was_named: bool, model: str | None) -> Line | None:
     """Return what to say when the offline planner was taken for lack of a key."""
     if model_was_named or model != "offline":
         return None

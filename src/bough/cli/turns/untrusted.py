@@ -25,7 +25,7 @@ def refuse_untrusted_request(conversation: AsyncConversation, message: str) -> N
     from bough.agents.models.planner.jobs import find_jobs
     from bough.agents.models.planner.rank import RankedSkill
 
-    offered = [*registry.catalogued(), *(skill for skill in hidden if skill.catalogued)]
+    offered = [*registry.list_catalogued(), *(skill for skill in hidden if skill.catalogued)]
     jobs = find_jobs([RankedSkill(name=skill.name, text=skill.description) for skill in offered], message)
     for skill in hidden:
         if any(job.skill == skill.name for job in jobs):

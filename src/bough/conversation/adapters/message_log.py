@@ -81,14 +81,14 @@ class MessageLog:
         name = record["conversation_id"]
         stored, head = await self._place(name)
         if (stored and stored["revision"]) != expected:
-            raise _moved_on(name)
+            raise _make_conflict(name)
         events = [*map(_event, entries), StateChanged(changes={_KEY: record}, reason="saved")]
         known = {entry.id for entry in entries} | {_head(stored)}
         needed = {_head(record), *(entry.parent for entry in entries)} - known - {None}
         try:
             await self._write(record, events, cast("set[UUID]", needed), head=head, is_deleted=stored is None)
         except NotFound as error:
-            raise _moved_on(name) from error
+            raise _make_conflict(name) from error
 
     async def delete(self, name: str, *, expected: str) -> None:
         """Delete a conversation. Its messages go with it, or with the last of its forks.
@@ -98,9 +98,9 @@ class MessageLog:
         """
         stored, head = await self._place(name)
         if stored is None or stored["revision"] != expected:
-            raise _moved_on(name)
+            raise _make_conflict(name)
         cid = id_of(name)
-        async with self._leased(cid) as lease:
+        async with self._hold_lease(cid) as lease:
             closed = StateChanged(changes={_KEY: None, "title": None, "tags": {}}, reason="deleted")
             await self._store.append(cid, [closed], expected_head=head, generation=lease.generation)
         await self._collect(cid)
@@ -151,13 +151,13 @@ class MessageLog:
         if not is_deleted:
             await self._store.append(cid, events, expected_head=head)
             return
-        async with self._leased(cid) as lease:  # or it would be removed meanwhile
+        async with self._hold_lease(cid) as lease:  # or it would be removed meanwhile
             shown = StateChanged(changes={"title": _title(events), "tags": _tags(record)}, reason="begun anew")
             await self._store.append(cid, [shown, *events], expected_head=head, generation=lease.generation)
 
     async def _fork(self, cid: UUID, record: JsonObject, events: list[Event], needed: set[UUID]) -> None:
         if record["forked_from"] is None:
-            raise _moved_on(record["conversation_id"])
+            raise _make_conflict(record["conversation_id"])
         source = id_of(record["forked_from"])
         last, id = max([((await self._store.locate(id, cid=source))[1], id) for id in needed])
         row = await self._store.get(source)
@@ -223,7 +223,7 @@ class MessageLog:
             parent, seq = row.parent, row.base - 1
 
     @asynccontextmanager
-    async def _leased(self, cid: UUID) -> AsyncGenerator[Lease]:
+    async def _hold_lease(self, cid: UUID) -> AsyncGenerator[Lease]:
         """Keep others from removing a deleted conversation or giving its name anew."""
         lease = await self._store.acquire(cid, f"{FRAMEWORK}/{new_id()}", _LEASE_SECONDS)
         try:
@@ -235,12 +235,12 @@ class MessageLog:
         """Remove a deleted conversation that has no forks, then those that were kept for it only."""
         while cid is not None:
             try:
-                async with self._leased(cid):
-                    cid = await self._collected(cid)
+                async with self._hold_lease(cid):
+                    cid = await self._find_collected(cid)
             except (NotFound, Conflict):  # it is gone, or someone else is at it
                 return
 
-    async def _collected(self, cid: UUID) -> UUID | None:
+    async def _find_collected(self, cid: UUID) -> UUID | None:
         record, _ = await self._latest(cid)
         row = await self._store.get(cid)
         if record is not None or row.config != _CONFIG or await self._store.children(cid):
@@ -310,7 +310,7 @@ def _tags(record: JsonObject) -> dict[str, str]:
     return {} if record["scope"] is None else {"scope": record["scope"]}
 
 
-def _moved_on(name: str) -> Conflict:
+def _make_conflict(name: str) -> Conflict:
     return Conflict(
         f"the conversation {name!r} was saved or deleted since it was loaded, or exists already",
         hint="load it again, then save",

@@ -133,14 +133,14 @@ def _events(messages: Sequence[ModelMessage]) -> Iterator[Event]:
     open_calls: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ModelResponse):
-            yield from _lost(open_calls)
+            yield from _close_lost_calls(open_calls)
             yield ModelResponded(
                 response=response_json(message), model=message.model_name, usage=usage_of(message), ts=message.timestamp
             )
             open_calls = {call.tool_call_id: call.tool_name for call in message.tool_calls}
         else:
             yield from _request_events(message, open_calls)
-    yield from _lost(open_calls)
+    yield from _close_lost_calls(open_calls)
 
 
 def _request_events(message: ModelRequest, open_calls: dict[str, str]) -> Iterator[Event]:
@@ -214,7 +214,7 @@ def _content(content: Any) -> Iterator[ContentPart]:
             yield TextPart(text=f"[{_name_content(item)}: not carried over]")
 
 
-def _lost(open_calls: dict[str, str]) -> Iterator[Event]:
+def _close_lost_calls(open_calls: dict[str, str]) -> Iterator[Event]:
     for id, tool in open_calls.items():
         yield ToolInterrupted(tool_call_id=id, tool=tool, reason="its result was not in the imported history")
     open_calls.clear()

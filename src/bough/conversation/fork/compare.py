@@ -106,7 +106,7 @@ async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Pa
     """Return what two conversations share and where they differ. O(events after the common ones), and O(files)."""
     ancestor = await store.common_ancestor(a, b)
     common = 0 if ancestor is None else ancestor[1]
-    asked = await _asked_before(store, a, common)
+    asked = await _read_earlier_arguments(store, a, common)
     sides = [await _side(store, id, common, asked) for id in (a, b)]
     costs = [side.usage.cost_usd for side in sides]
     return Comparison(
@@ -119,15 +119,15 @@ async def compare(store: ComparedLogs, a: UUID, b: UUID, *, workspaces: tuple[Pa
     )
 
 
-async def _asked_before(store: ComparedLogs, id: UUID, stop: int) -> dict[str, JsonObject]:
+async def _read_earlier_arguments(store: ComparedLogs, id: UUID, stop: int) -> dict[str, JsonObject]:
     """Return the arguments of the calls that may be open at seq `stop`: those of the last response before it."""
     async for stored in store.read(id, 0, stop, reverse=True):
         if isinstance(stored.event, ModelResponded):
-            return _asked(stored.event)
+            return _read_arguments(stored.event)
     return {}
 
 
-def _asked(event: ModelResponded) -> dict[str, JsonObject]:
+def _read_arguments(event: ModelResponded) -> dict[str, JsonObject]:
     return {call.id: call.given for call in calls_of(event)}
 
 
@@ -151,7 +151,7 @@ def _calls(events: Iterable[Event], asked: Mapping[str, JsonObject]) -> Iterable
     done: list[ComparedCall] = []
     for event in events:
         if isinstance(event, ModelResponded):
-            done, found, asked = [*done, *found.values()], {}, _asked(event)
+            done, found, asked = [*done, *found.values()], {}, _read_arguments(event)
         elif isinstance(event, ToolCalled):
             found[event.tool_call_id] = ComparedCall(tool=event.tool, arguments=event.arguments)
         elif isinstance(event, ToolOutcome):
@@ -216,7 +216,7 @@ def transcript(events: Iterable[StoredEvent]) -> str:
     return "\n".join(lines)
 
 
-async def grafted(
+async def make_graft(
     into: UUID, store: EventStore, source: UUID, start: int | None, stop: int | None, summary: str
 ) -> list[Event]:
     """Return what a conversation is told of another one: where it comes from, and a message.

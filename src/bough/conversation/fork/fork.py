@@ -16,12 +16,12 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
-from bough.conversation.agent import agent_changes, blueprint_of, carried_changes
+from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
 from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
 from bough.conversation.fork.workspace import (
     ForkedWorkspace,
     WorkspacePolicy,
-    forked_workspace,
+    fork_workspace,
     name_making,
     settle_workspace,
 )
@@ -139,11 +139,11 @@ class Source:
         Raises: see `AsyncConversation.fork`.
         """
         if request.id is not None and (there := await self._existing(request)) is not None:
-            return await self._reopened(there, request)
-        plan = await self._planned(request)
+            return await self._reopen(there, request)
+        plan = await self._plan(request)
         home, nonce = self.parts.environment.settings.home, new_id().hex
         place, making = home / "workspaces" / str(plan.id), name_making(home, nonce)
-        workspace = await forked_workspace(plan.workspace, self.parts.journal.state.workspace, place, making=making)
+        workspace = await fork_workspace(plan.workspace, self.parts.journal.state.workspace, place, making=making)
         plan = replace(plan, nonce=nonce if workspace.made is not None else None)
         try:
             record = await self._write(plan, workspace)
@@ -155,10 +155,10 @@ class Source:
         if plan.nonce is not None:
             if record.config.get(_MADE) != nonce:
                 await workspace.remove()  # its own copy alone: the row names the one that another caller made
-                return await self._reopened(record, request)
+                return await self._reopen(record, request)
             await settle_workspace(home, record.id, nonce)
             workspace = replace(workspace, made=place)
-        journal = await plan.journal.forked(record.id)
+        journal = await plan.journal.make_fork(record.id)
         parts = replace(self.parts, journal=journal, record=record, blueprint=plan.blueprint, rules=plan.rules)
         return Branch(parts=parts, workspace=workspace)
 
@@ -198,7 +198,7 @@ class Source:
             )
         return there
 
-    async def _reopened(self, record: ConversationRecord, request: ForkRequest) -> Branch:
+    async def _reopen(self, record: ConversationRecord, request: ForkRequest) -> Branch:
         journal = Journal(self.parts.journal.store, record.id, secrets=self.parts.journal.secrets)
         await journal.catch_up()
         home = self.parts.environment.settings.home
@@ -212,7 +212,7 @@ class Source:
         parts = replace(self.parts, journal=journal, record=record, blueprint=blueprint, rules=rules)
         return Branch(parts=parts, workspace=workspace)
 
-    async def _planned(self, request: ForkRequest) -> _ForkPlan:
+    async def _plan(self, request: ForkRequest) -> _ForkPlan:
         source = self.parts.journal
         cut, journal = await find_cut(source, request.at, pending=request.pending, snap=request.snap)
         blueprint = self._blueprint(request)
@@ -264,7 +264,7 @@ class Source:
             total=total,
         )
         secrets = rules.secrets if request.secrets == "reference" else Secrets()
-        return replace(rules.narrowed(stricter), secrets=secrets)
+        return replace(rules.narrow(stricter), secrets=secrets)
 
     async def _write(self, plan: _ForkPlan, workspace: ForkedWorkspace) -> ConversationRecord:
         request, state = plan.request, self.parts.journal.state
@@ -307,7 +307,7 @@ class Source:
         recorded = {"agent": state.agent, "instructions": state.instructions}
         changes |= recorded if same else agent_changes(plan.blueprint)
         changes |= {"workspace": str(workspace.path), "workspace_policy": workspace.policy}
-        return changes | carried_changes(state, plan.cut.carried)
+        return changes | make_carried_changes(state, plan.cut.carried)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from uuid import UUID
 
 from bough import git
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
@@ -47,7 +47,7 @@ class ForkedWorkspace:
     async def remove(self) -> None:
         """Remove what was made for the fork. Nothing happens where nothing was."""
         if self.made is not None:
-            await finished(asyncio.to_thread(_remove, self.made))
+            await finish(asyncio.to_thread(_remove, self.made))
 
 
 def name_making(home: Path, nonce: str) -> Path:
@@ -57,7 +57,7 @@ def name_making(home: Path, nonce: str) -> Path:
 
 async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
     """Give the files of a fork whose row is written their place. Whoever sees the row may; twice is nothing more."""
-    await finished(asyncio.to_thread(_settle, name_making(home, nonce), home / "workspaces" / str(cid)))
+    await finish(asyncio.to_thread(_settle, name_making(home, nonce), home / "workspaces" / str(cid)))
 
 
 def _settle(making: Path, place: Path) -> None:
@@ -78,7 +78,7 @@ def _point_back(making: Path, place: Path) -> None:
         back.write_text(f"{place / '.git'}\n", "utf-8")
 
 
-async def forked_workspace(
+async def fork_workspace(
     policy: WorkspacePolicy, source: Path, place: Path, *, making: Path | None = None
 ) -> ForkedWorkspace:
     """Return the workspace of a fork, made in `place` where the policy asks for one of its own. O(files) then.
@@ -101,7 +101,7 @@ async def forked_workspace(
             make = _copy if policy == "copy" else _worktree
             made = making or place
             try:
-                path = await finished(asyncio.to_thread(make, source, made))
+                path = await finish(asyncio.to_thread(make, source, made))
             except OSError as error:
                 raise Unavailable(
                     f"the workspace could not be copied to {place}: {error.strerror}",
@@ -151,7 +151,7 @@ def _copy_folder(source: Path, target: Path, root: Path) -> None:
     for entry in os.scandir(source):
         to = target / entry.name
         if entry.is_symlink():
-            os.symlink(_retargeted(entry.path, root), to)
+            os.symlink(_retarget(entry.path, root), to)
         elif entry.is_dir(follow_symlinks=False):
             to.mkdir()
             _copy_folder(Path(entry.path), to, root)
@@ -160,7 +160,7 @@ def _copy_folder(source: Path, target: Path, root: Path) -> None:
     shutil.copystat(source, target, follow_symlinks=False)
 
 
-def _retargeted(link: str, root: Path) -> str:
+def _retarget(link: str, root: Path) -> str:
     """Return where a copied link points: one that names a place in the workspace absolutely is made relative."""
     aim = os.readlink(link)
     if not os.path.isabs(aim) or not Path(os.path.normpath(aim)).is_relative_to(root):

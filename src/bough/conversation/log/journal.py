@@ -104,7 +104,7 @@ class Journal:
         Raises: see `settled`.
         """
         await self._staging.catch_up()
-        await self.settled()
+        await self.settle()
 
     def stage(self, *events: Event) -> None:
         """Fold events now and have them written soon, in order and all or none. Values of secrets are masked before.
@@ -117,7 +117,7 @@ class Journal:
         if events:
             self._staging.add(self._writer, self.mask(events))
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         """Return when everything that was staged here is durable. The barrier before every effect.
 
         What was begun is finished: a cancellation that comes meanwhile is raised when the events are in the log.
@@ -126,7 +126,7 @@ class Journal:
             Conflict: The lease was lost.
             StoreError: The store could not write.
         """
-        await self._staging.settled(self._writer)
+        await self._staging.settle(self._writer)
 
     async def prompts_settled(self) -> None:
         """Return when all that the next request says, but for results of tools, is durable and has its final place.
@@ -134,7 +134,7 @@ class Journal:
         Raises: see `settled`.
         """
         while self._staging.has_prompts:
-            await self._staging.flushed()
+            await self._staging.flush()
         if self._writer.failure is not None:
             raise self._writer.failure
 
@@ -150,7 +150,7 @@ class Journal:
         """
         also = None if change is None else _also(change, None)
         batch = self._staging.add(self._writer, self.mask(events), expected_head=expected_head, also=also)
-        await self._staging.written(batch)
+        await self._staging.wait_written(batch)
 
     @property
     def controls(self) -> int:
@@ -174,7 +174,7 @@ class Journal:
             return False
         also = None if ending is None else _also(ending, None)
         batch = self._staging.add(self._writer, self.mask(events), condition=condition, also=also)
-        await self._staging.written(batch)
+        await self._staging.wait_written(batch)
         return batch.withdrawn.isdisjoint(event.id for event in events)
 
     async def finish(
@@ -189,9 +189,9 @@ class Journal:
         """
         masked, also = self.mask(events), _also(ending, error)
         batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also)
-        await self._staging.written(batch)
+        await self._staging.wait_written(batch)
 
-    def leased(self, generation: int) -> Journal:
+    def use_lease(self, generation: int) -> Journal:
         """Return this journal as its runner uses it: what it appends is refused once another has taken over.
 
         State, view and listeners are the same ones.
@@ -240,7 +240,7 @@ class Journal:
                 return state.turned
         return head  # the message that began the next one is not durable yet
 
-    async def forked(self, cid: UUID) -> Journal:
+    async def make_fork(self, cid: UUID) -> Journal:
         """Return this fold as that of a fork which was cut here, with the fork's own events."""
         self._of(cid, after=self._staging)
         self.prefix = PrefixWatch(cid)
@@ -285,7 +285,7 @@ def mask_events(secrets: Secrets, events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _also(ending: Ending, error: BoughError | None) -> Also:
-    def made() -> None:
+    def run_made() -> None:
         ending.is_made = True
 
-    return Also(ending.beside, lambda tables, state: ending.change(tables, state, error), made)
+    return Also(ending.beside, lambda tables, state: ending.change(tables, state, error), run_made)

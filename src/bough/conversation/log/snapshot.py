@@ -309,7 +309,7 @@ class StateWriter:
         if states:
             self._task = asyncio.create_task(self._write(states), name=f"states of {self._cid}")
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         """Return when nothing is being written any more."""
         if self._task is not None:
             await asyncio.wait([self._task])

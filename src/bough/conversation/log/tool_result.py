@@ -40,7 +40,7 @@ _CONTENT: TypeAdapter[Any] = TypeAdapter(
 _PLAIN = (str, int, float, bool, type(None))
 
 
-def recorded(value: Any) -> Json:
+def encode_result(value: Any) -> Json:
     """Return a tool's result as JSON: files base64, NaN and infinities as text, what has no JSON form by its `repr`.
 
     Invalid text (lone surrogates) is replaced by U+FFFD. Content that a `ToolReturn` carries beside its value goes
@@ -50,9 +50,9 @@ def recorded(value: Any) -> Json:
     Raises:
         InvalidInput: It is or holds an iterator, or is too large to be encoded.
     """
-    value = _unwrapped(value)
+    value = _unwrap(value)
     if isinstance(value, str) and len(value) > MAX_RESULT_BYTES:
-        return clean(shortened(value, MAX_RESULT_BYTES))
+        return clean(shorten(value, MAX_RESULT_BYTES))
     if isinstance(value, bytes | bytearray) and len(value) > MAX_BINARY_BYTES:
         return _too_long(len(value))
     _check_size(value)
@@ -62,7 +62,7 @@ def recorded(value: Any) -> Json:
     if _FILE_MARK in data:
         return pydantic_core.from_json(data) if len(data) <= MAX_BINARY_BYTES else _too_long(len(data))
     whole = pydantic_core.from_json(data) if data.startswith(b'"') else data.decode()
-    return shortened(whole, MAX_RESULT_BYTES)
+    return shorten(whole, MAX_RESULT_BYTES)
 
 
 def is_small(value: Any) -> bool:
@@ -117,16 +117,16 @@ def cut_text(text: str, shown: int | None, event: UUID) -> str:
 def show_result(outcome: ToolReturned) -> Any:
     """Return the content of a result as the model is shown it."""
     if outcome.shown is None:
-        return restored(outcome.result)
+        return decode_result(outcome.result)
     return cut_text(text_of(outcome.result), outcome.shown, outcome.id)
 
 
-def restored(result: Json) -> Any:
+def decode_result(result: Json) -> Any:
     """Return a recorded result as PydanticAI knows it: files in it are files again."""
     return result if isinstance(result, _PLAIN) else _CONTENT.validate_python(result)
 
 
-def shortened(text: str, max_chars: int) -> str:
+def shorten(text: str, max_chars: int) -> str:
     """Return the text, or its beginning and its end with a note of how much is missing between them."""
     if len(text) <= max_chars:
         return text
@@ -143,7 +143,7 @@ def clean(text: str) -> str:
     return text
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     if not isinstance(value, ToolReturn):
         return value
     returned: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]

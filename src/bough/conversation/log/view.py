@@ -150,7 +150,7 @@ class View:
     def messages(self) -> list[ModelMessage]:
         """Return the messages, oldest first. While a call is open they end with the response that made it."""
         tail = self.tail()
-        return _joined([*(shown.message for shown in self.shown), *([] if tail is None else [tail])])
+        return _merge_requests([*(shown.message for shown in self.shown), *([] if tail is None else [tail])])
 
     def _activate(self, seq: int, event: SkillActivated) -> None:
         if not event.rendered:
@@ -196,7 +196,7 @@ class View:
         return first, last
 
 
-def _joined(messages: list[ModelMessage]) -> list[ModelMessage]:
+def _merge_requests(messages: list[ModelMessage]) -> list[ModelMessage]:
     """Return the messages with neighbouring requests made one, as providers want them."""
     joined: list[ModelMessage] = []
     for message in messages:

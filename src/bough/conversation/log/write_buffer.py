@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.conversation.log.fold import STEP, Fold, Mark
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
@@ -137,7 +137,7 @@ class Staging:
         else:
             self._listeners.tell(piece)
 
-    async def settled(self, writer: Writer) -> None:
+    async def settle(self, writer: Writer) -> None:
         """Wait until everything that `writer` has staged is durable; a cancellation meanwhile is raised after that.
 
         Raises:
@@ -146,16 +146,16 @@ class Staging:
         """
         last = next((batch for batch in reversed(self._batches) if batch.writer is writer), None)
         if last is not None:
-            await self.written(last)
+            await self.wait_written(last)
         elif writer.failure is not None:
             raise writer.failure
 
-    async def written(self, batch: Write) -> None:
+    async def wait_written(self, batch: Write) -> None:
         """Wait until a batch is durable. Raises: see `settled`."""
         self._start()
-        await finished(batch.done)
+        await finish(batch.done)
 
-    async def flushed(self) -> None:
+    async def flush(self) -> None:
         """Wait until nothing is staged any more, by whomever; failures are raised to those who staged."""
         while self._batches:
             self._start()
@@ -166,10 +166,10 @@ class Staging:
 
         O(new events), at most `STEP` and a few of them where nobody is told of each: then from a kept state.
         """
-        await self.flushed()
+        await self.flush()
         await self._jump(stop)
         while not await self._read(stop):
-            await self.flushed()
+            await self.flush()
         self._states.write(self._fold.kept, self.durable)
 
     async def render(self) -> View:
@@ -190,7 +190,7 @@ class Staging:
 
     async def settle_states(self) -> None:
         """Return when no kept state is being written any more."""
-        await self._states.settled()
+        await self._states.settle()
 
     def _show(self, view: View) -> None:
         """Take a view of what is durable, and show what is staged behind it."""
@@ -261,7 +261,7 @@ class Staging:
                 await self._write_batch(self._batches[0])
         except asyncio.CancelledError as error:  # the event loop is being closed
             while self._batches:
-                self._failed(self._batches[0], error)
+                self._fail_batch(self._batches[0], error)
             raise
         finally:
             self._writing = None
@@ -271,9 +271,9 @@ class Staging:
         try:
             between = await self._append(batch)
             ahead = None if between is None else await self._fold_apart(batch, between)
-            self._landed(batch, between, ahead)
+            self._finish_batch(batch, between, ahead)
         except BaseException as error:  # raised where the events are awaited, or by what the writer stages next
-            self._failed(batch, error)
+            self._fail_batch(batch, error)
             if isinstance(error, asyncio.CancelledError):
                 raise
         else:
@@ -360,14 +360,14 @@ class Staging:
             self._states.erased = nearest.erased
         return [stored async for stored in self._store.read(self._cid, batch.mark.head, head)]
 
-    def _landed(self, batch: Write, log: list[StoredEvent] | None, ahead: Fold | None) -> None:
+    def _finish_batch(self, batch: Write, log: list[StoredEvent] | None, ahead: Fold | None) -> None:
         self._batches.popleft()
         for event in batch.events:
             if event.id in batch.conditions:
                 self._tell(event)
         if log is None:
             for seq, event in enumerate(batch.events if self._listeners.listeners else (), batch.mark.head):
-                self._listeners.tell(_stored(seq, event))
+                self._listeners.tell(_make_stored(seq, event))
                 self._tell_pieces(batch, event.id)
             self._states.write(self._fold.kept, self.durable)
             return
@@ -386,7 +386,7 @@ class Staging:
         for piece in batch.pieces.get(event, ()):
             self._listeners.tell(piece)
 
-    def _failed(self, batch: Write, error: BaseException) -> None:
+    def _fail_batch(self, batch: Write, error: BaseException) -> None:
         failed = [batch]
         if batch.writer.generation is not None:
             batch.writer.failure = error
@@ -427,8 +427,8 @@ class Staging:
 
 def _as_recorded(event: Event) -> Event:
     """Return the event as the log gives it back: invalid text has been replaced there."""
-    return _stored(0, event).event if _REPLACED in encode(event) else event
+    return _make_stored(0, event).event if _REPLACED in encode(event) else event
 
 
-def _stored(seq: int, event: Event) -> StoredEvent:
+def _make_stored(seq: int, event: Event) -> StoredEvent:
     return StoredEvent(seq=seq, id=event.id, kind=event.kind, ts=event.ts, raw=encode(event))

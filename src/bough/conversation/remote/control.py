@@ -10,12 +10,12 @@ from uuid import UUID
 from pydantic_ai.messages import ModelMessage
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.agent import recorded_spec
+from bough.conversation.agent import read_recorded_spec
 from bough.conversation.base import ConversationBase
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.listeners import Listeners
 from bough.conversation.log.state import State
-from bough.conversation.log.tool_result import recorded
+from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import View
 from bough.conversation.remote.bodies import limits_body
 from bough.conversation.remote.events import RemoteLog
@@ -63,7 +63,7 @@ class RemoteControl(ConversationBase[T]):
     @property
     def agent(self) -> AgentSpec:
         """The agent in use, as its log has it."""
-        return recorded_spec(self.state)
+        return read_recorded_spec(self.state)
 
     @property
     def events(self) -> AsyncIterator[StoredEvent]:
@@ -154,7 +154,7 @@ class RemoteControl(ConversationBase[T]):
             InvalidInput: The value is none of the question's choices, or cannot be encoded.
         """
         await self.refresh()
-        await self._decide(choose_answer(self.state, call, recorded(value), by=by))
+        await self._decide(choose_answer(self.state, call, encode_result(value), by=by))
 
     async def append(self, *events: object) -> NoReturn:
         """Refuse: a server writes its log itself."""

@@ -21,7 +21,7 @@ from bough.conversation.fork.compare import Comparison, FileDifference, compare
 from bough.conversation.fork.cut import Pending, Snap, Turn
 from bough.conversation.fork.fork import ForkOverrides
 from bough.conversation.fork.workspace import WorkspacePolicy
-from bough.conversation.message import checked
+from bough.conversation.message import check_message
 from bough.conversation.remote.bodies import (
     agent_body,
     content_body,
@@ -191,7 +191,7 @@ class RemoteConversation(RemoteRuns[T]):
             InvalidInput: The message is empty or too long.
             PermissionDenied: A hook of the server refuses it.
         """
-        event = checked(message, sender=sender)
+        event = check_message(message, sender=sender)
         body = {"content": content_body(event.content), "sender": event.sender, "id": str(event.id)}
         await self._post("events", body, key=event.id)
         await self.refresh()

@@ -12,7 +12,7 @@ from typing import Any
 from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import recorded_spec
+from bough.conversation.agent import read_recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, calls_of
 from bough.conversation.log.view import response_of
@@ -239,7 +239,7 @@ def _spec(recorded: AsyncConversation) -> AgentSpec:
     """The agent in use, which has its Python tools where the record has only their names."""
     spec = recorded.agent
     is_code = bool(spec.tools or spec.agent) or spec.skills is not None
-    return spec if is_code else recorded_spec(recorded.state)
+    return spec if is_code else read_recorded_spec(recorded.state)
 
 
 def _comparable(events: Sequence[StoredEvent]) -> list[tuple[int, JsonObject]]:

@@ -29,7 +29,7 @@ async def ask(model: Model, messages: Sequence[ModelMessage], question: str, *, 
     """
     agent = Agent(model, instructions=instructions or None)
     try:
-        result = await agent.run(question, message_history=_closed(messages))
+        result = await agent.run(question, message_history=_close_calls(messages))
     except (AgentRunError, UserError) as error:
         raise model_error(error) from error
     usage = NOTHING_USED
@@ -48,7 +48,7 @@ async def summarize(model: Model, messages: Sequence[ModelMessage]) -> tuple[str
     return await ask(model, messages, _SUMMARIZE, instructions="")
 
 
-def _closed(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def _close_calls(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return a history that takes a new prompt: a request comes first, and calls left open at its end are answered."""
     history = list(messages)
     while history and history[0].kind == "response":

@@ -153,7 +153,7 @@ class Supervisor:
             events.append(UserMessage.text(review.context, sender="hook"))
         if review.decision == "reject":
             events.append(ToolRejected(tool_call_id=call.id, tool=call.tool, by=review.by, reason=review.reason))
-        return events, _asked(call, review) if review.decision == "confirm" else None
+        return events, _describe_call(call, review) if review.decision == "confirm" else None
 
     async def at_end(self) -> None:
         """Let stop hooks send the agent back to work."""
@@ -190,7 +190,7 @@ class Supervisor:
         """Stop where a bound of those who run it is reached."""
         if self._find_reached is None:
             return None
-        await self._journal.settled()  # what this run has used counts as well
+        await self._journal.settle()  # what this run has used counts as well
         reached = await self._find_reached()
         if reached is None:
             return None
@@ -198,7 +198,7 @@ class Supervisor:
         return "paused"
 
     async def _circles(self) -> Stop:
-        found = self._stuck.found()
+        found = self._stuck.find_pattern()
         if found is None:
             return None
         if self._nudged:
@@ -212,14 +212,14 @@ class Supervisor:
     def guard(self) -> Guard:
         """Return the guard by the rules in force now."""
         state = self._journal.state
-        return replace(self._rules().guard(self._journal.cid, state.workspace), settled=self._journal.settled)
+        return replace(self._rules().guard(self._journal.cid, state.workspace), settled=self._journal.settle)
 
     def _guard_of_calls(self) -> Guard:
         """Return the guard with what the skills in use let be called; their own files and scripts always may."""
         guard, allowed = self.guard(), self._journal.state.allowed_tools
         if allowed is None:
             return guard
-        return replace(guard, allow_list=guard.allow_list.narrowed(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT)))
+        return replace(guard, allow_list=guard.allow_list.narrow(AllowList.of(*allowed, *SKILL_TOOLS, READ_RESULT)))
 
     async def _review(self, call: ToolCall) -> Review:
         request = ToolRequest(id=call.id, tool=call.tool, arguments=call.given, workspace=self._journal.state.workspace)
@@ -233,7 +233,7 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
     """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
     view = await journal.render()
     if view.shown and view.shown[-1].stop > journal.durable:
-        await journal.settled()  # a stretch is named by the places of its events, which must be final
+        await journal.settle()  # a stretch is named by the places of its events, which must be final
         view = await journal.render()
     size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:
@@ -257,7 +257,7 @@ def _wait_for(waiting: dict[str, JsonObject]) -> StateChanged:
     return StateChanged(changes={"status": "waiting_for_confirmation", "waiting": waiting})
 
 
-def _asked(call: ToolCall, review: Review) -> JsonObject:
+def _describe_call(call: ToolCall, review: Review) -> JsonObject:
     """Return what a person is told who is asked about a call."""
     risk = None if review.risk is None else review.risk.value
     return {

@@ -9,7 +9,7 @@ from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import require_prices, resolved_model
+from bough.conversation.agent import require_prices, resolve_spec_model
 from bough.conversation.log.condenser import Condenser, SummarizingCondenser
 from bough.conversation.rules import Rules
 from bough.conversation.run.ask import summarize
@@ -33,7 +33,7 @@ class RunModels:
             InvalidInput: There is no such model, or its prices are needed and not known.
             Unavailable: Its key or its package is missing.
         """
-        model = resolved_model(spec, self._settings)[0]
+        model = resolve_spec_model(spec, self._settings)[0]
         require_prices(model, self._rules().limits)
         return model
 

@@ -41,10 +41,10 @@ from bough.conversation.log.state import ToolOutcome
 from bough.conversation.log.tool_result import (
     MAX_RESULT_BYTES,
     clean,
+    encode_result,
     is_small,
     limit_shown,
-    recorded,
-    shortened,
+    shorten,
     show_result,
 )
 from bough.conversation.log.view import outcome_part, response_json
@@ -214,10 +214,10 @@ class Recorder(AbstractCapability[ToolContext]):
             return self._wait(call, args, wait_of(raised))
         if (used := self._meter.take(ctx.usage)) is not None:
             outcome = outcome.model_copy(update={"usage": used})
-        outcome = self._bound(outcome)
+        outcome = self._limit_outcome(outcome)
         self._journal.stage(outcome)
         if self._journal.state.open_calls or _tells_of_tasks(tool_def) or time.monotonic() - started > LONG_SECONDS:
-            await self._journal.settled()  # which also folds what tasks appended: their use counts at the next request
+            await self._journal.settle()  # which also folds what tasks appended: their use counts at the next request
         self._journal.stage(*await self._after(call, args, outcome))
         return _answer(outcome)
 
@@ -293,7 +293,7 @@ class Recorder(AbstractCapability[ToolContext]):
         try:
             with Agent.using_thread_executor(blocking):
                 given = await handler(args)
-            result = recorded(given) if is_small(given) else await asyncio.to_thread(recorded, given)
+            result = encode_result(given) if is_small(given) else await asyncio.to_thread(encode_result, given)
         except asyncio.CancelledError as error:
             if not is_cancelled():  # the tool's own affair: it awaited something that was cancelled
                 return _failure(call, error, started)
@@ -357,7 +357,7 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stream(delta)
             yield event
 
-    def _bound(self, outcome: ToolOutcome) -> ToolOutcome:
+    def _limit_outcome(self, outcome: ToolOutcome) -> ToolOutcome:
         return limit_shown(outcome, self._result_chars) if isinstance(outcome, ToolReturned | ToolFailed) else outcome
 
     def record_unseen(self, parts: list[ToolReturnPart]) -> None:
@@ -373,9 +373,9 @@ class Recorder(AbstractCapability[ToolContext]):
                 self._journal.stage(ToolRejected(tool_call_id=named[0], tool=named[1], by="run", reason=text))
             else:
                 retry = part.outcome == "retried"
-                error = shortened(clean(text), MAX_RESULT_BYTES)
+                error = shorten(clean(text), MAX_RESULT_BYTES)
                 failed = ToolFailed(tool_call_id=named[0], tool=named[1], error=error, retry=retry)
-                self._journal.stage(self._bound(failed))
+                self._journal.stage(self._limit_outcome(failed))
 
 
 def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFailed:
@@ -396,7 +396,7 @@ def _failure(call: ToolCallPart, error: BaseException, started: float) -> ToolFa
     return ToolFailed(
         tool_call_id=call.tool_call_id,
         tool=call.tool_name,
-        error=shortened(clean(text), MAX_RESULT_BYTES),
+        error=shorten(clean(text), MAX_RESULT_BYTES),
         retry=retry,
         tasks=next((each.tasks for each in (error, error.__cause__) if isinstance(each, ChildFailed)), ()),
         duration_seconds=round(time.monotonic() - started, 6),
@@ -431,5 +431,5 @@ def _whole_content(outcome: ToolOutcome) -> Any:
 
 
 def _arguments(args: dict[str, Any]) -> JsonObject:
-    value: Any = recorded(args)
+    value: Any = encode_result(args)
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]

@@ -31,14 +31,14 @@ from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.results import find_result, result_chars
 from bough.conversation.run.retry import Retries
-from bough.conversation.run.run_logging import logged_run
+from bough.conversation.run.run_logging import log_run
 from bough.conversation.run.shared_bounds import SharedBounds
 from bough.conversation.run.step import REMINDER, Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waiting.waits import release_ended
 from bough.errors import BoughError, Conflict, InvalidInput
-from bough.events.lease import held_lease
+from bough.events.lease import hold_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
 from bough.events.record import Lease, Status
 from bough.execution.base import Guards
@@ -118,14 +118,14 @@ class Runner:
         await self._rules.secrets.resolve()  # once a run, off the loop: hiding their values reads nothing
         spec = self._agent().spec
         named: Any = {"run": new_id(), "agent": spec.name, "model": spec.model_name}
-        with run_span(self._journal.cid, **named) as span, logged_run(self._journal, **named) as book:
-            async with self._held_lease(lease) as held:
+        with run_span(self._journal.cid, **named) as span, log_run(self._journal, **named) as book:
+            async with self._hold_lease(lease) as held:
                 self._lease = held
-                self._journal = self._journal.leased(held.generation)
+                self._journal = self._journal.use_lease(held.generation)
                 self._journal.watchers.append(self._outcome.watch)
                 try:
                     async with self._follow_others(obey=lease is None):
-                        await (self._held() if has_work else self._end_without_work())
+                        await (self._run_leased() if has_work else self._end_without_work())
                 finally:
                     self._journal.watchers.remove(self._outcome.watch)
             result = self.result()
@@ -177,11 +177,11 @@ class Runner:
                     return
 
     @asynccontextmanager
-    async def _held_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
+    async def _hold_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:
         if given is not None:
             yield given
             return
-        async with held_lease(self._environment.store, self._journal.cid) as lease:
+        async with hold_lease(self._environment.store, self._journal.cid) as lease:
             yield lease
 
     async def _end_without_work(self) -> None:
@@ -189,16 +189,16 @@ class Runner:
         state = self._journal.state
         done = await (self._leave(state.status) if state.waiting else self._finish())
         if not done:
-            self._journal = self._journal.leased(self._generation)
-            await self._held()
+            self._journal = self._journal.use_lease(self._generation)
+            await self._run_leased()
 
-    async def _held(self) -> None:
+    async def _run_leased(self) -> None:
         """Run while the lease is held; whatever ends the run is in the log afterwards."""
         try:
             await self._journal.render()  # now, while nothing is staged that would be written without what follows it
             self._begin(await self._measure_spent())
-            while not await self._leave(await self._bounded()):
-                self._journal = self._journal.leased(self._generation)
+            while not await self._leave(await self._run_within_limits()):
+                self._journal = self._journal.use_lease(self._generation)
         except asyncio.CancelledError:
             if self._note.reason != "fenced" and not self._is_ended:
                 why = "handed back" if self._note.reason == "hand_back" else "interrupted"
@@ -218,7 +218,7 @@ class Runner:
         """Return what the conversation and the tasks below it have used, where it may start some."""
         if self._delegation is None or not self._blueprint.spec.sub_agents:
             return {}
-        now = await self._delegation.spent(self._journal.cid)
+        now = await self._delegation.read_spent(self._journal.cid)
         return {"spent": {"usage": now.usage.model_dump(mode="json"), "tasks": now.tasks}}
 
     def _begin(self, spent: JsonObject) -> None:
@@ -239,7 +239,7 @@ class Runner:
     def _generation(self) -> int:
         return 0 if self._lease is None else self._lease.generation
 
-    async def _bounded(self) -> Status:
+    async def _run_within_limits(self) -> Status:
         """Run the loop no longer than the limits allow, a tool that hangs included."""
         bound = self._rules.limits.wall_seconds
         started, timer = time.monotonic(), asyncio.timeout(bound)
@@ -382,12 +382,12 @@ class Runner:
         if self._ending is None:
             if state.status != status:
                 self._journal.stage(StateChanged(changes={"status": status}))
-            await self._journal.settled()
+            await self._journal.settle()
             return not await self._release_waits()
         if status == "finished":
             return True  # the ending was made when that was written down
         while True:
-            await self._journal.settled()
+            await self._journal.settle()
             if await self._release_waits():
                 return False
             head = state.head
@@ -395,7 +395,7 @@ class Runner:
             try:
                 await self._journal.finish(*events, ending=self._ending, expected_head=head)
             except Conflict:
-                self._journal = self._journal.leased(self._generation)
+                self._journal = self._journal.use_lease(self._generation)
                 await self._journal.catch_up()
                 if state.head == head:
                     raise  # not because of the head: the lease is lost
@@ -418,7 +418,7 @@ class Runner:
 
     async def _last_words(self, *events: Event, error: BoughError | None = None) -> None:
         """Append how the run ended, whether or not what it staged before could be written."""
-        journal = self._journal.leased(self._generation)
+        journal = self._journal.use_lease(self._generation)
         if self._ending is None:
             await journal.append(*events)
         else:

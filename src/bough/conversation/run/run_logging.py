@@ -52,7 +52,7 @@ class RunLogger:
 
 
 @contextmanager
-def logged_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[RunLogger]:
+def log_run(journal: Journal, *, run: UUID, agent: str, model: str | None) -> Generator[RunLogger]:
     """Log a run, and the error that leaves the block by its code. Costs nothing where nobody collects."""
     log = logging.getLogger(NAME)
     book = RunLogger({"conversation": str(journal.cid), "run": str(run)})

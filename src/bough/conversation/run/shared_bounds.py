@@ -57,7 +57,7 @@ class SharedBounds:
         for bound in (*own, *self._ancestors):
             if _COUNTED.isdisjoint(bound.limits.bounds):
                 continue
-            reached = check_usage(bound, await self._delegation.spent(bound.conversation))
+            reached = check_usage(bound, await self._delegation.read_spent(bound.conversation))
             if reached is not None:
                 return reached if bound.conversation == self._conversation else _name_ancestor(reached)
         return None

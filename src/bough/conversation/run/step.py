@@ -23,7 +23,7 @@ from bough.agents.models.failure import model_error
 from bough.agents.output_type import describe_output_type
 from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.tool_result import recorded
+from bough.conversation.log.tool_result import encode_result
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.tracing import instrumentation
@@ -217,7 +217,7 @@ class Loop:
             self._recorder.record_unseen([part for part in last.parts if isinstance(part, ToolReturnPart)])
         self.data = run.result.output
         name = describe_output_type(self._output_type)["name"]
-        self._journal.stage(OutputGiven(data=recorded(self.data), output_type=name))
+        self._journal.stage(OutputGiven(data=encode_result(self.data), output_type=name))
 
     async def _show(self) -> None:
         """Settle what the next request shows; results may still be on their way, since they are shown in any place."""

@@ -66,7 +66,7 @@ class StuckDetector:
             case _:
                 pass
 
-    def found(self) -> StuckDetected | None:
+    def find_pattern(self) -> StuckDetected | None:
         """Return what pattern the latest events show; None where they show none."""
         done, texts = list(self._done), list(self._texts)
         if len(done) >= REPEATS and len(set(done[-REPEATS:])) == 1:

@@ -151,7 +151,7 @@ class DataTools:
     async def list_dataset_ids(self, project_id: str) -> Json:
         """List the datasets of a project."""
         return await self._answer(
-            lambda: sorted(self._warehouse.catalog().datasets(_checked(project_id)))[:MAX_LISTED], project_id
+            lambda: sorted(self._warehouse.catalog().datasets(_check_name(project_id)))[:MAX_LISTED], project_id
         )
 
     async def list_table_ids(self, project_id: str, dataset_id: str) -> Json:
@@ -320,7 +320,7 @@ class DataTools:
         def run() -> Json:
             try:
                 for name in names:
-                    _checked(name)
+                    _check_name(name)
                 return work()
             except QueryError as error:
                 return error.as_answer()
@@ -337,7 +337,7 @@ def _check_bounds(write_mode: str, **bounds: float) -> None:
             raise InvalidInput(f"{name} is {bound}", hint="give a positive number")
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise QueryError("INVALID_ARGUMENT", f"{name[:60]!r} is not a name: letters, digits, _ and - only")
     return name

@@ -18,7 +18,7 @@ import anyio
 
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
-from bough.conversation.agent import settled_spec
+from bough.conversation.agent import settle_spec
 from bough.errors import InvalidInput, SandboxUnavailable
 from bough.evals.case import CaseInput, TurnInput
 from bough.evals.eval_set import EvalSet
@@ -233,7 +233,7 @@ async def _run_trials(
     options: EvalOptions,
     common: Mapping[str, Any],
 ) -> EvalRun:
-    spec = reference_agent(agent) if isinstance(agent, str) else settled_spec(agent, settings)
+    spec = reference_agent(agent) if isinstance(agent, str) else settle_spec(agent, settings)
     spec = spec.model_copy(update={"discover_skills": False, "skill_roots": ()})
     trials = Trials(setting)
     longest = max(task.agent_timeout_seconds for task in listing.tasks)

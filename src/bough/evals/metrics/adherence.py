@@ -30,14 +30,16 @@ async def score_adherence(ctx: TraceContext, rubrics: Sequence[Rubric] | None, t
     if not parts:
         return at_least(NAME, 1.0, threshold, "no rubrics")
     if ctx.host.judge is None:
-        return _failed("there is no judge", threshold)
+        return _make_failed_score("there is no judge", threshold)
     judgements: list[Judgement] = []
     for trace, asked in parts:
         judgements.append(await ctx.host.judge(trace, ctx.case, asked, ctx.host.outputs))
     ctx.judgements += judgements
     verdicts = [verdict for judgement in judgements for verdict in judgement.verdicts]
     if undecided := [each for each in verdicts if each.verdict is None]:
-        return _failed(f"{len(undecided)} of {len(verdicts)} rubrics undecided: {undecided[0].rationale}", threshold)
+        return _make_failed_score(
+            f"{len(undecided)} of {len(verdicts)} rubrics undecided: {undecided[0].rationale}", threshold
+        )
     met = sum(each.verdict is True for each in verdicts)
     score = at_least(NAME, met / len(verdicts), threshold, _reason(verdicts))
     return Score(NAME, score.value, score.passed, score.reason, threshold, by="judge")
@@ -59,5 +61,5 @@ def _reason(verdicts: Sequence[RubricVerdict]) -> str:
     return f"{len(missed)} of {len(verdicts)} not met: {first.rubric.property[:120]!r}: {first.rationale[:300]}"
 
 
-def _failed(reason: str, threshold: float | None) -> Score:
+def _make_failed_score(reason: str, threshold: float | None) -> Score:
     return Score(NAME, 0.0, None if threshold is None else False, reason, threshold, by="judge", error=True)

@@ -72,7 +72,7 @@ class ToolInvocation(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.tool_invocation_score(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
+        return metrics.tool_invocation_score(ctx.trace, _read_expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -87,7 +87,7 @@ class ToolArgs(TraceEvaluator):
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
         keys = metrics.KEYS | set(self.keys)
-        return metrics.tool_args_score(ctx.trace, _expected(self.expected, ctx), keys, threshold=self.threshold)
+        return metrics.tool_args_score(ctx.trace, _read_expected(self.expected, ctx), keys, threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -100,7 +100,7 @@ class ToolUsage(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.tool_usage_score(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
+        return metrics.tool_usage_score(ctx.trace, _read_expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -113,7 +113,7 @@ class Order(TraceEvaluator):
 
     async def score(self, ctx: TraceContext) -> Score:
         """Return the score."""
-        return metrics.order(ctx.trace, _expected(self.expected, ctx), threshold=self.threshold)
+        return metrics.order(ctx.trace, _read_expected(self.expected, ctx), threshold=self.threshold)
 
 
 @dataclass(repr=False)
@@ -302,7 +302,7 @@ def evaluator_named(metric: str, threshold: float | None) -> TraceEvaluator:
     return kind(at_most=threshold) if metric in _BOUNDED else kind(threshold=threshold)
 
 
-def _expected(given: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
+def _read_expected(given: ExpectedCalls, ctx: TraceContext) -> tuple[ToolUse, ...]:
     return ctx.case.tool_uses if given is None else tuple(map(_tool_use, given))
 
 

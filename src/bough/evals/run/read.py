@@ -84,7 +84,7 @@ class RunReader:
         found: list[JsonObject] = []
         for case, number, side in self.attempts:
             note = await self.note(case, number, side)
-            found.append(note or self._skipped(case, number, side))
+            found.append(note or self._make_skipped(case, number, side))
         repeat = int(self.record.get("repeat", 1))
         again = [(str(each["case"]), str(each["side"])) for each in found if each["status"] == "error"]
         for case, side in dict.fromkeys(again):
@@ -94,7 +94,7 @@ class RunReader:
                 number += 1
         return found
 
-    def _skipped(self, case: str, number: int, side: str) -> JsonObject:
+    def _make_skipped(self, case: str, number: int, side: str) -> JsonObject:
         return {
             "schema_version": 1,
             "run": self.folder.run,

@@ -18,7 +18,7 @@ from uuid import UUID
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import BoughError, NotFound
 from bough.evals.metrics.discovery import uses_skill
 from bough.evals.run.attempt import AttemptEnd, AttemptRunner, make_workspace
@@ -85,7 +85,7 @@ class TaskAttemptRunner(AttemptRunner):
                     break
         except asyncio.CancelledError:
             # Handed back before the attempt's tools are closed: a call that then failed would be in the log.
-            await finished(self.broker.drain(0))
+            await finish(self.broker.drain(0))
             raise
         finally:
             self.broker.forget_agents([planned.name])

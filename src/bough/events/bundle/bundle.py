@@ -263,7 +263,7 @@ async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncItera
 
 
 def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents, list[StoredEvent]]:
-    lines, digest = _parsed(file), hashlib.sha256()
+    lines, digest = _parse_lines(file), hashlib.sha256()
     events: list[StoredEvent] = []
     from bough.events.bundle.check import read_event, read_header
 
@@ -280,7 +280,7 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents,
     raise no_bundle("it ends too early")
 
 
-def _parsed(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
+def _parse_lines(file: IO[bytes]) -> Iterator[tuple[bytes, Any]]:
     number = 0
     while line := file.readline(_MAX_LINE_BYTES):
         number += 1

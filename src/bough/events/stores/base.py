@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import IO, TYPE_CHECKING, cast
 from uuid import UUID
 
-from bough.events.lineage import Range, shared
+from bough.events.lineage import Range, find_shared
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.stores.hub import Hub, follow, follow_commits
 
@@ -39,7 +39,7 @@ class BaseEventStore(ABC):
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return what two logs share. See `EventStore.common_ancestor`."""
-        return shared(await self.lineage(a), await self.lineage(b))
+        return find_shared(await self.lineage(a), await self.lineage(b))
 
     async def export(
         self, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvage: bool = False

@@ -108,7 +108,7 @@ class Batch(Generic[Request]):
         """Return what came of the request, or raise its error. Blocks; for threads without an event loop."""
         future: Future[Any] = Future()
         if not self._put(_Delivery(_DIRECTLY, [future], [request])):
-            raise faults.closed(self._url)
+            raise faults.make_closed(self._url)
         return future.result()
 
     def flush(self) -> None:
@@ -135,7 +135,7 @@ class Batch(Generic[Request]):
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         gathered = self._gathering.pop(loop, None)
         if gathered is not None and not self._put(_Delivery(loop, *gathered)):
-            _settle(gathered[0], [Answered(error=faults.closed(self._url)) for _ in gathered[0]])
+            _settle(gathered[0], [Answered(error=faults.make_closed(self._url)) for _ in gathered[0]])
 
     def _put(self, delivery: _Delivery) -> bool:
         with self._lock:

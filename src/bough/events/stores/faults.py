@@ -47,7 +47,7 @@ def bad_cut(at: object, head: int) -> InvalidInput:
     )
 
 
-def taken(cid: UUID) -> Conflict:
+def make_taken(cid: UUID) -> Conflict:
     """The id is used by another conversation, or by a fork with other arguments."""
     return Conflict(
         f"the id {cid} is taken by another conversation",
@@ -56,7 +56,7 @@ def taken(cid: UUID) -> Conflict:
     )
 
 
-def fenced(cid: UUID, generation: int, current: int) -> Conflict:
+def make_fenced(cid: UUID, generation: int, current: int) -> Conflict:
     """Another runner took over."""
     return Conflict(
         f"generation {generation} of conversation {cid} is fenced off; it is at {current}",
@@ -65,7 +65,7 @@ def fenced(cid: UUID, generation: int, current: int) -> Conflict:
     )
 
 
-def moved_on(cid: UUID, expected: int, head: int) -> Conflict:
+def make_moved_on(cid: UUID, expected: int, head: int) -> Conflict:
     """Someone appended meanwhile."""
     return Conflict(
         f"conversation {cid} has {head} events, not {expected}",
@@ -83,7 +83,7 @@ def event_exists(cid: UUID) -> Conflict:
     )
 
 
-def leased(cid: UUID, owner: str, seconds: float) -> Conflict:
+def make_leased(cid: UUID, owner: str, seconds: float) -> Conflict:
     """Another owner runs it."""
     return Conflict(
         f"conversation {cid} is being run by {owner}",
@@ -97,7 +97,7 @@ def not_unique(error: BaseException) -> Conflict:
     return Conflict(f"such a row already exists ({str(error).strip()}); nothing was written", hint="read it instead")
 
 
-def used_outside() -> InvalidInput:
+def make_used_outside() -> InvalidInput:
     """Tables were kept beyond the change that they were given to."""
     return InvalidInput("tables can be used only inside the change they were given to", hint="call `together` again")
 
@@ -107,7 +107,7 @@ def not_here(what: str) -> InvalidInput:
     return InvalidInput(f"{what} is not possible here", hint="use `together` without read_only")
 
 
-def changed_meanwhile(cid: UUID) -> Conflict:
+def make_changed_meanwhile(cid: UUID) -> Conflict:
     """The store is not as it was when an import was planned."""
     return Conflict(
         f"conversation {cid} changed while it was being imported; nothing was written",
@@ -116,7 +116,7 @@ def changed_meanwhile(cid: UUID) -> Conflict:
     )
 
 
-def closed(url: str) -> StoreError:
+def make_closed(url: str) -> StoreError:
     """The store was closed."""
     return StoreError(f"the store {url} is closed", hint="open it again with open_store")
 
@@ -139,6 +139,6 @@ def no_tables(url: str, package: str) -> Unavailable:
     )
 
 
-def forked(url: str) -> Unavailable:
+def make_forked(url: str) -> Unavailable:
     """The store belongs to the process that this one was forked from."""
     return Unavailable(f"the store {url} was opened before this process was forked", hint="open it again")

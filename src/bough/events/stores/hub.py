@@ -81,7 +81,7 @@ class Hub:
         self.on_first: Callable[[], None] = lambda: None
         self.closed = False
 
-    def watched(self) -> list[UUID]:
+    def list_watched(self) -> list[UUID]:
         """Return the conversations that someone watches."""
         with self._lock:
             return list(self._watchers)
@@ -150,7 +150,7 @@ class Hub:
         """End every subscription, present and future."""
         with self._lock:
             self.closed = True
-        for cid in self.watched():
+        for cid in self.list_watched():
             self.publish(cid, END)
         self.publish_commit()
 

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, Self
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.execution.container.engine import engine_errors, is_refusal
 from bough.execution.process.cgroup import Group, LateGroup
 from bough.execution.process.child import ChildProcess, Launch
-from bough.execution.process.files import Collected, opened
+from bough.execution.process.files import Collected, open_descriptor
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
@@ -102,8 +102,8 @@ class ContainerChild(ChildProcess):
         """
         try:
             ran_out = self._memory_kills > self._kills_before  # before what may make a new group
-            await finished(asyncio.to_thread(self._contained.settle))
-            return await finished(asyncio.to_thread(workspace.collect, plan)), ran_out
+            await finish(asyncio.to_thread(self._contained.settle))
+            return await finish(asyncio.to_thread(workspace.collect, plan)), ran_out
         finally:
             if self._status.fileno() >= 0:
                 self._status.shutdown(socket.SHUT_WR)
@@ -148,7 +148,7 @@ class Invitation:
         self._token_path = os.path.join(workspace.exchange, "token")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         owner = workspace.identity.owner or (os.geteuid(), os.getegid())
-        with opened(workspace.exchange) as folder:
+        with open_descriptor(workspace.exchange) as folder:
             self._listener.bind(f"/proc/self/fd/{folder}/socket")  # the name of a socket has at most 107 bytes
             os.chmod("socket", 0o600, dir_fd=folder)
             os.chown("socket", *owner, dir_fd=folder, follow_symlinks=False)

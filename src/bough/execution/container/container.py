@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.container.child import ContainedRun, ContainerChild, Invitation, NoGroup, OwnContainer, peer
@@ -26,7 +26,7 @@ from bough.execution.process.cgroup import memory_group_of
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
-from bough.execution.process.result import result_of, timed_out_at_once
+from bough.execution.process.result import make_timed_out, result_of
 from bough.execution.process.run_directory import RunDirectory
 from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace
@@ -97,8 +97,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
             )
         await self._connect()
         if checked.timeout_seconds == 0:
-            return timed_out_at_once(checked, isolation=self.isolation)
-        return await finished(self._run(checked), cancel=True)
+            return make_timed_out(checked, isolation=self.isolation)
+        return await finish(self._run(checked), cancel=True)
 
     async def healthy(self) -> bool:
         """Whether the engine answers and has the image."""
@@ -127,9 +127,9 @@ class ContainerCodeExecutor(CodeExecutorMixin):
     async def _connect(self) -> None:
         async with self._connecting:
             if self._engine is None:
-                self._engine, self._image_id, self._filter = await asyncio.to_thread(self._connected)
+                self._engine, self._image_id, self._filter = await asyncio.to_thread(self._open_engine)
 
-    def _connected(self) -> tuple[Any, str, bytes]:
+    def _open_engine(self) -> tuple[Any, str, bytes]:
         try:
             program = filter_program()
         except (ImportError, RuntimeError) as error:
@@ -163,9 +163,9 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         workspace = await prepare(checked, self._run_directory, self._identity(checked))
         run: ContainedRun | None = None
         try:
-            await finished(asyncio.to_thread(workspace.make_private))
+            await finish(asyncio.to_thread(workspace.make_private))
             with Invitation(workspace) as invitation:
-                run = await finished(asyncio.to_thread(self._start, checked, workspace))
+                run = await finish(asyncio.to_thread(self._start, checked, workspace))
                 connection = await self._await_answer(invitation, run)
             with connection:
                 group = memory_group_of(peer(connection))
@@ -177,8 +177,8 @@ class ContainerCodeExecutor(CodeExecutorMixin):
                 )
         finally:
             if run is not None:
-                await finished(asyncio.to_thread(run.end))
-            await finished(asyncio.to_thread(workspace.remove))
+                await finish(asyncio.to_thread(run.end))
+            await finish(asyncio.to_thread(workspace.remove))
         return result_of(checked, ended, collected, isolation=self.isolation, memory_ran_out=ran_out)
 
     async def _watch(self, child: ChildProcess, checked: Plan, workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import ExecutorError, InvalidInput
 from bough.execution.base import CodeExecutionInput, CodeExecutionResult, ExecutionLimits, Mount
 from bough.execution.container.archive import pack_file, pack_folder, pack_folders, pack_links, read_member
@@ -131,7 +131,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         """
         await self._connect()
         async with self._turn:
-            await finished(asyncio.to_thread(self._make))
+            await finish(asyncio.to_thread(self._make))
 
     async def run_command(
         self,
@@ -170,14 +170,14 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
                 stop.set()
-                await finished(asyncio.wait([running]))
+                await finish(asyncio.wait([running]))
                 raise
 
     async def end_processes(self) -> None:
         """End every process in the container; files stay."""
         await self.start()
         async with self._turn:
-            await finished(asyncio.to_thread(self.restart))
+            await finish(asyncio.to_thread(self.restart))
 
     async def put_folder(self, source: Path, target: str) -> None:
         """Copy a folder of this machine to a new folder of the container, of root, everything executable for all."""
@@ -214,7 +214,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         """Remove the container, its volumes and its folder; closing twice is fine."""
         container, self._container = self._container, None
         if container is not None:
-            await finished(asyncio.to_thread(_remove, container))
+            await finish(asyncio.to_thread(_remove, container))
         if self._owns_workspace:
             self._workspace = None
         await super().aclose()

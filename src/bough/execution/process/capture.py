@@ -60,7 +60,7 @@ class Pipe:
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(self._read_fd, self._read)
 
-    def started(self) -> None:
+    def close_writing_end(self) -> None:
         """Close this process's own writing end, once the program has it."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
@@ -68,7 +68,7 @@ class Pipe:
 
     def close(self) -> None:
         """Stop reading; twice is fine."""
-        self.started()
+        self.close_writing_end()
         if self._read_fd >= 0:
             self._loop.remove_reader(self._read_fd)
             os.close(self._read_fd)

@@ -45,13 +45,13 @@ class Hierarchy:
             for folder in folders.values():
                 os.mkdir(folder)
             for controller, parent in self.parents.items():
-                self._bound(controller, folders[parent], limits)
+                self._set_bound(controller, folders[parent], limits)
         except OSError:
             group.remove()
             raise
         return group
 
-    def _bound(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
+    def _set_bound(self, controller: str, folder: str, limits: ExecutionLimits) -> None:
         if controller == "pids":
             _write(folder, "pids.max", limits.processes + _OWN_PROCESSES)
         elif self.version == 1:

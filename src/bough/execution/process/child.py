@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import ExecutorError
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.capture import Pipe
@@ -42,7 +42,7 @@ CONTROL: Final = "{control}"
 _MAX_REPORT_BYTES = 4096
 
 
-def sealed(data: bytes, name: str) -> int:
+def make_sealed(data: bytes, name: str) -> int:
     """Return a descriptor at the start of `data` that nobody can write to or grow."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(os.dup(fd), "wb") as target:
@@ -56,7 +56,7 @@ def sealed(data: bytes, name: str) -> int:
 def readable(data: bytes, name: str) -> int:
     """Return a descriptor to read `data` from: sealed memory, or a file without a name where there is none."""
     if hasattr(os, "memfd_create"):
-        return sealed(data, name)
+        return make_sealed(data, name)
     with tempfile.TemporaryFile() as target:
         target.write(data)
         target.flush()
@@ -149,7 +149,7 @@ class ChildProcess:
             self._start(stdout, stderr)
             await self._until_over(timeout_seconds, watch)
             harvested = await _both(harvest(), self._until_gone((stdout, stderr)))
-            return self._ended(stdout, stderr, time.monotonic() - begun), harvested
+            return self._make_ended(stdout, stderr, time.monotonic() - begun), harvested
         finally:
             stdout.close()
             stderr.close()
@@ -185,8 +185,8 @@ class ChildProcess:
             theirs.close()
             for fd in (conf, *([] if stdin is None else [stdin]), *self._launch.pass_fds):
                 os.close(fd)
-            stdout.started()
-            stderr.started()
+            stdout.close_writing_end()
+            stderr.close_writing_end()
         self._status.setblocking(False)
         self._loop.add_reader(self._status, self._read_report)
 
@@ -214,7 +214,7 @@ class ChildProcess:
             await asyncio.wait([self._over])  # a cancellation of this task does not cancel the future
         except asyncio.CancelledError:
             self.stop("cancelled")
-            await finished(self._gone())
+            await finish(self._watch_end())
             raise
         finally:
             timer.cancel()
@@ -224,12 +224,12 @@ class ChildProcess:
 
     async def _until_gone(self, pipes: tuple[Pipe, Pipe]) -> None:
         timer = self._loop.call_later(GRACE_SECONDS, self._kill)
-        await self._gone()
+        await self._watch_end()
         timer.cancel()
         if left := [pipe.ended for pipe in pipes if not pipe.ended.done()]:
             await asyncio.wait(left, timeout=GRACE_SECONDS)
 
-    def _gone(self) -> asyncio.Future[Any]:
+    def _watch_end(self) -> asyncio.Future[Any]:
         return asyncio.gather(self._exited, self._hung_up)
 
     def _check_over(self) -> None:
@@ -290,7 +290,7 @@ class ChildProcess:
     def _final_report(self) -> ExitReport:
         return ExitReport.parse(bytes(self._report))
 
-    def _ended(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> Ended:
+    def _make_ended(self, stdout: Pipe, stderr: Pipe, wall_seconds: float) -> Ended:
         report = self._final_report()
         usage = self._usage
         return Ended(

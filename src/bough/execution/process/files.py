@@ -29,7 +29,7 @@ Print = tuple[int, int, int, int, int]
 
 
 @contextmanager
-def opened(name: str | os.PathLike[str], flags: int = FOLDER, *, dir_fd: int | None = None) -> Generator[int]:
+def open_descriptor(name: str | os.PathLike[str], flags: int = FOLDER, *, dir_fd: int | None = None) -> Generator[int]:
     """Open a descriptor for the length of a `with` block."""
     fd = os.open(name, flags, dir_fd=dir_fd)
     try:
@@ -60,7 +60,7 @@ def _make_folder(fd: int, part: str, owner: tuple[int, int] | None) -> Generator
         is_new = True
     except FileExistsError:
         is_new = False
-    with opened(part, dir_fd=fd) as inner:
+    with open_descriptor(part, dir_fd=fd) as inner:
         if is_new and owner is not None:
             os.fchown(inner, *owner)
         yield inner
@@ -248,7 +248,7 @@ def _read(entry: TreeEntry, left_bytes: int) -> File | str:
 def remove_tree(path: str) -> None:
     """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it."""
     names = count()
-    with opened(path) as root:
+    with open_descriptor(path) as root:
         os.fchmod(root, 0o700)
         while found := _names(root, 1000):
             for name in found:
@@ -262,7 +262,7 @@ def _remove_or_flatten(root: int, name: str, names: Iterator[int]) -> None:
         os.unlink(name, dir_fd=root)
         return
     os.chmod(name, 0o700, dir_fd=root)
-    with opened(name, dir_fd=root) as inner:
+    with open_descriptor(name, dir_fd=root) as inner:
         while found := _names(inner, 1000):
             for child in found:
                 if _is_folder(inner, child):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess, Launch
@@ -43,10 +43,10 @@ async def run_process(
         ended, (collected, memory_ran_out) = await child(launched).run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=group),
-            harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace, group)),
+            harvest=lambda: finish(asyncio.to_thread(_harvest, plan, workspace, group)),
         )
     except BaseException:
-        await finished(asyncio.to_thread(_clean, workspace, group))
+        await finish(asyncio.to_thread(_clean, workspace, group))
         raise
     finally:
         await proxy.close()
@@ -71,8 +71,8 @@ async def prepare(plan: Plan, run_directory: RunDirectory, identity: Identity) -
     """Make the workspace of a run in another thread; it is gone again when the caller is cancelled meanwhile."""
     making = asyncio.ensure_future(asyncio.to_thread(Workspace.prepare, plan, run_directory, identity))
     try:
-        return await finished(making)
+        return await finish(making)
     except asyncio.CancelledError:
         if making.exception() is None:
-            await finished(asyncio.to_thread(making.result().remove))
+            await finish(asyncio.to_thread(making.result().remove))
         raise

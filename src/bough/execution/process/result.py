@@ -49,7 +49,7 @@ def result_of(
     )
 
 
-def timed_out_at_once(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
+def make_timed_out(plan: Plan, *, isolation: Isolation) -> CodeExecutionResult:
     """Return the result of a run whose timeout is 0: nothing was started."""
     return CodeExecutionResult(
         timed_out=True, killed_by="timeout", execution_id=plan.request.execution_id, isolation=isolation

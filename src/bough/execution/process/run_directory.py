@@ -33,23 +33,23 @@ class RunDirectory:
         self._path: str | None = None
         self._hierarchy: Hierarchy | None = None
         self._janitor: Janitor | None = None
-        self.lender = Lender(self._opened)
+        self.lender = Lender(self._ensure_folder)
 
     @property
     def path(self) -> str:
         """The folder itself."""
-        return self._opened()
+        return self._ensure_folder()
 
     def new_folder(self) -> str:
         """Return the path of a new, empty folder; others may pass through it, but not list it."""
-        path = os.path.join(self._opened(), str(next(self._numbers)))
+        path = os.path.join(self._ensure_folder(), str(next(self._numbers)))
         os.mkdir(path)
         os.chmod(path, 0o711)  # noqa: S103 - the run's own user passes through
         return path
 
     def new_group(self, limits: ExecutionLimits) -> Group | None:
         """Return a new control group with `limits`, or None where there are none to be had."""
-        name = f"{os.path.basename(self._opened())}-{next(self._numbers)}"
+        name = f"{os.path.basename(self._ensure_folder())}-{next(self._numbers)}"
         return None if self._hierarchy is None else self._hierarchy.make(name, limits)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class RunDirectory:
         if janitor is not None:
             janitor.close()
 
-    def _opened(self) -> str:
+    def _ensure_folder(self) -> str:
         with self._lock:
             if self._path is None:
                 self._path = self._open()

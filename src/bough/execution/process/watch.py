@@ -16,7 +16,7 @@ from typing import Final
 
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess
-from bough.execution.process.files import opened
+from bough.execution.process.files import open_descriptor
 from bough.execution.process.tree import TreeCursor
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
@@ -92,7 +92,7 @@ class DiskUse:
 
     def _entries(self) -> Iterator[int]:
         for folder in self._folders:
-            with suppress(FileNotFoundError), opened(folder) as root, TreeCursor(root) as cursor:
+            with suppress(FileNotFoundError), open_descriptor(folder) as root, TreeCursor(root) as cursor:
                 for _, _, state in cursor:
                     yield _FOLDER_BYTES if stat.S_ISDIR(state.st_mode) else state.st_blocks * 512 + 512
 

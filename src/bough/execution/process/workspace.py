@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Print, collect, opened, remove_tree, snapshot, write_file
+from bough.execution.process.files import Collected, Print, collect, open_descriptor, remove_tree, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
@@ -56,7 +56,7 @@ class Workspace:
         try:
             folder = run_directory.new_folder() if folder is None else folder
         except OSError as error:
-            raise _unprepared(error) from error
+            raise _make_unprepared_error(error) from error
         try:
             # Before the files are looked at: a change of owner moves the ctime by which changes are told.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
@@ -67,7 +67,7 @@ class Workspace:
                 release()
             remove_tree(folder)
             if isinstance(error, OSError):
-                raise _unprepared(error) from error
+                raise _make_unprepared_error(error) from error
             raise
 
     @classmethod
@@ -112,7 +112,7 @@ class Workspace:
             _make_folder(self.exchange, 0o700, self.identity)
             _make_folder(self.empty, 0o755)
         except OSError as error:
-            raise _unprepared(error) from error
+            raise _make_unprepared_error(error) from error
 
     def again(self, plan: Plan) -> Workspace:
         """Put code and input files of another run of the same session in place; return the workspace of that run."""
@@ -124,7 +124,7 @@ class Workspace:
             before, guarded = _fill(self.work, plan, self.identity)
             return replace(self, before=before, guarded=guarded)
         except OSError as error:
-            raise _unprepared(error) from error
+            raise _make_unprepared_error(error) from error
 
     def collect(self, plan: Plan) -> Collected:
         """Return what is new or changed in `/work`, and set aside what no run may make there. Blocks; O(entries).
@@ -136,7 +136,7 @@ class Workspace:
         """
         request = plan.request
         try:
-            with opened(self.work) as root:
+            with open_descriptor(self.work) as root:
                 found = collect(
                     root,
                     self.before,
@@ -175,7 +175,7 @@ def _make_folder(path: str, mode: int, identity: Identity | None = None) -> None
         os.chown(path, *identity.owner)
 
 
-def _unprepared(error: OSError) -> ExecutorError:
+def _make_unprepared_error(error: OSError) -> ExecutorError:
     return ExecutorError(
         f"The workspace could not be prepared: {error.strerror}.",
         hint="Free space in the temporary folder, or set TMPDIR; check who may write to the workspace.",
@@ -198,7 +198,7 @@ def _fill(work: str, plan: Plan, identity: Identity) -> tuple[dict[str, Print], 
         Conflict: Another folder is there than the one that was asked for.
         PermissionDenied: More of it is guarded than can be shown read-only.
     """
-    with opened(work) as root:
+    with open_descriptor(work) as root:
         if plan.shown.get(WORK, identity_of(os.fstat(root))) != identity_of(os.fstat(root)):
             raise stale_workspace_error()
         for file in plan.request.input_files:

@@ -72,7 +72,7 @@ class BubblewrapRung:
         except (ImportError, RuntimeError):
             return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         self._bwrap = bwrap
-        self._options = _known_options(bwrap)
+        self._options = _find_known_options(bwrap)
         failure = ""
         for interpreter in dict.fromkeys((self._interpreter, own_interpreter())):
             self._interpreter = interpreter
@@ -341,7 +341,7 @@ def _memory_limit(plan: Plan) -> str:
     return "DATA" if plan.python is None and plan.argv[0].rsplit("/", 1)[-1] == "node" else "AS"
 
 
-def _known_options(bwrap: str) -> tuple[str, ...]:
+def _find_known_options(bwrap: str) -> tuple[str, ...]:
     """Return the options that only newer versions of bubblewrap know."""
     try:
         done = subprocess.run([bwrap, "--help"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False)  # noqa: S603

@@ -189,7 +189,9 @@ def filter_program(*, network: bool = False) -> bytes:
     """
     import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
 
-    return _own_process_only(seccomp) + _one_after_the_other(_listed(seccomp), _refused(seccomp, network=network))
+    return _own_process_only(seccomp) + _one_after_the_other(
+        _make_listing_filter(seccomp), _make_refusing_filter(seccomp, network=network)
+    )
 
 
 def _own_process_only(seccomp: Any) -> bytes:
@@ -231,7 +233,7 @@ def _place_of(argument: int) -> int:
     return 16 + 8 * argument + (4 if sys.byteorder == "big" else 0)
 
 
-def _listed(seccomp: Any) -> bytes:
+def _make_listing_filter(seccomp: Any) -> bytes:
     """Return the filter that lets through what is listed, or refused with an error of its own further on."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ERRNO(errno.ENOSYS))
     names = {name for text in ALLOWED.values() for name in text.split()}
@@ -252,7 +254,7 @@ def _one_after_the_other(first: bytes, second: bytes) -> bytes:
     return b"".join(asked) + second
 
 
-def _refused(seccomp: Any, *, network: bool) -> bytes:
+def _make_refusing_filter(seccomp: Any, *, network: bool) -> bytes:
     """Return the filter that refuses by name and by arguments."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():

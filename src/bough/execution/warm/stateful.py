@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
@@ -60,7 +60,7 @@ class Session:
         """
         self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        conf = readable(_marshalled(launch), "bough-configuration")
+        conf = readable(_marshal(launch), "bough-configuration")
         names = {CONF: str(conf), STATUS: str(status.fileno())}
         try:
             self.process = subprocess.Popen(  # noqa: S603, ASYNC220 - bough's own command; starting one takes 2 ms
@@ -276,7 +276,7 @@ class Sessions:
                 reason = result.killed_by or "crashed"
             finally:
                 if not session.alive:
-                    await finished(self._lose(key, reason))
+                    await finish(self._lose(key, reason))
             lost = self._lost.get(key, lost)
             return replace(result, state_lost=lost is not None, state_lost_reason=lost)
 
@@ -287,13 +287,13 @@ class Sessions:
             await self._lose(key, "crashed")
             session = None
         if session is not None:
-            workspace = await finished(asyncio.to_thread(session.workspace.again, plan))
+            workspace = await finish(asyncio.to_thread(session.workspace.again, plan))
             if session.workspace.guarded.covers(workspace.guarded):
                 return session, workspace
             # Somebody made a repository, for instance: only a new sandbox shows it read-only.
-            await finished(self._lose(key, "new guarded names in the workspace"))
+            await finish(self._lose(key, "new guarded names in the workspace"))
         session = await self._start_in_turn(key, plan)
-        return session, await finished(asyncio.to_thread(session.workspace.again, plan))
+        return session, await finish(asyncio.to_thread(session.workspace.again, plan))
 
     async def _move(self, execution_id: str, key: Key) -> None:
         """Let an id have one interpreter: where its mounts, workspace or limits changed, the earlier one is lost."""
@@ -302,7 +302,7 @@ class Sessions:
         if before == key:
             return
         async with self._locks.setdefault(before, asyncio.Lock()):
-            await finished(self._lose(before, ""))
+            await finish(self._lose(before, ""))
         self._lost.pop(before, None)
         self._note_lost(key, "other mounts, workspace or limits")
 
@@ -343,11 +343,11 @@ class Sessions:
         prepared = await prepare(plan, self._run_directory, self._rung.identity(plan))
         session = Session(self._run_directory, prepared, plan)
         try:
-            await finished(session.start(self._rung.session(plan, prepared)))
+            await finish(session.start(self._rung.session(plan, prepared)))
             self._counts["sessions"] += 1
         except BaseException as error:
             # Also when cancelled: what was begun is ended before the cancellation continues.
-            await finished(session.close())
+            await finish(session.close())
             if f"e {errno.ESTALE}\n".encode() in session.reports:
                 raise stale_workspace_error() from error
             if isinstance(error, OSError | TimeoutError):
@@ -366,7 +366,7 @@ class Sessions:
         ended, collected = await call.run(
             timeout_seconds=plan.timeout_seconds,
             watch=lambda it: watch(it, plan, workspace, group=session.group),
-            harvest=lambda: finished(asyncio.to_thread(workspace.collect, plan)),
+            harvest=lambda: finish(asyncio.to_thread(workspace.collect, plan)),
         )
         ran_out = session.group.memory_kills > kills
         return result_of(plan, ended, collected, isolation=self._isolation, memory_ran_out=ran_out)
@@ -406,7 +406,7 @@ class Sessions:
             task.add_done_callback(self._closing.discard)
 
 
-def _marshalled(launch: Launch) -> bytes:
+def _marshal(launch: Launch) -> bytes:
     import marshal
 
     return marshal.dumps(dict(launch.configuration), 4)

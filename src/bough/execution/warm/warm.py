@@ -7,7 +7,7 @@ import logging
 from collections import Counter, OrderedDict
 from typing import Final
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 from bough.errors import ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
@@ -71,17 +71,17 @@ class WarmSandboxes:
             return result
 
     async def _run(self, plan: Plan, zygote: Zygote) -> CodeExecutionResult | None:
-        workspace = await finished(asyncio.to_thread(zygote.prepare, plan))
+        workspace = await finish(asyncio.to_thread(zygote.prepare, plan))
         kills = zygote.group.memory_kills
         child = WarmChild(zygote.launch(plan, workspace), zygote)
         try:
             ended, collected = await child.run(
                 timeout_seconds=plan.timeout_seconds,
                 watch=lambda it: watch(it, plan, workspace, group=zygote.group),
-                harvest=lambda: finished(asyncio.to_thread(_harvest, plan, workspace)),
+                harvest=lambda: finish(asyncio.to_thread(_harvest, plan, workspace)),
             )
         except BaseException as error:
-            await finished(asyncio.to_thread(workspace.remove))
+            await finish(asyncio.to_thread(workspace.remove))
             if isinstance(error, ExecutorError) and not child.sent:
                 return None  # the zygote has died before it heard of the run
             raise

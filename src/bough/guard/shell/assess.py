@@ -37,7 +37,7 @@ def assess_shell(text: str, *, workspace: Path) -> tuple[RiskFinding, ...]:
         functions=frozenset(),
         depth=0,
         work=Work(),
-        nested=_nested,
+        nested=_assess_nested,
         command=_command,
     )
     findings = tuple(dict.fromkeys(_within_bounds(_text(text, setting))))
@@ -51,7 +51,7 @@ def _within_bounds(findings: Iterator[RiskFinding]) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.UNKNOWN, "there is too much in it to look at")
 
 
-def _nested(text: str, setting: Setting) -> Iterator[RiskFinding]:
+def _assess_nested(text: str, setting: Setting) -> Iterator[RiskFinding]:
     if setting.depth >= MAX_DEPTH:
         yield RiskFinding(Risk.UNKNOWN, "commands are nested too deeply to be read")
     else:
@@ -109,7 +109,7 @@ def _command(command: ShellCommand, setting: Setting) -> Iterator[RiskFinding]:
         return
     name = command.words[0]
     if name.known and not name.pattern and not name.computed:
-        yield from _named(
+        yield from _assess_named(
             ShellCall(name=base_name(name), args=command.args, command=command, setting=setting), name.text
         )
     elif name.computed or name.pattern:
@@ -118,7 +118,7 @@ def _command(command: ShellCommand, setting: Setting) -> Iterator[RiskFinding]:
         yield RiskFinding(Risk.UNKNOWN, f"which command runs depends on {name.text[:60]!r}")
 
 
-def _named(call: ShellCall, written: str) -> Iterator[RiskFinding]:
+def _assess_named(call: ShellCall, written: str) -> Iterator[RiskFinding]:
     rule = RULES.get(call.name) or prefix_rule(call.name)
     if rule is not None:
         yield from rule(call)

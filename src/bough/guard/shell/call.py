@@ -97,7 +97,7 @@ class ShellCall:
     @property
     def values(self) -> tuple[Word, ...]:
         """Operands, and what hangs on options: `--file=X`, `-fX` where X looks like a path, `if=X`."""
-        return (*self.operands, *(word for each in self.args for word in _attached(each)))
+        return (*self.operands, *(word for each in self.args for word in _split_attached(each)))
 
     def unknown(self, words: Iterable[Word] | None = None) -> Iterator[RiskFinding]:
         """Yield an UNKNOWN finding for the first word whose value cannot be told."""
@@ -131,7 +131,7 @@ def word_findings(word: Word, setting: Setting, *, write: bool) -> Iterator[Risk
         yield from pattern_findings(word.text, workspace=setting.workspace, write=write)
 
 
-def _attached(word: Word) -> Iterator[Word]:
+def _split_attached(word: Word) -> Iterator[Word]:
     option, equals, value = word.text.partition("=")
     if equals and value:
         yield Word(value, word.known, word.computed, word.pattern)

@@ -158,11 +158,11 @@ def find(call: ShellCall) -> Iterator[RiskFinding]:
             yield RiskFinding(Risk.MEDIUM, "`find` writes its list into a file")
             yield from call.writes(call.args[at + 1 : at + 2])
         elif text in _FIND_RUNS:
-            yield from _found(call, at + 1)
+            yield from _assess_found(call, at + 1)
     yield from call.unknown()
 
 
-def _found(call: ShellCall, start: int) -> Iterator[RiskFinding]:
+def _assess_found(call: ShellCall, start: int) -> Iterator[RiskFinding]:
     """Findings of a command that find runs; one that deletes does so to whatever is found."""
     words = call.args[start:]
     end = next((at for at, word in enumerate(words) if word.text in (";", "+")), len(words))

@@ -75,7 +75,7 @@ def parse_shell(text: str, variables: Variables | None = None) -> Script:
         variables: Known from outside; the text's own assignments come on top.
     """
     script = Script()
-    source = _joined_lines(text).encode("utf-8", "replace")
+    source = _join_lines(text).encode("utf-8", "replace")
     if len(source) > MAX_BYTES:
         script.problem = f"the command is longer than {MAX_BYTES} bytes"
     elif "\0" in text or any(mark in text for mark in PRIVATE):
@@ -85,7 +85,7 @@ def parse_shell(text: str, variables: Variables | None = None) -> Script:
     return script
 
 
-def _joined_lines(text: str) -> str:
+def _join_lines(text: str) -> str:
     """A backslash before a line's end joins two lines, also in the middle of a word; the grammar does not know."""
     return re.sub(r"\\(.)", lambda pair: "" if pair[1] == "\n" else pair[0], text, flags=re.DOTALL)
 
@@ -199,7 +199,7 @@ class _Collector:
             if node.type in ("command_substitution", "process_substitution"):
                 piped, stdin = False, ()
             elif node.type == "redirected_statement":
-                stdin += self._given(node)
+                stdin += self._parse_input(node)
                 self._add((), self._redirects(node))
             elif node.type == "command":
                 self._command(node, piped, stdin)
@@ -218,7 +218,7 @@ class _Collector:
         arguments = tuple(
             word for each in node.children_by_field_name("argument") for word in flat_words(each, self._variables)
         )
-        fed, redirects = stdin + self._given(node), self._redirects(node)
+        fed, redirects = stdin + self._parse_input(node), self._redirects(node)
         for words in islice(word_values(name, self._variables), MAX_VALUES):
             self._add((*words, *arguments), redirects, piped, fed)
         return None
@@ -233,7 +233,7 @@ class _Collector:
         if words or redirects:
             self._script.commands.append(ShellCommand(words, redirects, piped, stdin))
 
-    def _given(self, node: Node) -> tuple[Word, ...]:
+    def _parse_input(self, node: Node) -> tuple[Word, ...]:
         """What a node's input is: the texts of here-documents and here-strings, and files, which are not known."""
         found: list[Word] = []
         for redirect in node.children_by_field_name("redirect"):

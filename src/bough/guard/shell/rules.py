@@ -89,7 +89,7 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
 
 RULES: Mapping[str, Rule] = {
     **{name: rule for rule, names in _NAMES for name in names.split()},
-    **dict.fromkeys(runners.PREFIXES, runners.prefixed),
+    **dict.fromkeys(runners.PREFIXES, runners.assess_prefixed),
 }
 """Name of a command -> its rule."""
 

@@ -80,7 +80,7 @@ def behind(call: ShellCall, prefix: Prefix) -> tuple[Word, ...]:
     return ()
 
 
-def prefixed(call: ShellCall) -> Iterator[RiskFinding]:
+def assess_prefixed(call: ShellCall) -> Iterator[RiskFinding]:
     """Findings of the command behind a prefix, and of any dangerous one that option parsing might have missed."""
     words = behind(call, PREFIXES[call.name])
     if call.name == "flock" and call.has("c"):

@@ -53,7 +53,7 @@ class Word:
 
 def word_values(node: Node, variables: Variables) -> list[tuple[Word, ...]]:
     """Return the alternatives for what a node becomes: each a tuple of the words it falls into."""
-    return [tuple(_split(each)) for each in _bounded(_values(node, variables, False, 0), node)]
+    return [tuple(_split(each)) for each in _limit_values(_values(node, variables, False, 0), node)]
 
 
 def flat_words(node: Node, variables: Variables) -> tuple[Word, ...]:
@@ -69,7 +69,7 @@ def _unknown(node: Node, computed: bool = False) -> list[Word]:
     return [Word(_text(node), known=False, computed=computed)]
 
 
-def _bounded(values: Iterable[Word], node: Node) -> list[Word]:
+def _limit_values(values: Iterable[Word], node: Node) -> list[Word]:
     found = list(islice(values, MAX_VALUES + 1))
     return found if len(found) <= MAX_VALUES else _unknown(node)
 
@@ -85,7 +85,7 @@ def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[
         return _unknown(node, computed=True)
     kind = node.type
     if kind in _QUOTES:
-        return _joined(node, _QUOTES[kind], variables, quoted or kind == "string", depth)
+        return _join_children(node, _QUOTES[kind], variables, quoted or kind == "string", depth)
     if kind in _EXPANSIONS:
         return _variable(_text(node).strip("${}"), node, variables, quoted)
     if kind == "raw_string":
@@ -99,7 +99,7 @@ def _values(node: Node, variables: Variables, quoted: bool, depth: int) -> list[
     return _unknown(node, computed=kind == "command_substitution")
 
 
-def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
+def _join_children(node: Node, edge: int, variables: Variables, quoted: bool, depth: int) -> list[Word]:
     """Join the values of the children; what lies between two children belongs to the text as well."""
     source, start = node.text or b"", node.start_byte
     parts: list[list[Word]] = []
@@ -111,8 +111,8 @@ def _joined(node: Node, edge: int, variables: Variables, quoted: bool, depth: in
         position = child.end_byte - start
     parts += _between(source[position : len(source) - edge], quoted)
     if len(parts) == 1:
-        return _bounded(parts[0], node)
-    return _bounded((sum(each, Word("")) for each in product(*parts)), node)
+        return _limit_values(parts[0], node)
+    return _limit_values((sum(each, Word("")) for each in product(*parts)), node)
 
 
 def _between(source: bytes, quoted: bool) -> list[list[Word]]:
@@ -151,10 +151,10 @@ _SIMPLE = {
 
 
 def _ansi(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _escaped(match[1]), text)
+    return _ESCAPE.sub(lambda match: _decode_escape(match[1]), text)
 
 
-def _escaped(code: str) -> str:
+def _decode_escape(code: str) -> str:
     if code[0] in "xuU" and len(code) > 1:
         return chr(min(int(code[1:], 16), 0x10FFFF))
     if code[0] in "01234567":
@@ -170,12 +170,12 @@ def _split(word: Word) -> Iterator[Word]:
         return
     texts = list(islice(_braces(word.text), MAX_VALUES * 4 + 1))
     if len(texts) > MAX_VALUES * 4:
-        yield Word(_restored(word.text).replace(_BREAK, " "), known=False, computed=word.computed)
+        yield Word(_restore(word.text).replace(_BREAK, " "), known=False, computed=word.computed)
         return
     for text in texts:
         for piece in text.split(_BREAK):
             if piece or _BREAK not in text:
-                yield Word(_restored(piece), word.known, word.computed, word.pattern)
+                yield Word(_restore(piece), word.known, word.computed, word.pattern)
 
 
 _DIVIDED = re.compile(f"[{_OPEN}{_COMMA}{_CLOSE}{_BREAK}]")
@@ -192,5 +192,5 @@ def _braces(text: str) -> Iterator[str]:
         yield from _braces(text[: match.start()] + choice + text[match.end() :])
 
 
-def _restored(text: str) -> str:
+def _restore(text: str) -> str:
     return text.replace(_OPEN, "{").replace(_COMMA, ",").replace(_CLOSE, "}")

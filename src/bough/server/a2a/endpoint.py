@@ -130,7 +130,7 @@ class _ContextBuilder(ServerCallContextBuilder):
 
 
 def _make_app(services: Services, name: str, url: str) -> Starlette:
-    card = card_of(services.agents.named(name), url)
+    card = card_of(services.agents.find_named(name), url)
     handler = BrokerHandler(name, card, PushConfigs(services.webhooks))
     grace = max(1.0, services.server.shutdown_seconds / 2)
     builder = _ContextBuilder()

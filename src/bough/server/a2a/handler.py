@@ -64,7 +64,7 @@ from bough.server.a2a.tasks import (
 )
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
-from bough.server.conversations.conversation import Start, opened, start
+from bough.server.conversations.conversation import Start, open_conversation, start
 from bough.server.live.broadcast import Ended, Piece
 from bough.tasks import Task, TaskState
 from bough.types import Json
@@ -232,7 +232,7 @@ class BrokerHandler(RequestHandler):
         said = _read_message(message)
         conversation, context = await self._place(access, id, message.context_id)
         about: dict[str, Any] = {AGENT: self._agent, MESSAGE: message.message_id, CONTEXT: context}
-        async with opened(access, conversation) as open_one:
+        async with open_conversation(access, conversation) as open_one:
             first, *activated = await open_one.prepare_message(said)
         assert isinstance(first, UserMessage)  # noqa: S101 - as `prepare_message` returns them
         # Before the task: nothing of it is missed, and a wrong address is refused before anything begins.
@@ -275,7 +275,7 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message="the context belongs to something else")
         if not await access.services.runs.is_live(wanted):
             return wanted, str(wanted)
-        async with opened(access, wanted, about={AGENT: self._agent}) as busy:
+        async with open_conversation(access, wanted, about={AGENT: self._agent}) as busy:
             fork = await busy.fork(actor=access.caller.name, reason="asked while a task was running")
             await fork.aclose()
         return fork.id, str(wanted)

@@ -167,7 +167,7 @@ class OwnedStore:
     async def count(self, filter: ConversationFilter | None = None) -> int:
         """Return how many conversations of the owner fit. O(those of the owner; all of the store, for nobody's)."""
         if self._owner is not None:
-            return await self._store.count(self._owned(filter))
+            return await self._store.count(self._add_owner(filter))
         page = await self.list(filter, None, _COUNTED)
         total = len(page.items)
         while page.next_cursor is not None:
@@ -183,7 +183,7 @@ class OwnedStore:
         order: Order = "updated_desc",
     ) -> Page:
         """Return a page of the owner's conversations."""
-        wanted = self._owned(filter)
+        wanted = self._add_owner(filter)
         page = await self._store.list(wanted, cursor, limit, order)
         if self._owner is not None:
             return page
@@ -296,5 +296,5 @@ class OwnedStore:
     async def aclose(self) -> None:
         """Do nothing: the store is the server's to close."""
 
-    def _owned(self, filter: ConversationFilter | None) -> ConversationFilter:
+    def _add_owner(self, filter: ConversationFilter | None) -> ConversationFilter:
         return replace(filter or ConversationFilter(), owner=self._owner)

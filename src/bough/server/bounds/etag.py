@@ -17,7 +17,7 @@ IfMatch: TypeAlias = Annotated[str | None, Header(alias="If-Match", description=
 IfNoneMatch: TypeAlias = Annotated[str | None, Header(alias="If-None-Match")]
 
 
-def expected_head(if_match: str | None) -> int | None:
+def parse_head(if_match: str | None) -> int | None:
     """Return the head that the caller saw; None where any will do.
 
     Raises:
@@ -37,7 +37,7 @@ def require_match(record: ConversationRecord, if_match: str | None) -> None:
     Raises:
         Stale: It has grown since.
     """
-    expected = expected_head(if_match)
+    expected = parse_head(if_match)
     if expected is not None and expected != record.head:
         raise stale(record.head)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, State
-from bough.conversation.agent import resolved_model
+from bough.conversation.agent import resolve_spec_model
 from bough.conversation.rules import GivenRules, rules_of
 from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound
@@ -110,7 +110,7 @@ async def say(
         LimitExceeded: The tenant has as many runs as it may have.
         PermissionDenied: A hook refuses it.
     """
-    events = await conversation.prepare_message(stamped(access, message))
+    events = await conversation.prepare_message(stamp(access, message))
     try:
         await access.services.runs.say(
             conversation.id, events, by=access.caller.name, run=run, expected_head=expected_head
@@ -122,13 +122,15 @@ async def say(
         raise
 
 
-def stamped(access: Access, message: UserMessage) -> UserMessage:
+def stamp(access: Access, message: UserMessage) -> UserMessage:
     """Return a message as of now: times in a log follow its order, and clients sort by them."""
     return message.model_copy(update={"ts": access.services.clock.now()})
 
 
 @asynccontextmanager
-async def opened(access: Access, id: UUID, *, about: JsonObject | None = None) -> AsyncGenerator[AsyncConversation]:
+async def open_conversation(
+    access: Access, id: UUID, *, about: JsonObject | None = None
+) -> AsyncGenerator[AsyncConversation]:
     """Give the conversation in use while the block runs.
 
     Args:
@@ -168,12 +170,12 @@ async def count_shown_chars(access: Access, record: ConversationRecord, state: S
     services = access.services
     values = await services.sealed.values(record.owner, state.policies)
     agent = _agent_in_use(services, state, values)
-    return result_chars(agent.result_tokens, resolved_model(agent, services.settings)[0])
+    return result_chars(agent.result_tokens, resolve_spec_model(agent, services.settings)[0])
 
 
 def _agent_in_use(services: Services, state: State, sealed: Mapping[str, str]) -> AgentSpec:
     """Return the agent of a conversation, with the model's key that was sealed for it."""
-    agent, key = services.agents.recorded(state), sealed.get(MODEL_KEY)
+    agent, key = services.agents.read_recorded(state), sealed.get(MODEL_KEY)
     return agent if key is None else agent.model_copy(update={"api_key": key})
 
 

@@ -13,7 +13,7 @@ from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import StateChanged, ToolRejected
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
-from bough.server.conversations.conversation import count_shown_chars, opened
+from bough.server.conversations.conversation import count_shown_chars, open_conversation
 from bough.server.forms.base import stamp
 from bough.types import JsonObject
 
@@ -37,7 +37,7 @@ async def decide(
     if task is not None:
         await runs.broker.provide_input(task.id, decision, run=run, expected_head=expected_head)
         return
-    async with opened(access, id) as conversation:
+    async with open_conversation(access, id) as conversation:
         events, left = decide_calls(conversation.state, decision)
         await conversation.append(*events)
     if run and not left and not await runs.is_live(id):  # a run that continues sees the decision itself

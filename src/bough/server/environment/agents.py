@@ -12,7 +12,7 @@ from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import AgentSpec
 from bough.config import Settings
 from bough.conversation import State
-from bough.conversation.agent import recorded_spec
+from bough.conversation.agent import read_recorded_spec
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import Caller
 from bough.server.forms.conversations import AgentForm
@@ -37,7 +37,7 @@ class AgentCatalogue:
         """Return the names of all agents, sorted."""
         return sorted({DEFAULT, *self._registered})
 
-    def named(self, name: str) -> AgentSpec:
+    def find_named(self, name: str) -> AgentSpec:
         """Return a registered agent.
 
         Raises:
@@ -51,13 +51,13 @@ class AgentCatalogue:
         hint = f"did you mean `{near[0]}`?" if near else f"known agents: {', '.join(self.names())}"
         raise InvalidInput("no agent has that name", hint=hint)
 
-    def recorded(self, state: State) -> AgentSpec:
+    def read_recorded(self, state: State) -> AgentSpec:
         """Return the agent of a conversation: the registered one that its log recorded, else what the record describes.
 
         Raises:
             InvalidInput: It has code of its own, which the record only names, and is not registered here.
         """
-        return find_same(state.agent, self._registered, self._settings) or recorded_spec(state)
+        return find_same(state.agent, self._registered, self._settings) or read_recorded_spec(state)
 
     def agent_for(self, caller: Caller, given: str | AgentForm | None) -> AgentSpec:
         """Return the agent that a body names or describes, its workspace tools within what the tenant may have.
@@ -67,14 +67,14 @@ class AgentCatalogue:
             PermissionDenied: The body says what only an admin may say.
         """
         if not isinstance(given, AgentForm):
-            return self.narrowed(caller, self.named(given or DEFAULT))
+            return self.narrow(caller, self.find_named(given or DEFAULT))
         self.require_sayable(caller, given)
         values = given.model_dump(exclude_none=True, exclude_unset=True)
         default = self._default()
         settled: dict[str, Any] = {"discover_skills": True, "workspace_access": default.workspace_access}
         if "model" not in values:  # the server's own model is where the server says
             settled |= {"model": default.model, "base_url": default.base_url}
-        return self.narrowed(caller, spec_from_data(settled | values, base=self._settings.home, where="agent"))
+        return self.narrow(caller, spec_from_data(settled | values, base=self._settings.home, where="agent"))
 
     def require_sayable(self, caller: Caller, given: AgentForm) -> None:
         """Check that a caller may say what it says.
@@ -106,7 +106,7 @@ class AgentCatalogue:
         """
         resolve_model(name, base_url=base_url or self._settings.base_url, env=os.environ)
 
-    def narrowed(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
+    def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
         bound = self._server.limits_of(caller.tenant).access
         if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):

@@ -106,7 +106,7 @@ class Broadcast:
         """Whether no more events will come."""
         return self._end is not None
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Return when nothing of it runs any more."""
         await asyncio.wait({self._pump})
 
@@ -273,7 +273,7 @@ class Broadcasts:
     async def aclose(self) -> None:
         """End everything."""
         self.drain()
-        await asyncio.gather(*(each.closed() for each in self._live.values()))
+        await asyncio.gather(*(each.wait_closed() for each in self._live.values()))
         self._live.clear()
 
     def _leave(self, cid: UUID, broadcast: Broadcast) -> None:

@@ -12,7 +12,7 @@ from bough.conversation.fork.compare import compare
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access
-from bough.server.conversations.conversation import Start, opened, say, start
+from bough.server.conversations.conversation import Start, open_conversation, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
 from bough.server.mcp.arguments import (
@@ -115,7 +115,7 @@ class ServedConversations(McpConversations[UUID]):
         if given.model is not None:
             access.services.agents.require_model(given.model, None)
         named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
-        async with opened(access, source) as conversation:
+        async with open_conversation(access, source) as conversation:
             fork = await conversation.fork(at=cut_of(given), actor=access.caller.name, **named)
             await fork.aclose()
         return fork.id, fork.state.base
@@ -125,7 +125,7 @@ class ServedConversations(McpConversations[UUID]):
         access, id = self._access, conversation
         head = (await access.store.get(id)).head
         if message is not None:
-            async with opened(access, id) as using:
+            async with open_conversation(access, id) as using:
                 await say(access, using, UserMessage.text(message), run=run)
         elif run:
             await access.services.runs.start(access.caller, id)

@@ -171,17 +171,17 @@ def _observation(event: ToolReturned | ToolFailed, calls: Calls, result: Any, *,
     }
 
 
-def _returned(event: ToolReturned, calls: Calls) -> list[JsonObject]:
+def _make_observation(event: ToolReturned, calls: Calls) -> list[JsonObject]:
     return [_observation(event, calls, event.result, is_error=False)]
 
 
-def _failed(event: ToolFailed, calls: Calls) -> list[JsonObject]:
+def _make_failure(event: ToolFailed, calls: Calls) -> list[JsonObject]:
     if not event.retry:
         return [_observation(event, calls, event.error, is_error=True)]
     return [_agent_error(event, event.error)]
 
 
-def _interrupted(event: ToolInterrupted, calls: Calls) -> list[JsonObject]:
+def _make_interruption(event: ToolInterrupted, calls: Calls) -> list[JsonObject]:
     return [_agent_error(event, event.reason)]
 
 
@@ -190,7 +190,7 @@ def _agent_error(event: ToolFailed | ToolInterrupted, error: str) -> JsonObject:
     return {"kind": "AgentErrorEvent", "source": "agent", **about}
 
 
-def _rejected(event: ToolRejected, calls: Calls) -> list[JsonObject]:
+def _make_rejection(event: ToolRejected, calls: Calls) -> list[JsonObject]:
     return [
         {
             "kind": "UserRejectObservation",
@@ -204,7 +204,7 @@ def _rejected(event: ToolRejected, calls: Calls) -> list[JsonObject]:
     ]
 
 
-def _condensed(event: Condensed, calls: Calls) -> list[JsonObject]:
+def _make_condensation(event: Condensed, calls: Calls) -> list[JsonObject]:
     return [
         {
             "kind": "Condensation",
@@ -273,11 +273,11 @@ def _state_update(key: str, value: Any) -> JsonObject:
 _ENCODERS: Mapping[type[BaseEvent], _Encoder] = {
     UserMessage: _user_message,
     ModelResponded: _response,
-    ToolReturned: _returned,
-    ToolFailed: _failed,
-    ToolRejected: _rejected,
-    ToolInterrupted: _interrupted,
-    Condensed: _condensed,
+    ToolReturned: _make_observation,
+    ToolFailed: _make_failure,
+    ToolRejected: _make_rejection,
+    ToolInterrupted: _make_interruption,
+    Condensed: _make_condensation,
     HookRan: _hook,
     PauseRequested: _pause,
     ErrorRaised: _error,

@@ -71,7 +71,9 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
         _refuse(name, getattr(body, name), hint)
     if not body.stuck_detection:
         raise InvalidInput("stuck_detection: cannot be switched off", hint="bound the run: max_iterations")
-    _refuse("stuck_detection_thresholds", _asked(body.stuck_detection_thresholds), "the detector's own ones hold")
+    _refuse(
+        "stuck_detection_thresholds", _list_thresholds(body.stuck_detection_thresholds), "the detector's own ones hold"
+    )
     services = access.services
     spec = agent_of(access, body.agent)
     rules: GivenRules = {"limits": Limits(steps=body.max_iterations)}
@@ -82,7 +84,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     if (condenser := _condenser_of(body.agent.condenser)) is not None:
         rules["condenser"] = condenser
     posted: JsonObject = {
-        "agent": posted_agent(body.agent),
+        "agent": mask_posted_agent(body.agent),
         "security_analyzer": body.security_analyzer,
         "max_iterations": body.max_iterations,
         "stuck_detection": body.stuck_detection,
@@ -90,7 +92,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
     }
     return Start(
         id=id,
-        agent=services.agents.narrowed(access.caller, spec),
+        agent=services.agents.narrow(access.caller, spec),
         workspace=services.workspaces.folder_for(access.caller, id, body.workspace.working_dir),
         tags=body.tags,
         rules=rules,
@@ -144,7 +146,7 @@ def agent_of(access: Access, agent: AgentBody) -> AgentSpec:
     )
 
 
-def posted_agent(agent: AgentBody) -> JsonObject:
+def mask_posted_agent(agent: AgentBody) -> JsonObject:
     """Return the agent as it was posted, keys masked: the client validates it and reads a masked key as none."""
     posted = agent.model_dump(mode="json", exclude_unset=True)
     return cast("JsonObject", mask_keys(posted)) | {"kind": agent.kind}
@@ -200,7 +202,7 @@ def _message_of(body: MessageBody | None) -> UserMessage | None:
     return UserMessage(content=tuple(part for item in body.content for part in item.parts()))
 
 
-def _asked(thresholds: ThresholdsBody | None) -> JsonObject:
+def _list_thresholds(thresholds: ThresholdsBody | None) -> JsonObject:
     """Return the thresholds that are not the peer's own defaults."""
     given = {} if thresholds is None else thresholds.model_extra or {}
     return {name: value for name, value in given.items() if value is not None and value != _THRESHOLDS.get(name)}

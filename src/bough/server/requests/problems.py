@@ -153,7 +153,7 @@ def _field_problem(error: JsonObject) -> FieldProblem:
     field = ".".join(parts) or "body"
     near = None
     if error["type"] == "extra_forbidden":
-        near = next(iter(get_close_matches(parts[-1], known_fields(), 1)), None)
+        near = next(iter(get_close_matches(parts[-1], list_known_fields(), 1)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_rule(error))
 
@@ -168,7 +168,7 @@ FORM_TAG = "form:"
 """Begins the tags of bodies that have several forms; they are not part of a field's path."""
 
 
-def known_fields() -> list[str]:
+def list_known_fields() -> list[str]:
     """Return the names of all fields that bodies have, for the nearest one."""
     from bough.server.forms.base import Form
 

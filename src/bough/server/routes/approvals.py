@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
-from bough.server.bounds.etag import IfMatch, expected_head, require_match
+from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
 from bough.server.forms.base import Form, Page, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
@@ -76,7 +76,7 @@ async def decide_call(
     state = await require_waiting(access, record, tool_call_id)
     choice = CallChoice(call=tool_call_id, **body.model_dump(exclude={"run"}))
     decision = await choose(access, record, state, choice)
-    await decide(access, id, decision, run=body.run, expected_head=expected_head(if_match))
+    await decide(access, id, decision, run=body.run, expected_head=parse_head(if_match))
     return Decided(head=(await access.store.get(id)).head)
 
 

@@ -14,9 +14,9 @@ from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
 from bough.server.access import Access, Reader, Writer
-from bough.server.bounds.etag import IfMatch, IfNoneMatch, expected_head, is_known, require_match, set_tag, tag_of
+from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import info, info_of_record, opened
+from bough.server.conversations.conversation import info, info_of_record, open_conversation
 from bough.server.forms.base import Page, Success, as_utc
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
@@ -51,7 +51,7 @@ async def search_conversations(query: Annotated[ConversationPage, Query()], acce
     """List conversations."""
     page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among([record.id for record in page.items])
-    items = [await _listed(access, record, full=query.full, running=record.id in live) for record in page.items]
+    items = [await _make_listed(access, record, full=query.full, running=record.id in live) for record in page.items]
     return Page(items=items, next_page_id=page.next_cursor)
 
 
@@ -87,7 +87,7 @@ async def change_conversation(id: ConversationId, body: Change, access: Writer, 
     require_match(await access.store.get(id), if_match)
     changes = body.model_dump(exclude_none=True)
     if changes:
-        await access.store.append(id, [StateChanged(changes=changes)], expected_head=expected_head(if_match))
+        await access.store.append(id, [StateChanged(changes=changes)], expected_head=parse_head(if_match))
     return Success()
 
 
@@ -125,7 +125,7 @@ async def compare_conversations(id: ConversationId, other: UUID, access: Reader)
 @routes.post("/api/conversations/{id}/graft")
 async def graft(id: ConversationId, body: Graft, access: Writer) -> JsonObject:
     """Tell a conversation what happened in another one of the tenant."""
-    async with opened(access, id) as conversation, opened(access, body.source) as source:
+    async with open_conversation(access, id) as conversation, open_conversation(access, body.source) as source:
         await conversation.graft(source, start=body.start, stop=body.stop, summary=body.summary)
         return {"head": conversation.state.head}
 
@@ -156,7 +156,7 @@ def _answer_made(response: Response, record: ConversationRecord, *, is_new: bool
 answer_made = _answer_made
 
 
-async def _listed(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
+async def _make_listed(access: Access, record: ConversationRecord, *, full: bool, running: bool) -> JsonObject:
     if full:
         return (await info_of_record(access, record)).model_dump(mode="json")
     summary: ConversationSummary = summary_of(record, running=running)

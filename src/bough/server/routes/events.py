@@ -12,9 +12,9 @@ from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
-from bough.server.bounds.etag import IfMatch, expected_head, require_match
+from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import opened, say
+from bough.server.conversations.conversation import open_conversation, say
 from bough.server.conversations.deciding import decide, list_approvals
 from bough.server.forms.base import Page, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
@@ -106,8 +106,8 @@ async def send_message(
     message = message.model_copy(update={"id": wanted})
     if await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
-    async with opened(access, id) as conversation:
-        await say(access, conversation, message, run=body.run, expected_head=expected_head(if_match))
+    async with open_conversation(access, id) as conversation:
+        await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
     return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
 
 

@@ -19,12 +19,12 @@ from bough.guard import analyzer_from_json, policy_from_json
 from bough.server.access import Access, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
-from bough.server.conversations.conversation import existing, info_of_record, opened
+from bough.server.conversations.conversation import existing, info_of_record, open_conversation
 from bough.server.forms.conversations import AgentForm, Fork, Overrides
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
-from bough.server.openhands.starting import agent_of, posted_agent
+from bough.server.openhands.starting import agent_of, mask_posted_agent
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
 from bough.types import JsonObject, new_id
@@ -69,9 +69,9 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
     agent, posted = _agent_of(access, asked.agent)
     if asked.overrides is not None and asked.overrides.model is not None:
         access.services.agents.require_model(asked.overrides.model, None)
-    kept: JsonObject = {"request": digest, **({} if posted is None else _posted(source, posted))}
+    kept: JsonObject = {"request": digest, **({} if posted is None else _make_posted(source, posted))}
     options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
-    async with opened(access, source.id, about=kept) as conversation:
+    async with open_conversation(access, source.id, about=kept) as conversation:
         made = await conversation.fork(
             id=id,
             agent=agent,
@@ -91,7 +91,7 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
     return await access.store.get(made.id)
 
 
-def _posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:
+def _make_posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:
     return {"posted": (source.config.get("posted") or {}) | {"agent": agent}}
 
 
@@ -105,7 +105,7 @@ def _agent_of(access: Access, given: str | JsonObject | None) -> tuple[AgentSpec
     if not given.keys() & {"kind", "llm"}:
         return agents.agent_for(access.caller, _parse(AgentForm, given)), None
     body = _parse(AgentBody, given)
-    return agents.narrowed(access.caller, agent_of(access, body)), posted_agent(body)
+    return agents.narrow(access.caller, agent_of(access, body)), mask_posted_agent(body)
 
 
 def _parse(form: type[_Form], given: JsonObject) -> _Form:

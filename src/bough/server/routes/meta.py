@@ -84,7 +84,7 @@ async def get_docs(request: Request) -> Response:
 async def list_agents(access: AgentReader) -> list[JsonObject]:
     """Return the registered agents."""
     agents = access.services.agents
-    return [agents.named(name).snapshot() for name in agents.names()]
+    return [agents.find_named(name).snapshot() for name in agents.names()]
 
 
 @routes.get("/api/agents/{name}")
@@ -93,7 +93,7 @@ async def get_agent(name: str, access: AgentReader) -> JsonObject:
     from bough.errors import InvalidInput, NotFound
 
     try:
-        return access.services.agents.named(name).snapshot()
+        return access.services.agents.find_named(name).snapshot()
     except InvalidInput as error:
         raise NotFound(error.message, hint=error.hint) from error
 

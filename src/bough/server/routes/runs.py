@@ -13,7 +13,7 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import opened
+from bough.server.conversations.conversation import open_conversation
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
@@ -126,7 +126,7 @@ async def interrupt_conversation(
 @routes.post("/api/conversations/{id}/condense")
 async def condense_conversation(id: ConversationId, access: Writer) -> Success:
     """Have a summary stand for what the model was shown so far."""
-    async with opened(access, id) as conversation:
+    async with open_conversation(access, id) as conversation:
         if not await conversation.condense():
             raise Conflict("there is nothing to condense", hint="it is short", details={"condensed": False})
     return Success()
@@ -136,7 +136,7 @@ async def condense_conversation(id: ConversationId, access: Writer) -> Success:
 async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Text:
     """Ask the model about the conversation; its log is left as it is."""
     await access.services.quotas.require(access.services.store, access.caller)
-    async with opened(access, id) as conversation:
+    async with open_conversation(access, id) as conversation:
         return Text(response=await conversation.ask(body.question))
 
 
@@ -184,7 +184,7 @@ async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Su
 @routes.post("/api/conversations/{id}/model")
 async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
     """Continue with another model."""
-    async with opened(access, id) as conversation:
+    async with open_conversation(access, id) as conversation:
         await conversation.set_model(body.model)
     return Success()
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from bough.errors import BoughError, LimitExceeded, NotFound, Unauthenticated
 from bough.events.record import StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
-from bough.server.conversations.conversation import info, opened, say
+from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.forms.base import Form, as_utc, stamp
 from bough.server.forms.events import NewMessage
 from bough.server.live.broadcast import Broadcast, Ended, Heard, Piece, RunEnded
@@ -214,7 +214,7 @@ class _Socket:
         access = self._access
         access.caller.require("write", "conversations")
         access.services.limits.count_request(access.caller)
-        async with opened(access, self._cid) as conversation:
+        async with open_conversation(access, self._cid) as conversation:
             await say(access, conversation, message, run=True)
 
     async def _watch_key(self) -> None:

@@ -13,7 +13,7 @@ from bough.events.bundle.keys import parse_public_key, read_known_keys
 from bough.guard import policy_from_json
 from bough.server.access import Approver, Reader, Writer
 from bough.server.bounds.etag import set_tag
-from bough.server.conversations.conversation import info, info_of_record, opened
+from bough.server.conversations.conversation import info, info_of_record, open_conversation
 from bough.server.conversations.transfer import SPOOLED_BYTES, import_file, iterate_file, write_file
 from bough.server.forms.base import Form
 from bough.server.forms.conversations import PolicyForm
@@ -96,6 +96,6 @@ async def import_conversation(
 async def adopt_conversation(id: ConversationId, access: Approver, body: Adoption | None = None) -> ConversationInfo:
     """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait."""
     policy = None if body is None or body.policy is None else policy_from_json(body.policy.as_json())
-    async with opened(access, id) as conversation:
+    async with open_conversation(access, id) as conversation:
         await conversation.adopt(by=access.caller.name, policy=policy)
     return await info(access, id)

@@ -90,7 +90,7 @@ def _zip_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
             if mode & 0o170000 not in (0, 0o100000):
                 raise InvalidInput(f"{entry.filename[:80]!r} is not a regular file", hint="pack files only")
             with archive.open(entry) as handle:
-                yield entry.filename, _bounded(handle.read(listing.MAX_BYTES + 1)), mode
+                yield entry.filename, _read_bounded(handle.read(listing.MAX_BYTES + 1)), mode
 
 
 def _tar_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
@@ -101,10 +101,10 @@ def _tar_members(data: bytes) -> Iterator[tuple[str, bytes, int]]:
             handle = archive.extractfile(entry) if entry.isreg() else None
             if handle is None:
                 raise InvalidInput(f"{entry.name[:80]!r} is not a regular file", hint="pack files only")
-            yield entry.name, _bounded(handle.read(listing.MAX_BYTES + 1)), entry.mode
+            yield entry.name, _read_bounded(handle.read(listing.MAX_BYTES + 1)), entry.mode
 
 
-def _bounded(data: bytes) -> bytes:
+def _read_bounded(data: bytes) -> bytes:
     if len(data) > listing.MAX_BYTES:
         refuse_size("a file of the archive")
     return data

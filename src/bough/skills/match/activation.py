@@ -80,7 +80,7 @@ def activate(skill: Skill, inputs: Mapping[str, str] | None = None, *, tree: str
         _listing(skill.resources),
     ]
     body = "\n\n".join(part for part in parts if part)
-    rendered = f'<skill name="{escape(skill.name)}">\n{_contained(body)}\n</skill>'
+    rendered = f'<skill name="{escape(skill.name)}">\n{_contain(body)}\n</skill>'
     return Activation(skill.name, skill.content_hash, rendered, missing, tree)
 
 
@@ -146,7 +146,7 @@ def _shorten_instructions(text: str, skill: Skill) -> str:
     return f"{head}\n[truncated; continue with {call}]"
 
 
-def _contained(body: str) -> str:
+def _contain(body: str) -> str:
     """Escape `skill` tags in the body, so that it cannot close the element around it."""
     return re.sub(r"<(/?skill[\s>])", r"&lt;\1", body, flags=re.IGNORECASE)
 

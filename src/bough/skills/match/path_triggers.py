@@ -35,7 +35,7 @@ class PathIndex:
                 else:
                     self._names.append(skill.name)
                     sources.append(source)
-        self._set = _compiled(sources) if sources else None
+        self._set = _compile(sources) if sources else None
 
     def match(self, path: str, active: Collection[str] = ()) -> list[str]:
         """Return the names of the skills whose patterns match, except those in `active`, in the order given.
@@ -50,7 +50,7 @@ class PathIndex:
         return list(dict.fromkeys(name for i in hits if (name := self._names[i]) not in active))
 
 
-def _compiled(sources: list[str]) -> Any:
+def _compile(sources: list[str]) -> Any:
     re2: Any = import_module("re2")  # it carries no types
     options = re2.Options()
     options.log_errors = False

@@ -119,7 +119,7 @@ class TriggerIndex:
             hits.sort(key=itemgetter(0))
         for _, name, keyword in hits:
             if name not in found:
-                found[name] = self._matched(name, keyword, text)
+                found[name] = self._make_match(name, keyword, text)
         return list(found.values())
 
     def _calls(self, text: str) -> list[TriggerMatch]:
@@ -127,7 +127,7 @@ class TriggerIndex:
         shown = CODE.sub(lambda code: " " * len(code[0]), text) if "`" in text or "~~~" in text else text
         found: list[TriggerMatch] = []
         for call in _CALL.finditer(shown):
-            skill = self._named(call[2]) or self._named(call[2].rstrip(_MARKS))
+            skill = self._find_named(call[2]) or self._find_named(call[2].rstrip(_MARKS))
             if skill is None:
                 continue
             keyword = f"{call[1]}{call[2].rstrip(_MARKS)}"
@@ -138,10 +138,10 @@ class TriggerIndex:
             found.append(TriggerMatch(skill.name, "slash", keyword, inputs, missing_inputs(skill.inputs, inputs)))
         return found
 
-    def _named(self, name: str) -> Skill | SkillMetadata | None:
+    def _find_named(self, name: str) -> Skill | SkillMetadata | None:
         return self._skills.get(name) or self._skills.get(name.lower())
 
-    def _matched(self, name: str, keyword: str, text: str) -> TriggerMatch:
+    def _make_match(self, name: str, keyword: str, text: str) -> TriggerMatch:
         skill = self._skills[name]
         if not isinstance(skill.trigger, TaskTrigger):
             return TriggerMatch(name, "keyword", keyword)
@@ -252,12 +252,12 @@ def fold(text: str) -> str:
 
 def is_whole_word(text: str, start: int, end: int) -> bool:
     """Whether `text[start:end]` is not part of a longer word at either end. O(1)."""
-    return not (start and _joined(text[start - 1], text[start])) and not (
-        end < len(text) and _joined(text[end - 1], text[end])
+    return not (start and _are_joined(text[start - 1], text[start])) and not (
+        end < len(text) and _are_joined(text[end - 1], text[end])
     )
 
 
-def _joined(left: str, right: str) -> bool:
+def _are_joined(left: str, right: str) -> bool:
     if left.isascii() and right.isascii():
         return left in _WORD and right in _WORD
     return _is_word(left) and _is_word(right) and not (_NO_SPACES.match(left) or _NO_SPACES.match(right))

@@ -39,7 +39,7 @@ def decode(data: bytes) -> tuple[str, list[Diagnostic]]:
     text, found = _decode_bytes(data)
     if "\0" in text:
         text = text.replace("\0", "")
-        found.append(_repaired("nul-bytes", "the file contains NUL bytes, which were removed", "remove them"))
+        found.append(_make_repair("nul-bytes", "the file contains NUL bytes, which were removed", "remove them"))
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         found.append(Diagnostic("crlf", "info", "the file has CRLF line endings", fix="save with LF line endings"))
@@ -49,16 +49,19 @@ def decode(data: bytes) -> tuple[str, list[Diagnostic]]:
 def _decode_bytes(data: bytes) -> tuple[str, list[Diagnostic]]:
     if data.startswith(codecs.BOM_UTF8):
         text, found = _decode_bytes(data[3:])
-        return text, [_repaired("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM"), *found]
+        return text, [
+            _make_repair("bom", "the file starts with a byte order mark", "save as UTF-8 without BOM"),
+            *found,
+        ]
     encoding = _wide_encoding(data)
     if encoding is not None:
         text = data.decode(encoding, "replace").removeprefix("\ufeff")
-        return text, [_repaired(encoding[:6], f"the file is {encoding[:6].upper()}", "save as UTF-8")]
+        return text, [_make_repair(encoding[:6], f"the file is {encoding[:6].upper()}", "save as UTF-8")]
     try:
         return data.decode("utf-8"), []
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        note = _repaired("not-utf-8", "the file is not UTF-8 and was read as Windows-1252", "save as UTF-8", line)
+        note = _make_repair("not-utf-8", "the file is not UTF-8 and was read as Windows-1252", "save as UTF-8", line)
         return data.decode("cp1252", "replace"), [note]
 
 
@@ -72,5 +75,5 @@ def _wide_encoding(data: bytes) -> str | None:
     return None
 
 
-def _repaired(code: str, message: str, fix: str, line: int | None = None) -> Diagnostic:
+def _make_repair(code: str, message: str, fix: str, line: int | None = None) -> Diagnostic:
     return Diagnostic(code, "warning", message, line, fix)

@@ -300,10 +300,10 @@ def _input_entries(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return list(cast("Mapping[str, Any]", value).items())
     items = cast("list[Any]", value) if isinstance(value, list) else list(read_words(value))
-    return [_named(item) for item in items]
+    return [_parse_named(item) for item in items]
 
 
-def _named(item: Any) -> tuple[str, Any]:
+def _parse_named(item: Any) -> tuple[str, Any]:
     if not isinstance(item, Mapping):
         return as_text(item), ""
     entry = cast("Mapping[str, Any]", item)

@@ -57,7 +57,7 @@ def split(text: str) -> Split:
         found.append(_warn("fence-with-text", message, at, "start a new line after `---`"))
         return Split(text[opening.end() : fence.start()], fence[1] + text[fence.end() :], line, tuple(found))
     if closing is None:
-        return _unclosed(text, opening.end(), line, found)
+        return _split_unclosed(text, opening.end(), line, found)
     if closing[0] != "---":
         at = text.count("\n", 0, closing.start()) + 1
         found.append(_warn("fence", "the frontmatter's last line is not exactly `---`", at, "write `---`"))
@@ -93,7 +93,7 @@ def _find_opening(text: str) -> tuple[int, list[Diagnostic]]:
     return start, found
 
 
-def _unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
+def _split_unclosed(text: str, start: int, line: int, found: list[Diagnostic]) -> Split:
     """Split a file whose frontmatter has no end: it consists of the entries up to the first blank line or heading."""
     lines = text[start:].split("\n")
     count = next((i for i, each in enumerate(lines) if not each.strip() or each.startswith("#")), len(lines))

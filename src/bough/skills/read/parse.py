@@ -92,13 +92,13 @@ def try_read(path: str | Path, mode: Mode = "lenient", *, source: str = "", scop
 def read_file(file: Path, mode: Mode = "lenient", source: str = "", scope: Scope = "code") -> Reading:
     """Read a skill like `try_read`, from the path of the file itself."""
     data, notes = read_bounded(file)
-    return Reading(None, _placed(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
+    return Reading(None, _set_path(notes, file)) if data is None else _read(file, data, notes, mode, source, scope)
 
 
 def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: str, scope: Scope) -> Reading:
     if is_binary(data):
         refusal = _refusal("binary", "the file is not text", "write the instructions as Markdown")
-        return Reading(None, _placed([*notes, refusal], file))
+        return Reading(None, _set_path([*notes, refusal], file))
     text, decoded = decode(data)
     cut = split(text)
     skill, found = _understand(file, cut, source=source, scope=scope)
@@ -109,7 +109,7 @@ def _read(file: Path, data: bytes, notes: list[Diagnostic], mode: Mode, source: 
         notes = [*faults(file, data), *(each for each in notes if each.severity != "error")]
         if any(each.severity == "error" for each in notes):
             skill = None
-    placed = _placed(notes, file)
+    placed = _set_path(notes, file)
     if skill is not None:
         held: dict[str, Any] = skill.__dict__
         held["diagnostics"] = placed
@@ -131,7 +131,7 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        return _summed(read_file(Path(path), "lenient", source, scope))
+        return _sum_up(read_file(Path(path), "lenient", source, scope))
     try:
         head = os.read(handle, HEAD_BYTES)
     except OSError:
@@ -143,14 +143,14 @@ def read_head(path: str, home: str, source: str = "", scope: Scope = "configured
     if values is None:
         is_all = 0 < len(head) < HEAD_BYTES  # otherwise the file is read again, in full
         whole = _read(Path(path), head, [], "lenient", source, scope) if is_all else None
-        return _summed(whole or read_file(Path(path), "lenient", source, scope))
+        return _sum_up(whole or read_file(Path(path), "lenient", source, scope))
     name = home
     if values.get("name") != home or not read.is_good_name(home):
         name = read.read_name(values, home, notes, is_folder=is_skill_file(path.rpartition("/")[2]))
         if unsafe := read.unsafe_name(name):
             notes.append(_refusal("name-unsafe", f"the name is refused: {unsafe}", "use letters, digits, hyphens"))
-            return HeadReading(None, _placed(notes, path))
-    return HeadReading(_summary(values, name, path, source, scope, notes), _placed(notes, path) if notes else ())
+            return HeadReading(None, _set_path(notes, path))
+    return HeadReading(_summary(values, name, path, source, scope, notes), _set_path(notes, path) if notes else ())
 
 
 def _summary(
@@ -167,7 +167,7 @@ def _summary(
     return SkillMetadata(name, description, path, source, scope, trigger, inputs, _keywords(values), invocable)
 
 
-def _summed(reading: Reading) -> HeadReading:
+def _sum_up(reading: Reading) -> HeadReading:
     return HeadReading(reading.skill and reading.skill.summary(), reading.diagnostics)
 
 
@@ -201,7 +201,7 @@ def read_document(path: Path) -> Document:
     """
     data, notes = read_bounded(path)
     if data is None:
-        raise SkillRefused(path, _placed(notes, path))
+        raise SkillRefused(path, _set_path(notes, path))
     return Document.of(split(decode(data)[0]).body, data)
 
 
@@ -303,7 +303,7 @@ def _understand(file: Path, cut: Split, *, source: str, scope: Scope) -> tuple[S
         license=read.read_text(values, "license", notes),
         compatibility=_compatibility(values, notes),
         metadata=read.read_metadata(values, notes),
-        allowed_tools=_allowed_tools(values),
+        allowed_tools=_parse_allowed_tools(values),
         source=source,
         scope=scope,
         keywords=_keywords(values),
@@ -379,7 +379,7 @@ def _mapping(values: dict[str, Any], field: str, notes: list[Diagnostic]) -> dic
     return {}
 
 
-def _allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
+def _parse_allowed_tools(values: dict[str, Any]) -> tuple[str, ...] | None:
     if "allowed-tools" not in values:
         return None
     from bough.skills.read.allowed_tools import parse_allowed_tools
@@ -398,7 +398,7 @@ def _refusal(code: str, message: str, fix: str = "") -> Diagnostic:
     return Diagnostic(code, "error", message, None, fix)
 
 
-def _placed(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
+def _set_path(notes: list[Diagnostic], path: Path | str) -> tuple[Diagnostic, ...]:
     where = str(path)
     if len(notes) > MAX_DIAGNOSTICS:
         notes = [each for each in notes if each.severity == "error"][:MAX_DIAGNOSTICS] + notes[:MAX_DIAGNOSTICS]

@@ -49,7 +49,7 @@ def argv_of(args: Any = None) -> tuple[str, ...]:
                 f"invalid `args` of type {type(args).__name__}: expected a list, an object or a text",
                 "INVALID_ARGS_TYPE",
             )
-    return _checked(words)
+    return _check_words(words)
 
 
 def _split(text: str) -> list[str]:
@@ -91,7 +91,7 @@ def _word(value: Any) -> str:
             )
 
 
-def _checked(words: list[str]) -> tuple[str, ...]:
+def _check_words(words: list[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise BadArguments("an argument contains a NUL byte", "INVALID_INPUT_ARGS")
     try:

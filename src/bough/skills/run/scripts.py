@@ -138,7 +138,7 @@ class ScriptRefused(BoughError):
         self.error_code: ErrorCode = error_code
 
 
-def refused(error_code: ErrorCode, message: str, *, skill: str = "", script: str = "") -> ScriptResult:
+def make_refusal(error_code: ErrorCode, message: str, *, skill: str = "", script: str = "") -> ScriptResult:
     """Return the result of a script that was not run."""
     return ScriptResult(
         status="error",
@@ -262,7 +262,7 @@ async def run_script(
     """
     if executor is None:
         message = "no code executor is configured; pass one to the toolset or the agent"
-        return refused("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
+        return make_refusal("NO_CODE_EXECUTOR", message, skill=skill.name, script=str(script_path))
     temporary: Path | None = None
     try:
         if snapshot is None and skill.folder is not None:
@@ -286,13 +286,13 @@ async def run_script(
         result = result_of(ran, skill=skill.name, script=script, argv=request.argv)
         return _add_hint(result, needs, home)
     except (ScriptRefused, BadArguments) as error:
-        return refused(error.error_code, error.message, skill=skill.name, script=str(script_path))
+        return make_refusal(error.error_code, error.message, skill=skill.name, script=str(script_path))
     except BoughError as error:
         message = f"{error.message}; {error.hint}" if error.hint else error.message
         _log.warning("could not run script %s of skill %s: %s", script_path, skill.name, message)
-        return refused("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
+        return make_refusal("EXECUTION_ERROR", message, skill=skill.name, script=str(script_path))
     except OSError as error:
-        return refused("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
+        return make_refusal("EXECUTION_ERROR", f"the script cannot be read: {error.strerror}", skill=skill.name)
     finally:
         if temporary is not None:
             await asyncio.to_thread(remove_tree, temporary)

@@ -17,7 +17,7 @@ from bough.execution.base import CodeExecutor
 from bough.portal import portal
 from bough.skills.match.activation import activate
 from bough.skills.registry import SkillRegistry
-from bough.skills.run.scripts import ErrorCode, ScriptResult, refused, run_script
+from bough.skills.run.scripts import ErrorCode, ScriptResult, make_refusal, run_script
 
 if TYPE_CHECKING:
     from bough.events.model import ScriptRan
@@ -117,12 +117,12 @@ async def run_named_script(
         options: See `run_script`.
     """
     if not isinstance(skill_name, str) or not skill_name.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        return refused("MISSING_SKILL_NAME", "no skill name was given")
+        return make_refusal("MISSING_SKILL_NAME", "no skill name was given")
     try:
         skill = await asyncio.to_thread(registry.get, skill_name.strip())
         snapshot = await asyncio.to_thread(registry.snapshot, skill)
     except BoughError as error:
-        return refused(refusal_code(error), f"{error.message}; {error.hint}", skill=skill_name)
+        return make_refusal(refusal_code(error), f"{error.message}; {error.hint}", skill=skill_name)
     return await run_script(skill, executor, script_path, args, snapshot=snapshot, **options)
 
 

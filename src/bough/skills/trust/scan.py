@@ -74,7 +74,7 @@ class Scanner:
     def scan_text(self, text: str, path: str = "", *, is_script: bool = False) -> list[Diagnostic]:
         """Return what is suspicious in one text, errors first, then by line. O(n)."""
         data = text.encode("utf-8", "replace")
-        found = [*_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
+        found = [*_find_hidden(text, path), *self._payloads(data, path), *self._comments(data, path)]
         for rule, pattern in self._rules:
             if rule.where == "any" or (rule.where == "script") == is_script:
                 found += [_of_rule(rule, line, match, path) for line, match in _hits(pattern, data)]
@@ -100,7 +100,7 @@ class Scanner:
             before = data[max(0, match.start() - 60) : match.start()]
             if re.search(rb"data:(?:image|font|audio|video)/[\w.+-]+;base64,$", before):
                 continue
-            inner = _decoded(match.group())
+            inner = _decode(match.group())
             bad = any(rule.severity == "error" and pattern.search(inner) for rule, pattern in self._rules)
             what = "an encoded text that contains something harmful" if bad else "a long encoded text"
             severity: Severity = "error" if bad else "warning"
@@ -199,13 +199,13 @@ def _is_program(data: bytes) -> bool:
     )
 
 
-def _hidden(text: str, path: str) -> Iterator[Diagnostic]:
+def _find_hidden(text: str, path: str) -> Iterator[Diagnostic]:
     """Yield characters that are invisible to readers but not to models."""
     if text.isascii():
         return
     kinds: dict[str, tuple[int, int]] = {}
     for number, line in enumerate(text.split("\n"), 1):
-        for kind in () if line.isascii() else _hidden_kinds(line):
+        for kind in () if line.isascii() else _find_hidden_kinds(line):
             first, count = kinds.get(kind, (number, 0))
             kinds[kind] = (first, count + 1)
     if "tags" in kinds:
@@ -221,7 +221,7 @@ def _hidden(text: str, path: str) -> Iterator[Diagnostic]:
         yield Diagnostic("hidden-text", "warning", f"invisible characters on {count} lines", line, "remove them", path)
 
 
-def _hidden_kinds(line: str) -> set[str]:
+def _find_hidden_kinds(line: str) -> set[str]:
     kinds: set[str] = set()
     for i, char in enumerate(line):
         if ord(char) in _TAGS:
@@ -242,7 +242,7 @@ def _in_flag(line: str, i: int) -> bool:
     return start > 0 and line[start - 1] == "\U0001f3f4" and i - start < 7
 
 
-def _decoded(data: bytes) -> bytes:
+def _decode(data: bytes) -> bytes:
     """Return the decoded bytes of an encoded text; empty if it cannot be decoded."""
     try:
         if data.startswith(b"\\x"):

@@ -247,7 +247,7 @@ class RelationalTaskStore(TaskStore):
 
     # Looking and deleting.
 
-    async def spent(self, conversation: UUID) -> Spent:
+    async def read_spent(self, conversation: UUID) -> Spent:
         """Return what a conversation and its descendants used. See `TaskStore.spent`."""
         log = await self.open()
 
@@ -321,7 +321,7 @@ def _create(tables: Tables, id: UUID, task: Task) -> Task:
         metadata=task.metadata,
         agent=task.agent_name,
         message=1 if message else None,
-        **_given(task),
+        **_list_given(task),
     )
     notes = [_note(task.id, event) for event in task.events if event.event_type is not EventType.STATE_CHANGE]
     created = task.created_at
@@ -342,7 +342,7 @@ def _create(tables: Tables, id: UUID, task: Task) -> Task:
     return read_task(tables, require_row(tables, id))
 
 
-def _given(task: Task) -> dict[str, Any]:
+def _list_given(task: Task) -> dict[str, Any]:
     fields = ("result", "error", "data", "code", "request")
     given = {name: getattr(task, name) for name in fields if getattr(task, name) is not None}
     return given | ({"usage": task.usage} if task.usage.requests else {})

@@ -17,7 +17,7 @@ from bough.events.model import StateChanged, UserMessage
 from bough.events.queries import migrations
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
-from bough.testing.store.said import exported, said, texts_of
+from bough.testing.store.said import export_bundle, make_messages, texts_of
 from bough.types import new_id
 
 NOTES = Beside("note", "bough.testing.beside.sql")
@@ -76,14 +76,14 @@ class BesideContract:
 
     async def test_rows_and_events_are_written_together(self, store: EventStore) -> None:
         """A conversation, a fork, events, a lease and rows of one change are all there; live tails hear of it."""
-        root = await store.create(events=said("a"))
+        root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> tuple[UUID, UUID, int]:
-            made = tables.create(events=said("b"))
-            fork = tables.fork(root.id, at=1, events=said("c"), title="fork")
-            head = tables.append(root.id, said("d"), expected_head=1)
+            made = tables.create(events=make_messages("b"))
+            fork = tables.fork(root.id, at=1, events=make_messages("c"), title="fork")
+            head = tables.append(root.id, make_messages("d"), expected_head=1)
             lease = tables.acquire(made.id, "me", 60)
-            tables.append(made.id, said("e"), generation=lease.generation)
+            tables.append(made.id, make_messages("e"), generation=lease.generation)
             for cid in (root.id, made.id, fork.id):
                 write_note(cid)(tables)
             assert tables.get(made.id).head == 2
@@ -102,13 +102,13 @@ class BesideContract:
 
     async def test_a_change_that_raises_leaves_nothing(self, store: EventStore) -> None:
         """Whatever it did before: rows, conversations, events, leases."""
-        root = await store.create(events=said("a"))
+        root = await store.create(events=make_messages("a"))
 
         def change(tables: Tables) -> None:
             write_note(root.id)(tables)
-            tables.create(events=said("b"))
-            tables.fork(root.id, events=said("c"))
-            tables.append(root.id, said("d"))
+            tables.create(events=make_messages("b"))
+            tables.fork(root.id, events=make_messages("c"))
+            tables.append(root.id, make_messages("d"))
             tables.acquire(root.id, "me", 60)
             raise LookupError("no")
 
@@ -122,14 +122,14 @@ class BesideContract:
 
     async def test_a_refused_append_leaves_nothing(self, store: EventStore) -> None:
         """A wrong head, a fenced generation, an event stored already, an unknown conversation."""
-        root = await store.create(events=said("a"))
-        event = said("twice")
+        root = await store.create(events=make_messages("a"))
+        event = make_messages("twice")
         await store.append(root.id, event)
         refused: list[tuple[Callable[[Tables], object], type[BoughError]]] = [
-            (lambda tables: tables.append(root.id, said("x"), expected_head=7), Conflict),
-            (lambda tables: tables.append(root.id, said("x"), generation=7), Conflict),
-            (lambda tables: tables.append(root.id, [*said("x"), *event]), Conflict),
-            (lambda tables: tables.append(new_id(), said("x")), NotFound),
+            (lambda tables: tables.append(root.id, make_messages("x"), expected_head=7), Conflict),
+            (lambda tables: tables.append(root.id, make_messages("x"), generation=7), Conflict),
+            (lambda tables: tables.append(root.id, [*make_messages("x"), *event]), Conflict),
+            (lambda tables: tables.append(new_id(), make_messages("x")), NotFound),
             (lambda tables: tables.fork(root.id, at=9), InvalidInput),
             (lambda tables: tables.number(new_id()), NotFound),
         ]
@@ -179,7 +179,7 @@ class BesideContract:
 
         def change(tables: Tables) -> int:
             reached: int = _first(tables.one("note.raise", id=id))
-            tables.append(root.id, said(reached))
+            tables.append(root.id, make_messages(reached))
             return reached
 
         reached = await asyncio.gather(*(store.together(NOTES, change) for _ in range(200)))
@@ -190,7 +190,7 @@ class BesideContract:
         """Neither events nor rows; what it reads is one state."""
         root = await store.create()
         writes: list[Callable[[Tables], object]] = [
-            lambda tables: tables.append(root.id, said("x")),
+            lambda tables: tables.append(root.id, make_messages("x")),
             lambda tables: tables.create(),
             lambda tables: tables.acquire(root.id, "me", 60),
         ]
@@ -208,7 +208,7 @@ class BesideContract:
         kept: list[Tables] = []
         await store.together(NOTES, kept.append)
         with pytest.raises(InvalidInput):
-            kept[0].append(root.id, said("late"))
+            kept[0].append(root.id, make_messages("late"))
 
         async def later(tables: Tables) -> None:
             write_note(root.id)(tables)
@@ -230,7 +230,7 @@ class BesideContract:
 
     async def test_tables_are_cleaned_by_their_triggers(self, store: EventStore) -> None:
         """When a conversation goes, and when it becomes a tombstone that a fork still needs."""
-        gone, buried = [await store.create(events=said("a")) for _ in range(2)]
+        gone, buried = [await store.create(events=make_messages("a")) for _ in range(2)]
         fork = await store.fork(buried.id)
         for record in (gone, buried, fork):
             await store.together(NOTES, write_note(record.id))
@@ -250,14 +250,14 @@ class BesideContract:
 
         store.follow(NOTES, ("UserMessage",), add)
         store.follow(NOTES, ("UserMessage",), add)
-        root = await store.create(events=[StateChanged(changes={"title": "t"}), *said("a")])
-        await asyncio.gather(*(store.append(root.id, said(n)) for n in range(3)))
+        root = await store.create(events=[StateChanged(changes={"title": "t"}), *make_messages("a")])
+        await asyncio.gather(*(store.append(root.id, make_messages(n)) for n in range(3)))
         await store.append(root.id, [StateChanged(changes={"title": "u"})])
-        fork = await store.fork(root.id, events=said("f"))
-        await store.together(NOTES, lambda tables: tables.append(fork.id, said("g")))
+        fork = await store.fork(root.id, events=make_messages("f"))
+        await store.together(NOTES, lambda tables: tables.append(fork.id, make_messages("g")))
         assert await notes_of(store, root.id) == [f"{n} UserMessage" for n in range(1, 5)]
         assert await notes_of(store, fork.id) == ["6 UserMessage", "7 UserMessage"]
-        bundle = await exported(store, fork.id)
+        bundle = await export_bundle(store, fork.id)
         await store.delete(fork.id)
         await store.delete(root.id)
         await store.import_(io.BytesIO(bundle))
@@ -275,7 +275,9 @@ class BesideContract:
         store.follow(NOTES, ("UserMessage",), add)
         root = await store.create()
         texts = ["a", "bad", "b", "c", "bad", "d"]
-        answers = await asyncio.gather(*(store.append(root.id, said(text)) for text in texts), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(store.append(root.id, make_messages(text)) for text in texts), return_exceptions=True
+        )
         assert [isinstance(answer, LookupError) for answer in answers] == [text == "bad" for text in texts]
         assert sorted(await texts_of(store, root.id)) == ["a", "b", "c", "d"]
         assert await count_notes(store) == 4
@@ -296,14 +298,17 @@ class BesideContract:
         with pytest.raises(StoreError, match="99"):
             await store.together(later, lambda tables: None)
         store.follow(later, ("UserMessage",), lambda tables, cid, stored: pytest.fail("called"))
-        assert await store.append(root.id, said("a")) == 1
+        assert await store.append(root.id, make_messages("a")) == 1
 
     async def test_commits_are_told(self, store: EventStore) -> None:
         """Of events as of rows alone; the iteration ends with the store."""
         root = await store.create()
         await store.together(NOTES, write_note(root.id))
         commits = aiter(store.commits())
-        for act in (lambda: store.append(root.id, said("a")), lambda: store.together(NOTES, write_note(root.id))):
+        for act in (
+            lambda: store.append(root.id, make_messages("a")),
+            lambda: store.together(NOTES, write_note(root.id)),
+        ):
             heard = asyncio.ensure_future(anext(commits))
             await asyncio.sleep(0)
             await act()

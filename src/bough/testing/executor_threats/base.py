@@ -33,7 +33,7 @@ class Threats:
         raise NotImplementedError("a subclass gives the fixture 'executor'")
 
     @pytest.fixture(autouse=True)
-    def _expected(self, request: pytest.FixtureRequest) -> None:
+    def _expect_documented(self, request: pytest.FixtureRequest) -> None:
         name = request.node.name
         if name in self.let_through or name.split("[")[0] in self.let_through:
             request.node.add_marker(pytest.mark.xfail(strict=True, reason="documented: this executor does not stop it"))

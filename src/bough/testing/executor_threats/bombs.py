@@ -37,7 +37,7 @@ class BombsThreats(Threats):
             "time.sleep(1000)"
         )
         limits = ExecutionLimits(memory_bytes=256 << 20)
-        most = await _highest(_used_memory, self.run(executor, code, timeout_seconds=3, limits=limits))
+        most = await _highest(_read_used_memory, self.run(executor, code, timeout_seconds=3, limits=limits))
         assert most < 1536 << 20
 
     async def test_disk_bomb(self, executor: CodeExecutor) -> None:
@@ -51,7 +51,7 @@ class BombsThreats(Threats):
             "    if n > 3000: break\n"
         )
         limits = ExecutionLimits(work_bytes=32 << 20, tmp_bytes=32 << 20)
-        most = await _highest(_used_disk, self.run(executor, code, timeout_seconds=10, limits=limits))
+        most = await _highest(_read_used_disk, self.run(executor, code, timeout_seconds=10, limits=limits))
         assert most < 1024 << 20
 
     async def test_disk_bomb_of_files_without_names(self, executor: CodeExecutor) -> None:
@@ -108,13 +108,13 @@ def _process_count() -> int:
     return sum(name.isdigit() for name in os.listdir("/proc"))
 
 
-def _used_memory() -> int:
+def _read_used_memory() -> int:
     for line in read_text("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return -int(line.split()[1]) * 1024
     raise AssertionError("no MemAvailable in /proc/meminfo")
 
 
-def _used_disk() -> int:
+def _read_used_disk() -> int:
     state = os.statvfs(tempfile.gettempdir())
     return -state.f_bavail * state.f_frsize

@@ -15,7 +15,7 @@ from bough.events.model import (
     ToolReturned,
 )
 from bough.events.store import EventStore
-from bough.testing.store.said import log_of, said, text_of, texts_of
+from bough.testing.store.said import log_of, make_messages, text_of, texts_of
 
 
 class AppendingContract:
@@ -26,7 +26,11 @@ class AppendingContract:
     async def test_events_read_back_as_they_were(self, store: EventStore) -> None:
         """Id, kind, time to the microsecond and payload survive."""
         call = ToolCalled(tool_call_id="1", tool="t", arguments={"a": [1, 2.5, "ü", None, {"b": True}]})
-        events: Sequence[Event] = [*said("hi"), call, ToolReturned(tool_call_id="1", tool="t", result={"x": 1})]
+        events: Sequence[Event] = [
+            *make_messages("hi"),
+            call,
+            ToolReturned(tool_call_id="1", tool="t", result={"x": 1}),
+        ]
         record = await store.create()
         assert await store.append(record.id, events) == 3
         log = await log_of(store, record.id)
@@ -37,7 +41,7 @@ class AppendingContract:
     async def test_seqs_are_gap_free_under_concurrency(self, store: EventStore) -> None:
         """Many appenders at once get consecutive places and lose nothing."""
         record = await store.create()
-        heads = await asyncio.gather(*(store.append(record.id, said(i)) for i in range(50)))
+        heads = await asyncio.gather(*(store.append(record.id, make_messages(i)) for i in range(50)))
         assert sorted(heads) == list(range(1, 51))
         log = await log_of(store, record.id)
         assert [stored.seq for stored in log] == list(range(50))
@@ -46,7 +50,7 @@ class AppendingContract:
 
     async def test_an_append_is_all_or_nothing(self, store: EventStore) -> None:
         """A batch with one event that is stored already writes nothing, and the next append works."""
-        old, *new = said("old", "new", "newer")
+        old, *new = make_messages("old", "new", "newer")
         record = await store.create(events=[old])
         with pytest.raises(Conflict):
             await store.append(record.id, [*new, old])
@@ -57,23 +61,25 @@ class AppendingContract:
 
     async def test_a_failing_append_harms_no_other(self, store: EventStore) -> None:
         """Of appends made at the same time only the bad ones fail."""
-        old = said("old")
+        old = make_messages("old")
         record = await store.create(events=old)
-        calls = [store.append(record.id, [*said(i), *old] if i % 3 == 0 else said(i)) for i in range(30)]
+        calls = [
+            store.append(record.id, [*make_messages(i), *old] if i % 3 == 0 else make_messages(i)) for i in range(30)
+        ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(result, Conflict) for result in results] == [i % 3 == 0 for i in range(30)]
         assert len(await log_of(store, record.id)) == 21
 
     async def test_appending_nothing_changes_nothing(self, store: EventStore) -> None:
         """An empty batch returns the head and leaves the time of change alone."""
-        record = await store.create(events=said("a"))
+        record = await store.create(events=make_messages("a"))
         assert await store.append(record.id, []) == 1
         assert await store.get(record.id) == record
 
     async def test_expected_head_lets_exactly_one_win(self, store: EventStore) -> None:
         """Of two appends with one `expected_head` one gets a conflict."""
-        record = await store.create(events=said("a"))
-        calls = [store.append(record.id, said(i), expected_head=1) for i in range(8)]
+        record = await store.create(events=make_messages("a"))
+        calls = [store.append(record.id, make_messages(i), expected_head=1) for i in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert sorted(map(type, results), key=str) == sorted([int, *[Conflict] * 7], key=str)
         assert (await store.get(record.id)).head == 2
@@ -104,13 +110,13 @@ class AppendingContract:
         """A status, title or tags of the wrong shape is invalid input and writes nothing."""
         record = await store.create()
         with pytest.raises(InvalidInput):
-            await store.append(record.id, [*said("a"), StateChanged(changes=changes)])
+            await store.append(record.id, [*make_messages("a"), StateChanged(changes=changes)])
         assert await store.get(record.id) == record
 
     async def test_reading_between_two_places(self, store: EventStore) -> None:
         """`start`, `stop` and `reverse` cut as slices do, and out of range is empty."""
-        record = await store.create(events=said(*range(10)))
-        fork = await store.fork(record.id, at=6, events=said("f6", "f7"))
+        record = await store.create(events=make_messages(*range(10)))
+        fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
 
         async def seqs(**fields: int | bool | None) -> list[int]:
             return [stored.seq async for stored in store.read(fork.id, **fields)]  # pyright: ignore[reportArgumentType]
@@ -123,16 +129,16 @@ class AppendingContract:
 
     async def test_tail(self, store: EventStore) -> None:
         """The last n, oldest first, across the cut."""
-        record = await store.create(events=said(*range(10)))
-        fork = await store.fork(record.id, at=6, events=said("f6", "f7"))
+        record = await store.create(events=make_messages(*range(10)))
+        fork = await store.fork(record.id, at=6, events=make_messages("f6", "f7"))
         assert [text_of(stored) for stored in await store.tail(fork.id, 3)] == ["5", "f6", "f7"]
         assert len(await store.tail(fork.id, 100)) == 8
         assert await store.tail(fork.id, 0) == []
 
     async def test_a_log_of_many_pages(self, store: EventStore) -> None:
         """A log longer than any page reads whole, both ways."""
-        record = await store.create(events=said(*range(3000)))
-        fork = await store.fork(record.id, at=2500, events=said(*range(700)))
+        record = await store.create(events=make_messages(*range(3000)))
+        fork = await store.fork(record.id, at=2500, events=make_messages(*range(700)))
         assert [stored.seq async for stored in store.read(fork.id)] == list(range(3200))
         assert [stored.seq async for stored in store.read(fork.id, reverse=True)] == list(range(3199, -1, -1))
 
@@ -142,7 +148,7 @@ class AppendingContract:
         big = ToolReturned(tool_call_id="1", tool="t", result="x" * 10_000_000)
         odd = ToolReturned(tool_call_id="2", tool="t", result="a\ud800b\x00c")
         await store.append(record.id, [big])
-        await store.append(record.id, [odd, *said("next")])
+        await store.append(record.id, [odd, *make_messages("next")])
         log = await log_of(store, record.id)
         assert log[0].event == big
         assert isinstance(log[1].event, ToolReturned)
@@ -151,7 +157,7 @@ class AppendingContract:
 
     async def test_locate(self, store: EventStore) -> None:
         """An event's owner and place; with `cid` only within that log."""
-        events = said(*range(4))
+        events = make_messages(*range(4))
         record = await store.create(events=events)
         early, late = await store.fork(record.id, at=2), await store.fork(record.id, at=4)
         assert await store.locate(events[2].id) == (record.id, 2)

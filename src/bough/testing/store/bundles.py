@@ -16,7 +16,7 @@ from bough.events.model import (
 from bough.events.open import open_store
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.testing.store.said import exported, log_of, nothing_left, portable, said, texts_of
+from bough.testing.store.said import export_bundle, log_of, make_messages, nothing_left, portable, texts_of
 from bough.types import new_id
 
 
@@ -35,7 +35,7 @@ class BundlesContract:
     async def test_a_bundle_carries_a_conversation_to_another_store(self, store: EventStore, other: EventStore) -> None:
         """Exported, imported elsewhere, continued, brought back: equal, and twice adds nothing."""
         fork = await self._tree(store)
-        bundle = await exported(store, fork.id)
+        bundle = await export_bundle(store, fork.id)
         there = await other.import_(io.BytesIO(bundle))
         assert await log_of(other, fork.id) == await log_of(store, fork.id)
         assert portable(there) == portable(await store.get(fork.id))
@@ -43,8 +43,8 @@ class BundlesContract:
         events = (await other.census()).events
         assert await other.import_(io.BytesIO(bundle)) == there
         assert (await other.census()).events == events
-        await other.append(fork.id, [*said("continued"), StateChanged(changes={"title": "on"})])
-        back = await store.import_(io.BytesIO(await exported(other, fork.id)))
+        await other.append(fork.id, [*make_messages("continued"), StateChanged(changes={"title": "on"})])
+        back = await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
         assert (back.title, back.head) == ("on", there.head + 2)
         assert await log_of(store, fork.id) == await log_of(other, fork.id)
         assert (await store.check()).findings == (await other.check()).findings == ()
@@ -53,9 +53,9 @@ class BundlesContract:
     async def test_a_bundle_comes_in(self, store: EventStore, other: EventStore) -> None:
         """What memory exported this store imports: same log, lineage and record; forks share what is there."""
         fork = await self._tree(other)
-        sibling = await other.fork(fork.id, at=5, events=said("sibling"))
+        sibling = await other.fork(fork.id, at=5, events=make_messages("sibling"))
         for record in (fork, sibling):
-            await store.import_(io.BytesIO(await exported(other, record.id)))
+            await store.import_(io.BytesIO(await export_bundle(other, record.id)))
             assert await log_of(store, record.id) == await log_of(other, record.id)
             assert await store.lineage(record.id) == await other.lineage(record.id)
             assert portable(await store.get(record.id)) == portable(await other.get(record.id))
@@ -70,7 +70,7 @@ class BundlesContract:
         fork = await self._tree(other)
         root = (await other.ancestry(fork.id))[0]
         for cid in (fork.id, root.id):
-            await store.import_(io.BytesIO(await exported(other, cid)))
+            await store.import_(io.BytesIO(await export_bundle(other, cid)))
         assert await log_of(store, root.id) == await log_of(other, root.id)
         assert (await store.get(root.id)).deleted is False
         assert (await store.census()).events == 6 + 1 + 2
@@ -78,12 +78,12 @@ class BundlesContract:
 
     async def test_a_source_that_is_behind_is_not_touched(self, store: EventStore, other: EventStore) -> None:
         """A fork of later events than the living source here has: the fork owns them, the source stays."""
-        root = await other.create(events=said(*range(3)))
-        await store.import_(io.BytesIO(await exported(other, root.id)))
-        await other.append(root.id, said(3, 4))
-        fork = await other.fork(root.id, events=said("f"))
-        await store.append(root.id, said("other way"))
-        await store.import_(io.BytesIO(await exported(other, fork.id)))
+        root = await other.create(events=make_messages(*range(3)))
+        await store.import_(io.BytesIO(await export_bundle(other, root.id)))
+        await other.append(root.id, make_messages(3, 4))
+        fork = await other.fork(root.id, events=make_messages("f"))
+        await store.append(root.id, make_messages("other way"))
+        await store.import_(io.BytesIO(await export_bundle(other, fork.id)))
         assert await log_of(store, fork.id) == await log_of(other, fork.id)
         assert await texts_of(store, root.id) == ["0", "1", "2", "other way"]
         assert await store.lineage(fork.id) == [(root.id, 0, 3), (fork.id, 3, 6)]
@@ -91,12 +91,12 @@ class BundlesContract:
         assert (got.forked_at, got.fork_event) == (5, (await other.get(fork.id)).fork_event)
         assert (await store.check()).findings == ()
         with pytest.raises(Conflict):
-            await store.import_(io.BytesIO(await exported(other, root.id)))
+            await store.import_(io.BytesIO(await export_bundle(other, root.id)))
 
     async def test_a_bundle_that_was_changed_is_refused(self, store: EventStore) -> None:
         """A changed byte, a missing line, a missing end, other text: invalid input, and nothing is stored."""
-        record = await store.create(events=said("hello", "world"))
-        bundle = await exported(store, record.id)
+        record = await store.create(events=make_messages("hello", "world"))
+        bundle = await export_bundle(store, record.id)
         await store.delete(record.id)
         lines = bundle.splitlines(keepends=True)
         for bad in (
@@ -115,7 +115,7 @@ class BundlesContract:
         now = datetime.now(UTC)
         cid = new_id()
         await store.create(ConversationRecord(id=cid, root=cid, owner="tenant-seven", created=now, updated=now))
-        bundle = await exported(store, cid)
+        bundle = await export_bundle(store, cid)
         assert b"tenant-seven" not in bundle
         assert (await other.import_(io.BytesIO(bundle))).owner is None
 
@@ -127,8 +127,8 @@ class BundlesContract:
         assert report.require() is report
 
     async def _tree(self, store: EventStore) -> ConversationRecord:
-        root = await store.create(events=said(*range(6)))
-        middle = await store.fork(root.id, at=4, events=said("m4", "m5"), title="middle")
-        events: list[BaseEvent] = [*said("l5"), StateChanged(changes={"title": "leaf", "tags": {"a": "ü"}})]
+        root = await store.create(events=make_messages(*range(6)))
+        middle = await store.fork(root.id, at=4, events=make_messages("m4", "m5"), title="middle")
+        events: list[BaseEvent] = [*make_messages("l5"), StateChanged(changes={"title": "leaf", "tags": {"a": "ü"}})]
         leaf = await store.fork(middle.id, at=5, events=events, config={"agent": "x"}, lineage={"reason": "y"})  # pyright: ignore[reportArgumentType]
         return leaf

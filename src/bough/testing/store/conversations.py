@@ -13,7 +13,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
-from bough.testing.store.said import log_of, said, take, texts_of
+from bough.testing.store.said import log_of, make_messages, take, texts_of
 from bough.types import new_id
 
 
@@ -52,9 +52,9 @@ class ConversationsContract:
 
     async def test_an_id_is_used_once(self, store: EventStore) -> None:
         """Creating with a taken id is a conflict and changes nothing."""
-        record = await store.create(events=said("a"))
+        record = await store.create(events=make_messages("a"))
         with pytest.raises(Conflict):
-            await store.create(record, events=said("b"))
+            await store.create(record, events=make_messages("b"))
         assert await texts_of(store, record.id) == ["a"]
         assert len((await store.list()).items) == 1
 
@@ -62,7 +62,7 @@ class ConversationsContract:
         """Every method says NotFound for an unknown conversation."""
         nobody = new_id()
         for call in (
-            store.get(nobody), store.append(nobody, said("a")), store.tail(nobody, 1), store.fork(nobody),
+            store.get(nobody), store.append(nobody, make_messages("a")), store.tail(nobody, 1), store.fork(nobody),
             store.children(nobody), store.lineage(nobody), store.acquire(nobody, "me", 1), store.delete(nobody),
             store.ancestry(nobody), store.peek(nobody), store.locate(new_id()), log_of(store, nobody),
             take(store, nobody, 1),

@@ -13,7 +13,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationFilter
 from bough.events.store import EventStore
-from bough.testing.store.said import log_of, nothing_left, said, text_of
+from bough.testing.store.said import log_of, make_messages, nothing_left, text_of
 
 
 class DeletionContract:
@@ -23,9 +23,9 @@ class DeletionContract:
 
     async def test_a_deleted_conversation_is_gone(self, store: EventStore) -> None:
         """It is nowhere, and its id can be used again when nothing depends on it."""
-        record = await store.create(events=said("a"))
+        record = await store.create(events=make_messages("a"))
         await store.delete(record.id)
-        for call in (store.get(record.id), store.append(record.id, said("b")), store.fork(record.id)):
+        for call in (store.get(record.id), store.append(record.id, make_messages("b")), store.fork(record.id)):
             with pytest.raises(NotFound):
                 await call
         assert (await store.list()).items == []
@@ -34,8 +34,8 @@ class DeletionContract:
 
     async def test_forks_keep_what_they_reach(self, store: EventStore) -> None:
         """Deleting the source leaves every fork whole, and drops exactly what none reaches."""
-        root = await store.create(events=said(*range(10)))
-        forks = [await store.fork(root.id, at=cut, events=said("own")) for cut in (3, 6)]
+        root = await store.create(events=make_messages(*range(10)))
+        forks = [await store.fork(root.id, at=cut, events=make_messages("own")) for cut in (3, 6)]
         logs = [await log_of(store, fork.id) for fork in forks]
         await store.delete(root.id)
         assert [await log_of(store, fork.id) for fork in forks] == logs
@@ -51,10 +51,10 @@ class DeletionContract:
     async def test_deleting_everything_leaves_nothing(self, store: EventStore) -> None:
         """Whatever the order, no row stays."""
         for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)):
-            root = await store.create(events=said(*range(4)))
-            a = await store.fork(root.id, at=3, events=said("a"))
+            root = await store.create(events=make_messages(*range(4)))
+            a = await store.fork(root.id, at=3, events=make_messages("a"))
             b = await store.fork(a.id)
-            c = await store.fork(b.id, at=0, events=said("c"))
+            c = await store.fork(b.id, at=0, events=make_messages("c"))
             tree = (root, a, b, c)
             for i in order:
                 await store.delete(tree[i].id)
@@ -63,8 +63,8 @@ class DeletionContract:
 
     async def test_cascade_takes_the_forks_along(self, store: EventStore) -> None:
         """Forks of forks too; conversations outside the tree stay."""
-        root, other = await store.create(events=said(*range(4))), await store.create(events=said("x"))
-        fork = await store.fork(root.id, at=2, events=said("f"))
+        root, other = await store.create(events=make_messages(*range(4))), await store.create(events=make_messages("x"))
+        fork = await store.fork(root.id, at=2, events=make_messages("f"))
         below = await store.fork(fork.id, at=1)
         await store.delete(fork.id, "cascade")
         for gone in (fork, below):
@@ -84,11 +84,11 @@ class DeletionContract:
             {"part_kind": "tool-call", "tool_name": "t", "args": {"a": secret}, "tool_call_id": "1"},
         ]}  # fmt: skip
         root = await store.create(events=[
-            *said(secret), ModelResponded(response=response),
+            *make_messages(secret), ModelResponded(response=response),
             ToolCalled(tool_call_id="1", tool="t", arguments={"a": secret}),
             ToolReturned(tool_call_id="1", tool="t", result=secret),
         ])  # fmt: skip
-        fork = await store.fork(root.id, events=said("kept"))
+        fork = await store.fork(root.id, events=make_messages("kept"))
         before = await log_of(store, fork.id)
         await store.delete(root.id, "erase")
         after = await log_of(store, fork.id)

@@ -13,7 +13,7 @@ from bough.events.model import (
     StateChanged,
 )
 from bough.events.store import EventStore
-from bough.testing.store.said import log_of, said
+from bough.testing.store.said import log_of, make_messages
 from bough.types import new_id
 
 
@@ -24,7 +24,7 @@ class ForksContract:
 
     async def test_a_fork_is_an_exact_prefix(self, store: EventStore) -> None:
         """At every cut the fork has the same rows, and its own events continue from there."""
-        record = await store.create(events=said(*range(5)))
+        record = await store.create(events=make_messages(*range(5)))
         log = await log_of(store, record.id)
         for cut in range(6):
             fork = await store.fork(record.id, at=cut)
@@ -32,28 +32,28 @@ class ForksContract:
             assert (fork.base, fork.head, fork.forked_from, fork.forked_at) == (cut, cut, record.id, cut)
             assert (fork.root, fork.parent) == (record.id, record.id if cut else None)
             assert fork.fork_event == (log[cut - 1].id if cut else None)
-            assert await store.append(fork.id, said("own")) == cut + 1
+            assert await store.append(fork.id, make_messages("own")) == cut + 1
             assert (await log_of(store, fork.id))[:-1] == log[:cut]
         assert await log_of(store, record.id) == log
         assert (await store.get(record.id)).updated == record.updated
 
     async def test_a_fork_attaches_to_the_owner_of_its_last_event(self, store: EventStore) -> None:
         """Forks of unmodified forks do not lengthen the lineage."""
-        root = await store.create(events=said(*range(4)))
+        root = await store.create(events=make_messages(*range(4)))
         child = await store.fork(root.id)
         grandchild = await store.fork(child.id)
         assert (grandchild.parent, grandchild.forked_from) == (root.id, child.id)
-        await store.append(child.id, said("c4"))
+        await store.append(child.id, make_messages("c4"))
         assert (await store.fork(child.id)).parent == child.id
         assert (await store.fork(child.id, at=4)).parent == root.id
         assert (await store.fork(child.id, at=0)).parent is None
 
     async def test_fork_by_event_id(self, store: EventStore) -> None:
         """An id means: share up to and with this event. A sibling's event is not found."""
-        events = said(*range(4))
+        events = make_messages(*range(4))
         root = await store.create(events=events)
         assert (await store.fork(root.id, at=events[1].id)).head == 2
-        fork, own = await store.fork(root.id, at=1), said("own")
+        fork, own = await store.fork(root.id, at=1), make_messages("own")
         await store.append(fork.id, own)
         assert (await store.fork(fork.id, at=own[0].id)).head == 2
         for at in (events[2].id, new_id()):
@@ -62,22 +62,22 @@ class ForksContract:
 
     async def test_bad_cuts_write_nothing(self, store: EventStore) -> None:
         """Negative or beyond the head is invalid input; nothing is there afterwards."""
-        root = await store.create(events=said(*range(3)))
+        root = await store.create(events=make_messages(*range(3)))
         for at in (-1, 4, 10**9):
             with pytest.raises(InvalidInput):
-                await store.fork(root.id, at=at, id=UUID(int=7), events=said("x"))
+                await store.fork(root.id, at=at, id=UUID(int=7), events=make_messages("x"))
         with pytest.raises(NotFound):
             await store.get(UUID(int=7))
         assert len((await store.list()).items) == 1
 
     async def test_what_is_no_cut_and_no_id_writes_nothing(self, store: EventStore) -> None:
         """Whatever its type is; an id may be given as text."""
-        events = said(*range(3))
+        events = make_messages(*range(3))
         root = await store.create(events=events)
         cuts: list[Any] = [True, 0.5, "7", "x", b"", [], 1 << 70, "é" * 40]
         for at in cuts:
             with pytest.raises(InvalidInput):
-                await store.fork(root.id, at=at, events=said("x"))
+                await store.fork(root.id, at=at, events=make_messages("x"))
         ids: list[Any] = ["x", 5, True, b"7" * 16, ""]
         for id in ids:
             with pytest.raises(InvalidInput):
@@ -90,10 +90,12 @@ class ForksContract:
 
     async def test_a_fork_inherits_nothing_by_itself(self, store: EventStore) -> None:
         """Title, tags, config and owner are what is given; events given come first."""
-        root = await store.create(events=[*said("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})])
+        root = await store.create(
+            events=[*make_messages("a"), StateChanged(changes={"title": "T", "tags": {"a": "b"}})]
+        )
         plain = await store.fork(root.id)
         assert (plain.title, plain.tags, plain.config, plain.owner, plain.status) == (None, {}, {}, None, "idle")
-        own = [StateChanged(changes={"status": "paused"}), *said("first")]
+        own = [StateChanged(changes={"status": "paused"}), *make_messages("first")]
         fork = await store.fork(
             root.id, at=1, title="F", tags={"x": "y"}, config={"agent": "b"}, owner="me", lineage={"r": 1}, events=own
         )
@@ -103,13 +105,13 @@ class ForksContract:
 
     async def test_the_same_fork_twice_is_one_fork(self, store: EventStore) -> None:
         """One id with the same arguments is the same fork, however often and at once; with others a conflict."""
-        root = await store.create(events=said(*range(3)))
-        other = await store.create(events=said("x"))
+        root = await store.create(events=make_messages(*range(3)))
+        other = await store.create(events=make_messages("x"))
         id = new_id()
         forks = await asyncio.gather(*(store.fork(root.id, at=2, id=id, lineage={"r": "x"}) for _ in range(10)))
         assert {fork.id for fork in forks} == {id}
         assert len(await store.children(root.id)) == 1
-        await store.append(id, said("own"))
+        await store.append(id, make_messages("own"))
         assert (await store.fork(root.id, at=2, id=id, lineage={"r": "x"})).head == 3
         for call in (
             store.fork(root.id, at=1, id=id, lineage={"r": "x"}),
@@ -123,17 +125,17 @@ class ForksContract:
 
     async def test_a_fork_with_a_stored_event_writes_nothing(self, store: EventStore) -> None:
         """A fork whose first event exists already is refused whole."""
-        events = said("a")
+        events = make_messages("a")
         root = await store.create(events=events)
         with pytest.raises(Conflict):
-            await store.fork(root.id, events=[*said("new"), *events])
+            await store.fork(root.id, events=[*make_messages("new"), *events])
         assert await store.children(root.id) == []
 
     async def test_lineage_and_common_ancestor(self, store: EventStore) -> None:
         """Disjoint ranges, oldest first; what two logs share ends where they part."""
-        root = await store.create(events=said(*range(6)))
-        a = await store.fork(root.id, at=4, events=said("a4", "a5"))
-        b = await store.fork(a.id, at=5, events=said("b5"))
+        root = await store.create(events=make_messages(*range(6)))
+        a = await store.fork(root.id, at=4, events=make_messages("a4", "a5"))
+        b = await store.fork(a.id, at=5, events=make_messages("b5"))
         c = await store.fork(root.id, at=2)
         assert await store.lineage(b.id) == [(root.id, 0, 4), (a.id, 4, 5), (b.id, 5, 6)]
         assert await store.lineage(c.id) == [(root.id, 0, 2)]
@@ -141,12 +143,12 @@ class ForksContract:
         assert await store.common_ancestor(b.id, root.id) == (root.id, 4)
         assert await store.common_ancestor(b.id, c.id) == await store.common_ancestor(c.id, b.id) == (root.id, 2)
         assert await store.common_ancestor(root.id, root.id) == (root.id, 6)
-        assert await store.common_ancestor(root.id, (await store.create(events=said("x"))).id) is None
+        assert await store.common_ancestor(root.id, (await store.create(events=make_messages("x"))).id) is None
         assert await store.common_ancestor(root.id, (await store.fork(root.id, at=0)).id) is None
 
     async def test_children_and_ancestry(self, store: EventStore) -> None:
         """Children are forks of this conversation, oldest first; ancestry is everything above."""
-        root = await store.create(events=said("a"))
+        root = await store.create(events=make_messages("a"))
         first, second = await store.fork(root.id), await store.fork(root.id)
         third = await store.fork(first.id, at=0)
         assert [child.id for child in await store.children(root.id)] == [first.id, second.id]

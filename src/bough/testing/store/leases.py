@@ -10,7 +10,7 @@ import pytest
 
 from bough.errors import Conflict
 from bough.events.store import EventStore
-from bough.testing.store.said import SECONDS, said
+from bough.testing.store.said import SECONDS, make_messages
 
 
 class LeasesContract:
@@ -25,8 +25,8 @@ class LeasesContract:
         with pytest.raises(Conflict) as held:
             await store.acquire(record.id, "two", 60)
         assert held.value.details["owner"] == "one"
-        assert await store.append(record.id, said("a"), generation=lease.generation) == 1
-        assert await store.append(record.id, said("b")) == 2
+        assert await store.append(record.id, make_messages("a"), generation=lease.generation) == 1
+        assert await store.append(record.id, make_messages("b")) == 2
         await store.release(lease)
         assert (await store.acquire(record.id, "two", 60)).generation > lease.generation
 
@@ -37,13 +37,13 @@ class LeasesContract:
         new = await store.acquire(record.id, "two", 60)
         assert new.generation > old.generation
         with pytest.raises(Conflict):
-            await store.append(record.id, said("late"), generation=old.generation)
+            await store.append(record.id, make_messages("late"), generation=old.generation)
         with pytest.raises(Conflict):
             await store.renew(old, 60)
         await store.release(old)
         with pytest.raises(Conflict):
             await store.acquire(record.id, "one", 60)
-        assert await store.append(record.id, said("a"), generation=new.generation) == 1
+        assert await store.append(record.id, make_messages("a"), generation=new.generation) == 1
 
     async def test_renewing_keeps_the_generation(self, store: EventStore) -> None:
         """Renewing extends; acquiring again raises the generation, also for the same owner."""
@@ -78,7 +78,7 @@ class LeasesContract:
             pass  # what a tool does that never awaits
         with pytest.raises(Conflict):
             await store.acquire(record.id, "two", 60)
-        await store.append(record.id, said("still mine"), generation=lease.generation)
+        await store.append(record.id, make_messages("still mine"), generation=lease.generation)
         keeping.stop()
         assert not lost
         await store.release(lease)

@@ -12,7 +12,7 @@ from bough.events.model import (
 )
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.events.store import EventStore
-from bough.testing.store.said import NOON, said
+from bough.testing.store.said import NOON, make_messages
 from bough.types import new_id
 
 
@@ -24,7 +24,7 @@ class ListsContract:
     async def test_list_is_latest_first_and_pages(self, store: EventStore) -> None:
         """Pages follow one another without loss or repetition."""
         records = [await store.create() for _ in range(7)]
-        await store.append(records[0].id, said("now the latest"))
+        await store.append(records[0].id, make_messages("now the latest"))
         wanted = [records[i].id for i in (0, 6, 5, 4, 3, 2, 1)]
         page = await store.list(limit=3)
         found = [item.id for item in page.items]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
-from bough.events.draft import Draft, Piece, cleaned, draft, fresh
+from bough.events.draft import Draft, Piece, clean_changes, draft, fresh
 from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.record import (
@@ -66,9 +66,9 @@ class ModelEventStore(BaseEventStore):
         record = record or fresh(new_id(), self._clock.now())
         with self._open():
             if record.id in self._logs:
-                raise faults.taken(record.id)
+                raise faults.make_taken(record.id)
             self._check_new(record.id, drafted)
-            record = replace(record, base=0, head=0, **cleaned(record, drafted.changes))
+            record = replace(record, base=0, head=0, **clean_changes(record, drafted.changes))
             return self._insert(record, drafted)
 
     async def get(self, cid: UUID) -> ConversationRecord:
@@ -99,9 +99,9 @@ class ModelEventStore(BaseEventStore):
             log = self._living(cid)
             record = log.record
             if generation is not None and generation != record.generation:
-                raise faults.fenced(cid, generation, record.generation)
+                raise faults.make_fenced(cid, generation, record.generation)
             if expected_head is not None and expected_head != record.head:
-                raise faults.moved_on(cid, expected_head, record.head)
+                raise faults.make_moved_on(cid, expected_head, record.head)
             if drafted.rows:
                 self._check_new(cid, drafted)
                 log.record = replace(record, updated=max(record.updated, self._now()), **drafted.changes)
@@ -148,7 +148,7 @@ class ModelEventStore(BaseEventStore):
         )  # fmt: skip
         with self._open():
             source = self._living(cid).record
-            fields = cleaned(wanted, drafted.changes)
+            fields = clean_changes(wanted, drafted.changes)
             if there := self._logs.get(id):
                 return self._same_fork(there.record, source, at, fields["lineage"])
             cut = self._cut(source, at)
@@ -188,7 +188,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             log, now = self._living(cid), self._now()
             if log.lease and log.lease.owner != owner and log.lease.expires > now:
-                raise faults.leased(cid, log.lease.owner, (log.lease.expires - now).total_seconds())
+                raise faults.make_leased(cid, log.lease.owner, (log.lease.expires - now).total_seconds())
             log.record = replace(log.record, generation=log.record.generation + 1)
             expires = now + timedelta(seconds=ttl)
             log.lease = Lease(conversation=cid, owner=owner, generation=log.record.generation, expires=expires)
@@ -200,7 +200,7 @@ class ModelEventStore(BaseEventStore):
             log = self._living(lease.conversation)
             held = log.lease
             if not held or (held.owner, log.record.generation) != (lease.owner, lease.generation):
-                raise faults.fenced(lease.conversation, lease.generation, log.record.generation)
+                raise faults.make_fenced(lease.conversation, lease.generation, log.record.generation)
             log.lease = replace(lease, expires=self._now() + timedelta(seconds=ttl))
             return log.lease
 
@@ -274,7 +274,7 @@ class ModelEventStore(BaseEventStore):
 
     def _open(self) -> threading.RLock:
         if self._closed:
-            raise faults.closed(self.url)
+            raise faults.make_closed(self.url)
         return self._lock
 
     def _now(self) -> datetime:
@@ -300,7 +300,7 @@ class ModelEventStore(BaseEventStore):
         return log.record
 
     def _extend(self, log: _Log, drafted: Draft) -> None:
-        record, events = log.record, drafted.stored(log.record.head)
+        record, events = log.record, drafted.make_stored(log.record.head)
         log.own += events
         self._places |= {stored[1]: (record.id, stored.seq) for stored in events}
         log.record = replace(record, head=record.head + len(events))
@@ -349,25 +349,25 @@ class ModelEventStore(BaseEventStore):
     ) -> ConversationRecord:
         same = not there.deleted and there.forked_from == source.id and there.lineage == lineage
         if not same or (at is not None and self._cut(source, at) != there.forked_at):
-            raise faults.taken(there.id)
+            raise faults.make_taken(there.id)
         return there
 
     def _check_piece(self, piece: Piece, pieces: Sequence[Piece]) -> None:
         self._check_new(piece.record.id, piece.events)
         there = self._logs.get(piece.record.id)
         if there and there.record.head != piece.first:
-            raise faults.changed_meanwhile(piece.record.id)
+            raise faults.make_changed_meanwhile(piece.record.id)
         parent = piece.record.parent
         inserted = {other.record.id: other.first + len(other.events.rows) for other in pieces}
         if parent and not there and piece.first > inserted.get(parent, 0):
             known = self._logs.get(parent)
             if known is None or known.record.head < piece.first:
-                raise faults.changed_meanwhile(piece.record.id)
+                raise faults.make_changed_meanwhile(piece.record.id)
 
     def _restore(self, piece: Piece) -> None:
         record, there = piece.record, self._logs.get(piece.record.id)
         if there is None:
-            fields = cleaned(record, {}) | {"owner": None, "head": record.base, "generation": 0}
+            fields = clean_changes(record, {}) | {"owner": None, "head": record.base, "generation": 0}
             self._insert(replace(record, **fields), Draft((), {}))
         elif there.record.deleted:
             kept = {"base": there.record.base, "head": there.record.head, "generation": there.record.generation}

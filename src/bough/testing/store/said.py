@@ -15,7 +15,7 @@ from bough.events.store import EventStore
 SECONDS = 20
 
 
-def said(*texts: object) -> list[Event]:
+def make_messages(*texts: object) -> list[Event]:
     """Return a user message for each text."""
     return [UserMessage.text(str(text)) for text in texts]
 
@@ -58,7 +58,7 @@ def portable(record: ConversationRecord) -> tuple[object, ...]:
     return (*places, *words, record.created)
 
 
-async def exported(store: EventStore, cid: UUID) -> bytes:
+async def export_bundle(store: EventStore, cid: UUID) -> bytes:
     """Return a bundle of the conversation."""
     file = io.BytesIO()
     await store.export(cid, file)

@@ -12,7 +12,7 @@ from bough.errors import InvalidInput, NotFound
 from bough.events.model import StateChanged, UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Order, StoredEvent
 from bough.events.store import EventStore
-from bough.testing.store.said import NOON, exported, log_of, said
+from bough.testing.store.said import NOON, export_bundle, log_of, make_messages
 from bough.types import new_id
 
 
@@ -50,9 +50,9 @@ class ScansContract:
 
     async def test_a_log_is_read_backwards_over_its_lineage(self, store: EventStore) -> None:
         """The same events in the other order, however many generations it has and wherever it begins."""
-        tip = (await store.create(events=said(*range(100)))).id
+        tip = (await store.create(events=make_messages(*range(100)))).id
         for n in range(40):
-            tip = (await store.fork(tip, events=said(f"fork {n}"))).id
+            tip = (await store.fork(tip, events=make_messages(f"fork {n}"))).id
         log = await log_of(store, tip)
         for start, stop in ((0, None), (90, 130), (99, 101), (139, None), (5, 5)):
             found = [stored async for stored in store.read(tip, start, stop, reverse=True)]
@@ -82,7 +82,7 @@ class ScansContract:
         """Each pages without loss or repetition, and counts what it lists."""
         records = [await store.create(self._record(minute=n)) for n in range(5)]
         for n in (2, 0):
-            await store.append(records[n].id, said("a"))
+            await store.append(records[n].id, make_messages("a"))
         made = [record.id for record in records]
         changed = [made[n] for n in (1, 3, 4, 2, 0)]
         orders: list[tuple[Order, list[UUID]]] = [
@@ -127,7 +127,7 @@ class ScansContract:
 
     async def test_a_scan_goes_by_number(self, store: EventStore) -> None:
         """Tombstones too, each once, also beside writers."""
-        records = [await store.create(events=said("a")) for _ in range(5)]
+        records = [await store.create(events=make_messages("a")) for _ in range(5)]
         fork = await store.fork(records[1].id)
         await store.delete(records[1].id)
         found: list[ConversationRecord] = []
@@ -147,9 +147,9 @@ class ScansContract:
         running = StateChanged(changes={"status": "running"})
         await store.create(self._record(minute=7), events=[running])
         await store.acquire(old[1].id, "me", 60)
-        await store.append(old[2].id, said("changed"))
+        await store.append(old[2].id, make_messages("changed"))
         tagged = await store.create(self._record(minute=8, tags={"a": "b"}))
-        source = await store.create(self._record(minute=9), events=said("shared"))
+        source = await store.create(self._record(minute=9), events=make_messages("shared"))
         fork = await store.fork(source.id)
         day, only = timedelta(days=1), ConversationFilter(created_before=NOON + timedelta(hours=1))
         dry = await store.prune(day, only, keep_tagged=True, dry_run=True)
@@ -166,11 +166,11 @@ class ScansContract:
 
     async def test_owner_and_origin_of_an_import(self, store: EventStore) -> None:
         """The importer says whose it is; the record says which events came from elsewhere."""
-        record = await store.create(events=said("a", "b"), owner="one")
-        bundle = await exported(store, record.id)
+        record = await store.create(events=make_messages("a", "b"), owner="one")
+        bundle = await export_bundle(store, record.id)
         await store.delete(record.id)
         there = await store.import_(io.BytesIO(bundle), owner="two")
-        await store.append(record.id, said("mine"))
+        await store.append(record.id, make_messages("mine"))
         assert (there.owner, there.imported) == ("two", 2)
         assert (await store.get(record.id)).imported == 2
         assert (await store.fork(record.id)).imported is None

@@ -8,7 +8,7 @@ import pytest
 
 from bough.errors import StoreError
 from bough.events.store import EventStore
-from bough.testing.store.said import SECONDS, rest, said, take
+from bough.testing.store.said import SECONDS, make_messages, rest, take
 
 
 class TailsContract:
@@ -18,11 +18,11 @@ class TailsContract:
 
     async def test_a_subscriber_gets_every_event_once(self, store: EventStore) -> None:
         """History, then live events, in order; whatever was appended meanwhile."""
-        root = await store.create(events=said(*range(3)))
+        root = await store.create(events=make_messages(*range(3)))
         fork = await store.fork(root.id, at=2)
         tails = [asyncio.create_task(take(store, fork.id, 42)) for _ in range(3)]
         for i in range(40):
-            await store.append(fork.id, said(i))
+            await store.append(fork.id, make_messages(i))
         for tail in tails:
             assert [stored.seq for stored in await tail] == list(range(42))
         assert [stored.seq for stored in await take(store, fork.id, 2, after=39)] == [40, 41]
@@ -31,16 +31,16 @@ class TailsContract:
         """A subscriber that falls behind by more than any buffer still gets all."""
         record = await store.create()
         tail = store.subscribe(record.id)
-        await store.append(record.id, said("first"))
+        await store.append(record.id, make_messages("first"))
         assert (await anext(tail)).seq == 0
         for i in range(200):
-            await store.append(record.id, said(i))
+            await store.append(record.id, make_messages(i))
         async with asyncio.timeout(SECONDS):
             assert [(await anext(tail)).seq for _ in range(200)] == list(range(1, 201))
 
     async def test_subscribers_end_with_the_conversation_and_with_the_store(self, store: EventStore) -> None:
         """Deleting or closing ends a tail without an error."""
-        doomed, closed = await store.create(events=said("a")), await store.create(events=said("a"))
+        doomed, closed = await store.create(events=make_messages("a")), await store.create(events=make_messages("a"))
         tails = [store.subscribe(record.id) for record in (doomed, closed)]
         assert [(await anext(tail)).seq for tail in tails] == [0, 0]
         waiting = [asyncio.create_task(rest(tail)) for tail in tails]

@@ -31,12 +31,12 @@ def of_run(done: Done) -> str:
     """Return the script's output, or why it failed and what to try."""
     result = done.fields
     if done.outcome != "success" or not result:
-        return _unfinished(done)
+        return _describe_unfinished(done)
     if done.failed:
         return _script_failed(done, result)
-    out = [_bounded(_text(result.get("stdout")).strip(), _MAX_CHARS)]
+    out = [_cut_text(_text(result.get("stdout")).strip(), _MAX_CHARS)]
     if warning := _text(result.get("stderr")).strip():
-        out.append(f"{_script(done)} also printed to stderr:\n{_bounded(warning, _MAX_ERROR_CHARS)}")
+        out.append(f"{_script(done)} also printed to stderr:\n{_cut_text(warning, _MAX_ERROR_CHARS)}")
     if files := _files(result):
         out.append(f"Files it created: {', '.join(files)}")
     return "\n\n".join(filter(None, out)) or f"{_script(done)} succeeded without output."
@@ -55,7 +55,7 @@ def of_text(skill: str, section: str) -> str:
         return f"The skill {skill} has neither scripts nor instructions, so it cannot answer this."
     return (
         f"The skill {skill} has no script to run, and I cannot follow instructions myself. "
-        f"This is its text:\n\n{_bounded(section, _MAX_CHARS)}"
+        f"This is its text:\n\n{_cut_text(section, _MAX_CHARS)}"
     )
 
 
@@ -64,7 +64,7 @@ def of_file(skill: str, done: Done) -> str:
     if done.failed:
         return f"{done.args.get('path')} of the skill {skill} could not be read: {_reason(done)}"
     text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
-    return _bounded(text, _MAX_CHARS)
+    return _cut_text(text, _MAX_CHARS)
 
 
 def of_agent(agent: str, done: Done) -> str:
@@ -72,7 +72,7 @@ def of_agent(agent: str, done: Done) -> str:
     if done.outcome != "success":
         return f"The agent {agent} gave no answer: {_reason(done)}"
     text = done.result if isinstance(done.result, str) else json.dumps(done.result, indent=2, ensure_ascii=False)
-    return f"{agent} answers:\n\n{_bounded(text.strip(), _MAX_CHARS)}"
+    return f"{agent} answers:\n\n{_cut_text(text.strip(), _MAX_CHARS)}"
 
 
 def wants_inputs(skill: str, wanted: str) -> str:
@@ -112,12 +112,12 @@ def no_tool(tool: str, args: JsonObject) -> str:
     return f"{need}, and that tool is not available in this conversation."
 
 
-def repeated(tool: str) -> str:
+def describe_repeat(tool: str) -> str:
     """Return that the next call would repeat an earlier one, which ends the turn."""
     return f"I stopped: the next step would repeat a call of {tool} that was already made in this turn."
 
 
-def _unfinished(done: Done) -> str:
+def _describe_unfinished(done: Done) -> str:
     match done.outcome:
         case "denied":
             return f"{_script(done)} was not run: {_reason(done)}"
@@ -138,7 +138,7 @@ def _script_failed(done: Done, result: JsonObject) -> str:
     detail = stderr or _text(result.get("error")).strip()
     parts = [f"{_script(done)} {' '.join(how)}.", _tail(detail, _MAX_ERROR_CHARS)]
     if printed := _text(result.get("stdout")).strip():
-        parts.append(f"Before that it printed:\n{_bounded(printed, _MAX_ERROR_CHARS)}")
+        parts.append(f"Before that it printed:\n{_cut_text(printed, _MAX_ERROR_CHARS)}")
     return "\n\n".join(filter(None, [*parts, _advice(done, code, detail)]))
 
 
@@ -160,8 +160,8 @@ def _script(done: Done) -> str:
 def _reason(done: Done) -> str:
     if result := done.fields:
         code, error = _text(result.get("error_code")), _text(result.get("error") or result.get("stderr"))
-        return _bounded(" ".join(filter(None, [error, f"({code})" if code else ""])), _MAX_ERROR_CHARS) or "no reason"
-    return _bounded(_text(done.result).strip(), _MAX_ERROR_CHARS) or "no reason was given"
+        return _cut_text(" ".join(filter(None, [error, f"({code})" if code else ""])), _MAX_ERROR_CHARS) or "no reason"
+    return _cut_text(_text(done.result).strip(), _MAX_ERROR_CHARS) or "no reason was given"
 
 
 def _offer(entries: Sequence[RankedSkill]) -> str:
@@ -185,7 +185,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _bounded(text: str, chars: int) -> str:
+def _cut_text(text: str, chars: int) -> str:
     return text if len(text) <= chars else f"{text[:chars].rstrip()}\n… ({len(text) - chars} more characters)"
 
 

@@ -22,7 +22,7 @@ def find_jobs(entries: Sequence[RankedSkill], message: str) -> list[Job]:
     prompt = read_prompt(message)
     several = _split(entries, message)
     if len(several) > 1:
-        return [job if job.prompt.args else replace(job, prompt=_given(job.prompt, prompt)) for job in several]
+        return [job if job.prompt.args else replace(job, prompt=_add_arguments(job.prompt, prompt)) for job in several]
     found = best_fit(entries, prompt)
     return [Job(skill=found.name, prompt=prompt)] if found else []
 
@@ -43,6 +43,6 @@ def _split(entries: Sequence[RankedSkill], message: str) -> list[Job]:
     return [Job(skill=skill, prompt=read_prompt(" ; ".join(part))) for skill, part in parts.items()]
 
 
-def _given(prompt: Prompt, whole: Prompt) -> Prompt:
+def _add_arguments(prompt: Prompt, whole: Prompt) -> Prompt:
     """Return `prompt` with the arguments of the whole message: "links and words in a.md" names the file once."""
     return replace(prompt, args=whole.args, kinds=whole.kinds)

@@ -48,13 +48,13 @@ def plan(turn: PlannerTurn) -> PlannedCall | str:
     """Return the next call, or the answer. The same turn always gives the same step."""
     choices = _choose(turn)
     if isinstance(choices, PlannedCall):
-        return _allowed(turn, choices)
+        return _check_call(turn, choices)
     if isinstance(choices, str):
         return choices
     answers: dict[str, str] = {}
     for choice in choices:
         step = _use(turn, choice)
-        step = _allowed(turn, step) if isinstance(step, PlannedCall) else step
+        step = _check_call(turn, step) if isinstance(step, PlannedCall) else step
         if isinstance(step, PlannedCall):
             return step
         answers[choice.skill] = step
@@ -64,7 +64,7 @@ def plan(turn: PlannerTurn) -> PlannedCall | str:
 def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
     prompt = read_prompt(turn.message)
     if command := read_command(turn.message):
-        return _commanded(turn, command, prompt)
+        return _plan_command(turn, command, prompt)
     if turn.active:
         return [Choice(skill=_active_name(turn, prompt), prompt=prompt, args=prompt.args)]
     if turn.used and prompt.args and not prompt.words:
@@ -77,7 +77,7 @@ def _choose(turn: PlannerTurn) -> list[Choice] | PlannedCall | str:
     return choices or answer.nothing_fits(entries)
 
 
-def _commanded(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
+def _plan_command(turn: PlannerTurn, command: PromptCommand, prompt: Prompt) -> list[Choice] | str:
     if command.error:
         return answer.unreadable_args(command)
     known = turn.names | {agent.name for agent in turn.agents}
@@ -93,7 +93,7 @@ def _active_name(turn: PlannerTurn, prompt: Prompt) -> str:
 
 def _search(turn: PlannerTurn, prompt: Prompt) -> PlannedCall | None:
     """Return the call that completes the catalogue; None when it is complete, or was completed in this turn."""
-    if any(_done(turn, finder) for finder in _FINDERS):
+    if any(_find_last_call(turn, finder) for finder in _FINDERS):
         return None
     if "search_skills" in turn.tools and (words := (*prompt.words, *prompt.kinds)):
         return PlannedCall(tool="search_skills", args={"query": " ".join(words)})
@@ -107,11 +107,11 @@ def _entries(turn: PlannerTurn) -> tuple[RankedSkill, ...]:
     known = {entry.name: entry for entry in (*turn.agents, *turn.entries)}
     for done in turn.done:
         if done.tool in _FINDERS and done.outcome == "success":
-            known |= {entry.name: entry for entry in _listed(done.result)}
+            known |= {entry.name: entry for entry in _parse_found_skills(done.result)}
     return tuple(known.values())
 
 
-def _listed(result: Json) -> Iterator[RankedSkill]:
+def _parse_found_skills(result: Json) -> Iterator[RankedSkill]:
     """Yield the skills in what a finder returned: a list of objects with a name and a description."""
     found = cast("JsonObject", result).get("skills") if isinstance(result, dict) else result
     for item in cast("list[Json]", found) if isinstance(found, list) else ():
@@ -123,11 +123,11 @@ def _listed(result: Json) -> Iterator[RankedSkill]:
 def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
     if any(agent.name == choice.skill for agent in turn.agents):
         return _delegate(turn, choice.skill)
-    if ran := _done(turn, RUNNER, choice.skill):
+    if ran := _find_last_call(turn, RUNNER, choice.skill):
         return answer.of_run(ran)
     if choice.script:
         return _run(choice)
-    loaded = _loaded(turn, choice.skill)
+    loaded = _find_loaded(turn, choice.skill)
     if loaded is None or isinstance(loaded, str):
         return loaded or PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill})
     if loaded.wanted:
@@ -136,7 +136,7 @@ def _use(turn: PlannerTurn, choice: Choice) -> PlannedCall | str:
             return PlannedCall(tool=_loader(turn), args={"skill_name": choice.skill, "inputs": {**given}})
         return answer.wants_inputs(choice.skill, loaded.wanted)
     if file := pick_file(loaded, turn.message):
-        read = _done(turn, READER, choice.skill)
+        read = _find_last_call(turn, READER, choice.skill)
         args = {"skill_name": choice.skill, "path": file}
         return answer.of_file(choice.skill, read) if read else PlannedCall(tool=READER, args=args)
     if not loaded.scripts:
@@ -168,16 +168,16 @@ def _was_given(turn: PlannerTurn, skill: str) -> bool:
     return any(args.get("skill_name") == skill and bool(args.get("inputs")) for args in loads)
 
 
-def _loaded(turn: PlannerTurn, skill: str) -> Loaded | str | None:
+def _find_loaded(turn: PlannerTurn, skill: str) -> Loaded | str | None:
     """Return the skill as loaded in this turn, why loading failed, or None when it was not loaded yet."""
     for loader in LOADERS:
-        if done := _done(turn, loader, skill):
+        if done := _find_last_call(turn, loader, skill):
             return answer.not_loaded(skill, done) if done.failed else read_skill(done.result)
     active = next((active for active in turn.active if active.name == skill), None)
     return read_skill(active.text) if active else None
 
 
-def _done(turn: PlannerTurn, tool: str, skill: str | None = None) -> Done | None:
+def _find_last_call(turn: PlannerTurn, tool: str, skill: str | None = None) -> Done | None:
     """Return this turn's last call of `tool`, for `skill` where one is given."""
     done = (done for done in reversed(turn.done) if done.tool == tool)
     return next((each for each in done if skill is None or each.args.get("skill_name") == skill), None)
@@ -187,10 +187,10 @@ def _loader(turn: PlannerTurn) -> str:
     return next((loader for loader in LOADERS if loader in turn.tools), LOADERS[0])
 
 
-def _allowed(turn: PlannerTurn, call: PlannedCall) -> PlannedCall | str:
+def _check_call(turn: PlannerTurn, call: PlannedCall) -> PlannedCall | str:
     """Return `call`, or why it is not made: its tool is not offered, or it was made in this turn already."""
     if call.tool not in turn.tools:
         return answer.no_tool(call.tool, call.args)
     if any(done.tool == call.tool and done.args == call.args for done in turn.done):
-        return answer.repeated(call.tool)
+        return answer.describe_repeat(call.tool)
     return call

@@ -111,10 +111,10 @@ def read_turn(messages: Sequence[ModelMessage], parameters: ModelRequestParamete
         active=active,
         entries=entries,
         agents=tuple(_agents(parameters, standing, {entry.name for entry in entries})),
-        names=frozenset(each.name for each in (*entries, *active)) | _enumerated(parameters, LOADERS, "skill_name"),
+        names=frozenset(each.name for each in (*entries, *active)) | _read_enum(parameters, LOADERS, "skill_name"),
         tools=frozenset(tool.name for tool in parameters.declared_function_tools),
         done=tuple(done for at, done in calls if at > start),
-        used=next((used for at, done in reversed(calls) if at < start and (used := _used(done))), None),
+        used=next((used for at, done in reversed(calls) if at < start and (used := _parse_used(done))), None),
     )
 
 
@@ -178,7 +178,7 @@ def _standing_text(messages: Sequence[ModelMessage], parameters: ModelRequestPar
     return "\n".join([*system, *(m.instructions or "" for m in requests), *instructions])
 
 
-def _enumerated(parameters: ModelRequestParameters, tools: Collection[str], argument: str) -> frozenset[str]:
+def _read_enum(parameters: ModelRequestParameters, tools: Collection[str], argument: str) -> frozenset[str]:
     """Return the names that the schema of a tool allows; it holds them all, a catalogue may not."""
     for tool in parameters.declared_function_tools:
         if tool.name in tools:
@@ -190,7 +190,7 @@ def _enumerated(parameters: ModelRequestParameters, tools: Collection[str], argu
 def _agents(parameters: ModelRequestParameters, standing: str, skills: Collection[str]) -> Iterator[RankedSkill]:
     """Yield the sub-agents that may be delegated to, with what the catalogue in the prompt says of each."""
     described = {found[1]: found[2] for found in _AGENT.finditer(standing)}
-    for name in sorted(_enumerated(parameters, (DELEGATE,), "agent_name")):
+    for name in sorted(_read_enum(parameters, (DELEGATE,), "agent_name")):
         if name not in skills:
             yield RankedSkill(name=name, text=described.get(name, ""))
 
@@ -217,7 +217,7 @@ def _plain(content: Json) -> Json:
     return content
 
 
-def _used(done: Done) -> Used | None:
+def _parse_used(done: Done) -> Used | None:
     if done.tool != RUNNER:
         return None
     return Used(skill=str(done.args.get("skill_name", "")), script=str(done.args.get("script_path", "")))

@@ -17,7 +17,7 @@ from bough.cli.target import Target, short
 from bough.cli.text import Line, harmless, line, one_line
 from bough.config import Settings
 from bough.errors import Conflict, InvalidInput
-from bough.events.lease import held_lease
+from bough.events.lease import hold_lease
 from bough.events.record import ConversationRecord
 from bough.events.store import DeleteMode, EventStore
 
@@ -49,7 +49,7 @@ def tag(
     given = changes or []
     gone = [*(remove or ()), *(each[:-1] for each in given if each.endswith("-") and "=" not in each)]
     added = options.tags_of([each for each in given if "=" in each or not each.endswith("-")])
-    record = asyncio.run(_tagged(options.settings_of(home, store), name, added, gone))
+    record = asyncio.run(_set_tags(options.settings_of(home, store), name, added, gone))
     said = " ".join(f"{key}={value}" for key, value in sorted(record.tags.items()))
     return Report(
         command="conv tag",
@@ -72,7 +72,7 @@ def delete(
     """Delete a conversation."""
     name, chosen = _whole(id), _mode(mode)
     settings = options.settings_of(home, store)
-    concerned = asyncio.run(_concerned(settings, name, chosen))
+    concerned = asyncio.run(_list_affected(settings, name, chosen))
     if not dry_run:
         _ask(concerned, chosen, yes=yes, json=json)
         asyncio.run(_delete(settings, concerned, chosen))
@@ -98,10 +98,10 @@ def _mode(name: str) -> DeleteMode:
     raise InvalidInput(f"invalid mode {name!r}", hint=f"choose one of: {', '.join(get_args(DeleteMode))}")
 
 
-async def _tagged(settings: Settings, name: str, added: dict[str, str], gone: list[str]) -> ConversationRecord:
+async def _set_tags(settings: Settings, name: str, added: dict[str, str], gone: list[str]) -> ConversationRecord:
     from bough.events.model import StateChanged
 
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         record = await store.get(await store.resolve(name))
         missing = [key for key in gone if key not in record.tags]
         if missing:
@@ -112,9 +112,9 @@ async def _tagged(settings: Settings, name: str, added: dict[str, str], gone: li
         return await store.get(record.id)
 
 
-async def _concerned(settings: Settings, name: str, mode: DeleteMode) -> list[ConversationRecord]:
+async def _list_affected(settings: Settings, name: str, mode: DeleteMode) -> list[ConversationRecord]:
     """Return the conversation that would be deleted, and with `cascade` every fork below it."""
-    async with options.opened(settings) as store:
+    async with options.open_settings_store(settings) as store:
         record = await store.get(await store.resolve(name))
         return [record, *(await _below(store, record.id) if mode == "cascade" else [])]
 
@@ -135,10 +135,10 @@ async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], m
     Raises:
         Conflict: One is being run.
     """
-    async with options.opened(settings) as store, AsyncExitStack() as leases:
+    async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
         for each in concerned:
             try:
-                await leases.enter_async_context(held_lease(store, each.id))
+                await leases.enter_async_context(hold_lease(store, each.id))
             except Conflict as conflict:
                 raise Conflict(
                     f"{short(each.id)} is being run, so nothing was deleted",
@@ -159,12 +159,12 @@ def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, js
     if json or not sys.stdin.isatty():
         raise InvalidInput("no terminal to ask on", hint="--dry-run shows what would be deleted; --yes deletes it")
     for each in concerned:
-        typer.echo(_listed(each).plain, err=True)
+        typer.echo(_render_record(each).plain, err=True)
     if not typer.confirm(f"Delete? {mode}: {_MEANS[mode]}", err=True):
         raise InvalidInput("nothing was deleted", hint="--dry-run shows what would be deleted")
 
 
-def _listed(each: ConversationRecord) -> Line:
+def _render_record(each: ConversationRecord) -> Line:
     return line(f"  {short(each.id)}  {_title(each)}  {each.head} events")
 
 

@@ -33,7 +33,7 @@ class _Side:
     record: ConversationRecord
     events: Sequence[JsonObject]
 
-    def used(self) -> JsonObject:
+    def sum_usage(self) -> JsonObject:
         """What its own responses used; the cost is None where it is not known."""
         responses = [event for event in self.events if event["kind"] == "ModelResponded"]
         usages: list[JsonObject] = [event.get("usage") or {} for event in responses]
@@ -46,7 +46,7 @@ class _Side:
 
     def as_json(self) -> JsonObject:
         """What programs are told of it."""
-        return {"conversation": record_json(self.record), "events": list(self.events), "used": self.used()}
+        return {"conversation": record_json(self.record), "events": list(self.events), "used": self.sum_usage()}
 
 
 def diff(
@@ -61,7 +61,7 @@ def diff(
 
     Lines with - are in the first only, lines with + in the second.
     """
-    common, left, right = asyncio.run(_compared(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
+    common, left, right = asyncio.run(_compare(options.settings_of(home, store), Target.parse(a), Target.parse(b)))
     return Report(
         command="conv diff",
         data={"common_events": common, "a": left.as_json(), "b": right.as_json()},
@@ -70,8 +70,8 @@ def diff(
     )
 
 
-async def _compared(settings: Settings, a: Target, b: Target) -> tuple[int, _Side, _Side]:
-    async with options.opened(settings, create=False) as store:
+async def _compare(settings: Settings, a: Target, b: Target) -> tuple[int, _Side, _Side]:
+    async with options.open_settings_store(settings, create=False) as store:
         records = [await store.get(await store.resolve(target.name)) for target in (a, b)]
         ancestor = await store.common_ancestor(records[0].id, records[1].id)
         common = 0 if ancestor is None else ancestor[1]
@@ -98,17 +98,17 @@ def _sheet(common: int, a: _Side, b: _Side, *, full: bool) -> Iterator[Line]:
     yield _side_line("- ", a, "bad")
     yield _side_line("+ ", b, "good")
     yield line((f"  {common} events in common", "dim"))
-    left, right = _shown(a.events, full=full), _shown(b.events, full=full)
+    left, right = _render_events(a.events, full=full), _render_events(b.events, full=full)
     keys = [[_key(event) for event in _list_actions(side.events)] for side in (a, b)]
     for kind, a1, a2, b1, b2 in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind == "equal":
-            yield from (_marked("  ", shown, "dim") for event in left[a1:a2] for shown in event)
+            yield from (_mark_line("  ", shown, "dim") for event in left[a1:a2] for shown in event)
             continue
-        yield from (_marked("- ", shown, "bad") for event in left[a1:a2] for shown in event)
-        yield from (_marked("+ ", shown, "good") for event in right[b1:b2] for shown in event)
+        yield from (_mark_line("- ", shown, "bad") for event in left[a1:a2] for shown in event)
+        yield from (_mark_line("+ ", shown, "good") for event in right[b1:b2] for shown in event)
 
 
-def _shown(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
+def _render_events(events: Sequence[JsonObject], *, full: bool) -> list[list[Line]]:
     """Return the lines about each event."""
     return [list(describe(event, full=full)) for event in _list_actions(events)]
 
@@ -145,13 +145,13 @@ def _dump(value: Any) -> str:
 
 
 def _side_line(mark: str, side: _Side, style: Style) -> Line:
-    used = side.used()
+    used = side.sum_usage()
     cost = "" if used["cost_usd"] is None else f", {used['cost_usd']:.4f} USD"
     title = one_line(side.record.title or "untitled", 40)
     tokens = f"{used['requests']} requests, {used['tokens']} tokens{cost}"
     return line((mark, style), (short(side.record.id), "id"), f"  {title}  ", (tokens, "dim"), hang=4)
 
 
-def _marked(mark: str, shown: Line, style: Style) -> Line:
+def _mark_line(mark: str, shown: Line, style: Style) -> Line:
     spans: tuple[Span, ...] = ((mark, style), *shown.spans)
     return Line(spans, None if shown.hang is None else shown.hang + 2)

@@ -62,7 +62,7 @@ def export(
     exporting = _Exporting(options.settings_of(home, store), target, kind, salvage=salvage)
     if output is None:
         return _to_stdout(exporting, json=json)
-    with _written(output, force=force) as file:
+    with _replace_file(output, force=force) as file:
         record = asyncio.run(exporting.write(file))
     return Report(
         command="conv export",
@@ -98,7 +98,7 @@ def import_(
         record = asyncio.run(_import_known(settings, file, json=json))
     else:
         named = None if signed_by is None else [parse_public_key(text) for text in signed_by]
-        record = asyncio.run(_imported(settings, file, named))
+        record = asyncio.run(_import_bundle(settings, file, named))
     return Report(
         command="conv import",
         data={"conversation": record_json(record)},
@@ -118,7 +118,7 @@ class _Exporting:
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
         """Write it, and return its record."""
-        async with options.opened(self._settings, create=False) as store:
+        async with options.open_settings_store(self._settings, create=False) as store:
             record = await store.get(await store.resolve(self._target.name))
             if self._kind == "bundle":
                 await self._bundle(store, record.id, file)
@@ -197,7 +197,7 @@ def _format(named: str | None, output: Path | None) -> str:
 
 
 @contextmanager
-def _written(path: Path, *, force: bool) -> Generator[IO[bytes]]:
+def _replace_file(path: Path, *, force: bool) -> Generator[IO[bytes]]:
     """Give a file that takes its place at `path` when the block ends well, and is gone when it does not.
 
     Raises:
@@ -225,13 +225,13 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
 
 
-async def _imported(settings: Settings, file: Path, trusted: list[bytes] | None) -> ConversationRecord:
+async def _import_bundle(settings: Settings, file: Path, trusted: list[bytes] | None) -> ConversationRecord:
     try:
         source = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a bundle") from error
     with source:
-        async with options.opened(settings) as store:
+        async with options.open_settings_store(settings) as store:
             return await store.import_(source, trusted=trusted)
 
 
@@ -245,7 +245,7 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
 
     known = read_known_keys(settings.home)
     try:
-        return await _imported(settings, file, known)
+        return await _import_bundle(settings, file, known)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
         hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"
@@ -254,4 +254,4 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
         answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
             raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
-        return await _imported(settings, file, None)
+        return await _import_bundle(settings, file, None)

@@ -175,7 +175,7 @@ def record_json(record: ConversationRecord) -> JsonObject:
 
 
 async def _page(settings: Settings, chosen: ConversationFilter, cursor: str | None, limit: int) -> Page:
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         return await store.list(chosen, cursor, limit)
 
 
@@ -185,7 +185,7 @@ async def _page_of(
     """Return a conversation, the events of one page, where those that are asked for end, and its tasks. O(page)."""
     from bough.tasks.stores.summary import list_tasks_around
 
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         end = _end(record, target, stop)
         start = max(0, end - _SHOWN) if first is None else first
@@ -197,7 +197,7 @@ async def _page_of(
 async def _stream(settings: Settings, target: Target, first: int, stop: int | None, *, full: bool, json: bool) -> None:
     """Show events as they are read, however many there are."""
     renderer = renderer_for(json=json)
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         renderer.record({"type": "conversation", "conversation": record_json(record)})
         for shown in (*_heading(record), line()):
@@ -215,7 +215,7 @@ def _end(record: ConversationRecord, target: Target, stop: int | None) -> int:
 
 
 async def _last(settings: Settings, target: Target, count: int) -> tuple[ConversationRecord, list[JsonObject]]:
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(target.name))
         stop = _cut(record, target.at)
         start = max(0, stop - count)
@@ -224,7 +224,7 @@ async def _last(settings: Settings, target: Target, count: int) -> tuple[Convers
 
 async def _follow(settings: Settings, name: str, count: int, *, json: bool) -> None:
     renderer = renderer_for(json=json)
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         async for stored in store.subscribe(record.id, max(0, record.head - count) - 1):
             event = stored.as_json()
@@ -239,7 +239,7 @@ async def _family(
     """Return a conversation, its tree (tombstones too: living forks may hang on them), its tasks, what is damaged."""
     from bough.tasks.stores.summary import list_tasks_around
 
-    async with options.opened(settings, create=False) as store:
+    async with options.open_settings_store(settings, create=False) as store:
         record = await store.get(await store.resolve(name))
         family = ConversationFilter(root=record.root, include_deleted=True)
         records, damaged, cursor, more = list[ConversationRecord](), list[IntegrityFinding](), None, True

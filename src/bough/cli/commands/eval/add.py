@@ -36,7 +36,7 @@ def add(
     settings = options.settings_of(home, store)
 
     async def main() -> tuple[str, list[StoredEvent]]:
-        async with options.opened(settings) as opened:
+        async with options.open_settings_store(settings) as opened:
             cid = await opened.resolve(target.name)
             record = await opened.get(cid)
             events = [stored async for stored in opened.read(cid, 0, target.at)]

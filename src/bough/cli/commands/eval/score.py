@@ -46,7 +46,7 @@ def score(
     expected = None if case is None else _find_case(case)
 
     async def main() -> EvalRun:
-        async with options.opened(settings) as opened:
+        async with options.open_settings_store(settings) as opened:
             return await score_logs(
                 [await opened.resolve(id) for id in ids],
                 case=expected,

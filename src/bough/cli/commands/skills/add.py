@@ -77,7 +77,7 @@ def add(
     return Report(
         command="skills add",
         data={
-            "skills": [_installed_json(each) for each in done.taken],
+            "skills": [_make_installed_json(each) for each in done.taken],
             "refused": [_refusal_json(each) for each in done.refused],
         },
         blocks=[*_list_taken(done.taken), *_list_refused(done.refused)],
@@ -164,7 +164,7 @@ def _switch(names: Sequence[str], workspace: Path, settings: Settings, *, disabl
     )
 
 
-def _installed_json(each: InstalledSkill) -> dict[str, object]:
+def _make_installed_json(each: InstalledSkill) -> dict[str, object]:
     return {
         "name": each.name,
         "path": str(each.folder),

@@ -76,7 +76,7 @@ def lock(
             f"{folder} is not a folder of skills", hint="pass a folder of skills, or install a skill first"
         )
     if verify:
-        return _verified(folder, verify_lock(folder))
+        return _report_verified(folder, verify_lock(folder))
     faults: list[Diagnostic] = []
     locked = lock_all(folder, faults=faults)
     write_lock(folder / NAME, locked)
@@ -96,7 +96,7 @@ def lock(
     )
 
 
-def _verified(folder: Path, faults: list[Diagnostic]) -> Report:
+def _report_verified(folder: Path, faults: list[Diagnostic]) -> Report:
     blocks = [shown for each in faults for shown in diagnostic_lines(each, with_path=True)]
     return Report(
         command="skills lock",

@@ -56,7 +56,7 @@ def check(
     found = iter_check(directory, recursive, "strict" if strict else "lenient")
     tally = _Tally()
     found = _add_usage_faults(_add_eval_faults(found))
-    checked = tally.of(_scanned(found) if scan else found)
+    checked = tally.of(_add_scan(found) if scan else found)
     if format == "sarif":
         _write_sarif(checked)
     elif json or format == "json":
@@ -120,7 +120,7 @@ def _add_eval_faults(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
         yield replace(skill, diagnostics=(*skill.diagnostics, *told))
 
 
-def _scanned(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
+def _add_scan(found: Iterator[CheckedSkill]) -> Iterator[CheckedSkill]:
     """Add the findings of the scan for each skill that is a folder."""
     from bough.skills.model import is_skill_file
     from bough.skills.trust.scan import Scanner
@@ -138,11 +138,11 @@ def _write_sarif(checked: Iterator[CheckedSkill]) -> None:
     from bough import __version__
     from bough.skills.find.report import as_sarif
 
-    found = [_placed(each, skill.file) for skill in checked for each in skill.diagnostics]
+    found = [_make_relative(each, skill.file) for skill in checked for each in skill.diagnostics]
     renderer_for(json=True).record(as_sarif(found, version=__version__))
 
 
-def _placed(found: Diagnostic, file: str) -> Diagnostic:
+def _make_relative(found: Diagnostic, file: str) -> Diagnostic:
     """Return a diagnostic with a path relative to the current folder, as SARIF viewers expect."""
     path = os.path.relpath(found.path or file)
     return Diagnostic(found.code, found.severity, found.message, found.line, found.fix, path)

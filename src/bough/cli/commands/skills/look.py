@@ -97,7 +97,7 @@ def match(
             "nearest": [skill_json(skill) for skill in nearest],
             "untrusted": [skill_json(skill) for skill in untrusted],
         },
-        blocks=[*lines, *_matched(matches, nearest)],
+        blocks=[*lines, *_render_matches(matches, nearest)],
         next=("bough skills trust",) if untrusted else (),
         exit_code=PermissionDenied("").exit_code if untrusted else 0,
     )
@@ -193,7 +193,7 @@ def diagnostic_lines(found: Diagnostic, *, with_path: bool = False, file: str | 
         yield line((f"    fix: {one_line(found.fix)}", "dim"), hang=9)
 
 
-def _matched(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Iterator[Line]:
+def _render_matches(matches: list[TriggerMatch], nearest: list[SkillMetadata]) -> Iterator[Line]:
     for each in matches:
         said = f'  {each.kind} "{each.keyword}"' + "".join(f" {key}={value}" for key, value in each.inputs.items())
         yield line((each.skill, "id"), said)

@@ -18,7 +18,7 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from bough.agents.context import ToolContext
 from bough.agents.delegation import CallWaits, WaitKind
 from bough.conversation.log.state import State, ToolCall
-from bough.conversation.log.tool_result import recorded
+from bough.conversation.log.tool_result import encode_result
 from bough.types import JsonObject
 
 _WAITS = "bough_waits"
@@ -85,5 +85,5 @@ def describe_wait(call: ToolCallPart, arguments: JsonObject, wait: CallWaits, ri
 
 
 def _metadata(metadata: Any) -> JsonObject:
-    value: Any = recorded(metadata or {})
+    value: Any = encode_result(metadata or {})
     return value if isinstance(value, dict) else {"_": value}  # pyright: ignore[reportUnknownVariableType]

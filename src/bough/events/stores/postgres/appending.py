@@ -104,7 +104,7 @@ class BatchedAppend:
         outcomes: dict[int, Answered] = {}
         refused: list[Group] = []
         for group, (head, current, ok, intact) in zip(groups, judged, strict=True):
-            outcomes |= self._taken(group, head) if ok else _refuse_all(group, head, current, intact)
+            outcomes |= self._find_taken(group, head) if ok else _refuse_all(group, head, current, intact)
             refused += [] if ok else [group]
         # What was sent first may have arrived between the two, and be why the second is refused.
         return outcomes | (self._find(refused) if is_repeated and refused else {})
@@ -127,7 +127,7 @@ class BatchedAppend:
             except UniqueViolation:
                 outcomes[single[0][0]] = _because(faults.event_exists(single[0][1].cid), error)
             else:
-                outcomes |= self._taken(single, head) if ok else _refuse_all(single, head, current, intact)
+                outcomes |= self._find_taken(single, head) if ok else _refuse_all(single, head, current, intact)
         return outcomes
 
     def _find(self, groups: list[Group]) -> dict[int, Answered]:
@@ -139,7 +139,7 @@ class BatchedAppend:
         for id, cid, seq in self._execute(self._find_statement, {"ids": list(singles)}):
             number, append = singles[id]
             if cid == append.cid:
-                outcomes |= self._taken([(number, append)], seq)
+                outcomes |= self._find_taken([(number, append)], seq)
         return outcomes
 
     def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
@@ -195,12 +195,12 @@ class BatchedAppend:
         self._pool.drain()  # the others are as dead, most likely
         raise lost
 
-    def _taken(self, group: Group, head: int) -> dict[int, Answered]:
+    def _find_taken(self, group: Group, head: int) -> dict[int, Answered]:
         self._hub.publish_commit()
         outcomes: dict[int, Answered] = {}
         for number, append in group:
             if self._hub.watches(append.cid):
-                self._hub.publish(append.cid, append.draft.stored(head))
+                self._hub.publish(append.cid, append.draft.make_stored(head))
             head += len(append.draft.rows)
             outcomes[number] = Answered(head)
         return outcomes

@@ -52,8 +52,8 @@ def refusal(append: Append, head: int | None, current: int | None, intact: bool 
     if not intact:
         return faults.bad_row(append.cid)
     if append.generation is not None and append.generation != current:
-        return faults.fenced(append.cid, append.generation, current)
-    return faults.moved_on(append.cid, append.expected_head or 0, head)
+        return faults.make_fenced(append.cid, append.generation, current)
+    return faults.make_moved_on(append.cid, append.expected_head or 0, head)
 
 
 def parameters_of(groups: Sequence[Group], now: int, channel: str) -> dict[str, Any]:

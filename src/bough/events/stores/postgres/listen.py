@@ -97,7 +97,7 @@ class Listener:
     def _compare(self) -> None:
         self._next_look = monotonic() + self._poll_seconds
         self._hub.publish_commit()  # one may have been missed
-        watched = self._hub.watched()
+        watched = self._hub.list_watched()
         if not watched:
             return
         heads = self._read_heads(watched)

@@ -150,9 +150,9 @@ class PostgresEventStore(RelationalEventStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.closed(self.url)
+            raise faults.make_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.forked(self.url)
+            raise faults.make_forked(self.url)
 
     async def _append(self, append: Append) -> int:
         self._check_open()
@@ -162,9 +162,9 @@ class PostgresEventStore(RelationalEventStore):
             return await self._wait(self._appends.submit(append), CALL_SECONDS)
         record = await self.get(append.cid)
         if append.generation not in (None, record.generation):
-            raise faults.fenced(append.cid, append.generation or 0, record.generation)
+            raise faults.make_fenced(append.cid, append.generation or 0, record.generation)
         if append.expected_head not in (None, record.head):
-            raise faults.moved_on(append.cid, append.expected_head or 0, record.head)
+            raise faults.make_moved_on(append.cid, append.expected_head or 0, record.head)
         return record.head
 
     async def _append_followed(self, append: Append) -> int:

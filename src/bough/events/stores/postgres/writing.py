@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, Piece, cleaned, dump, load, uuid_of
+from bough.events.draft import Append, Draft, Piece, clean_changes, dump, load, uuid_of
 from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
@@ -67,7 +67,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
-        record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
+        record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         self.follow(record.id, 0, draft)
@@ -75,7 +75,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
-        fields = cleaned(wanted, draft.changes)
+        fields = clean_changes(wanted, draft.changes)
         cut = self._place(cid, at)
         words = {key: dump(fields[key]) for key in ("tags", "config", "lineage")}
         plain = {key: fields[key] for key in ("status", "owner", "title")}
@@ -131,7 +131,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
             imported=record.imported,
         )  # fmt: skip
         if row is None:
-            raise faults.taken(record.id)
+            raise faults.make_taken(record.id)
         return row[0]
 
     def insert_events(self, cid: UUID, number: int, first: int, draft: Draft) -> None:
@@ -165,5 +165,5 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         there = self.living(id)
         same = there.forked_from == source.cid and load(there.lineage) == lineage
         if not same or cut not in (None, there.base if there.forked_at is None else there.forked_at):
-            raise faults.taken(id)
+            raise faults.make_taken(id)
         return self.get(id)

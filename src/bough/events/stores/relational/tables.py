@@ -146,7 +146,7 @@ class RelationalTables:
     def _use(self) -> Generator[None]:
         """Remember an error of the database: what it left behind is unknown, so the change must not be committed."""
         if not self._is_open:
-            raise faults.used_outside()
+            raise faults.make_used_outside()
         try:
             yield
         except BoughError as error:
@@ -219,7 +219,7 @@ class Followers:
 
     def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
         """Write what follows events that were appended at `first`."""
-        events = draft.stored(first)
+        events = draft.make_stored(first)
         for beside, kinds, add in self._followers:
             wanted = [stored for stored in events if stored.kind in kinds]
             if wanted and beside not in self._refused:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, EventRow, Piece, cleaned, dump
+from bough.events.draft import Append, Draft, EventRow, Piece, clean_changes, dump
 from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds
 from bough.events.stores import faults
 from bough.events.stores.hub import END, Batch
@@ -110,7 +110,7 @@ class RelationalWriting(RelationalReading):
         now, boot = self.lease_time()
         for holder, expires in self.run("lease", cid=row.cid, boot=boot):
             if holder != owner and expires > now:
-                raise faults.leased(cid, holder, (expires - now) / 1e6)
+                raise faults.make_leased(cid, holder, (expires - now) / 1e6)
         self.change("raise_generation", cid=row.cid)
         taken = Lease(conversation=cid, owner=owner, generation=row.generation + 1, expires=self.clock.now())
         return self._lease(row.cid, taken, ttl)
@@ -120,7 +120,7 @@ class RelationalWriting(RelationalReading):
         row = self.living(lease.conversation)
         held = self.one("lease", cid=row.cid, boot="")
         if held is None or held[0] != lease.owner or row.generation != lease.generation:
-            raise faults.fenced(lease.conversation, lease.generation, row.generation)
+            raise faults.make_fenced(lease.conversation, lease.generation, row.generation)
         return self._lease(row.cid, lease, ttl)
 
     def release(self, lease: Lease) -> None:
@@ -231,15 +231,15 @@ class RelationalWriting(RelationalReading):
         named = (record.parent, record.forked_from, record.root)
         parent, source, root = (self.row(id) if id else None for id in named)
         if record.parent and not (parent and parent.base < record.base <= parent.head):
-            raise faults.changed_meanwhile(record.id)
-        fields = cleaned(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
+            raise faults.make_changed_meanwhile(record.id)
+        fields = clean_changes(record, {}) | {"head": head, "generation": 0, "imported": head, "project": None}
         numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
         return self.insert(replace(record, **fields), **numbers)
 
     def _resume(self, row: Row, piece: Piece) -> int:
         record, head = piece.record, piece.first + len(piece.events.rows)
         if row.head != piece.first:
-            raise faults.changed_meanwhile(record.id)
+            raise faults.make_changed_meanwhile(record.id)
         parent = self.row(record.parent) if record.parent else None
         self.change("trim", head=head, parent=parent and parent.cid, cid=row.cid)
         self.change("set_imported", imported=head, cid=row.cid)
@@ -293,4 +293,4 @@ class RelationalWriting(RelationalReading):
 
 def batch_of(first: int, draft: Draft | None) -> Batch:
     """Return what watchers are told: the appended events, or that the conversation is gone."""
-    return END if draft is None else draft.stored(first)
+    return END if draft is None else draft.make_stored(first)

@@ -82,7 +82,7 @@ class GroupCommit:
             _Spoilt: One failed after writing, or the transaction could not be committed; nothing is written.
         """
         self._log.news.clear()
-        with self._turnstile.taken():
+        with self._turnstile.take_turn():
             try:
                 self._log.db.execute("begin immediate")
             except SQLITE_ERRORS as error:
@@ -199,7 +199,7 @@ class _Watch:
         """Tell watchers of conversations that another process changed. One pragma when none did."""
         if not self._hub.any():
             return
-        watched = self._hub.watched()
+        watched = self._hub.list_watched()
         try:
             self._compare(watched)
         except SQLITE_ERRORS:

@@ -77,7 +77,7 @@ class Readers:
         while not self._queue.empty():
             question = self._queue.get()
             if question is not None:
-                closed = Answered(error=faults.closed(f"sqlite:///{self._path}"))
+                closed = Answered(error=faults.make_closed(f"sqlite:///{self._path}"))
                 deliver(question.loop, [question.future], [closed])
 
     async def _ask_thread(self, ask: Ask) -> Any:

@@ -110,9 +110,9 @@ class SqliteEventStore(RelationalEventStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise faults.closed(self.url)
+            raise faults.make_closed(self.url)
         if self._pid != os.getpid():
-            raise faults.forked(self.url)
+            raise faults.make_forked(self.url)
 
 
 def _renew(writer: Batch[Request], lease: Lease, ttl_seconds: float) -> None:

@@ -42,7 +42,7 @@ class Turnstile:
             ) from error
 
     @contextmanager
-    def taken(self) -> Generator[None]:
+    def take_turn(self) -> Generator[None]:
         """Wait for the turn, and pass it on afterwards."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         is_next = self._lock(_NEXT, deadline)

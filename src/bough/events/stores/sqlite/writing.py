@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from bough.events.draft import Append, Draft, cleaned, dump
+from bough.events.draft import Append, Draft, clean_changes, dump
 from bough.events.lineage import owner_of
 from bough.events.owner import boot_id
 from bough.events.queries import split_statements
@@ -68,8 +68,8 @@ class SqliteWriting(SqliteReading, RelationalWriting):
     def create(self, record: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert a root and its first events."""
         if self.row(record.id):
-            raise faults.taken(record.id)
-        record = replace(record, **cleaned(record, draft.changes), base=0, head=len(draft.rows))
+            raise faults.make_taken(record.id)
+        record = replace(record, **clean_changes(record, draft.changes), base=0, head=len(draft.rows))
         number = self.insert(record, parent=None, forked_from=None, root=None)
         self.insert_events(record.id, number, 0, draft)
         self.follow(record.id, 0, draft)
@@ -83,10 +83,10 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         cid, draft, generation, expected_head = append
         place = self._places.get(cid) or self._look_up(cid)
         if generation is not None and generation != place.generation:
-            raise faults.fenced(cid, generation, place.generation)
+            raise faults.make_fenced(cid, generation, place.generation)
         first = place.head
         if expected_head is not None and expected_head != first:
-            raise faults.moved_on(cid, expected_head, first)
+            raise faults.make_moved_on(cid, expected_head, first)
         if draft.changes:
             self.apply(place.number, draft.changes)
         if draft.rows:
@@ -136,7 +136,7 @@ class SqliteWriting(SqliteReading, RelationalWriting):
 
     def fork(self, cid: UUID, at: Cut | None, wanted: ConversationRecord, draft: Draft) -> ConversationRecord:
         """Insert the row of a fork and its first own events; return the fork that exists if it is the same one."""
-        source, fields = self._source(cid), cleaned(wanted, draft.changes)
+        source, fields = self._source(cid), clean_changes(wanted, draft.changes)
         base, owner, parent = self._cut(cid, source, at)
         places = {"base": base, "head": base + len(draft.rows), "forked_at": base, "root": source.root_id}
         ids = {"parent": parent, "forked_from": cid, "fork_event": self._event_before(base, owner)}
@@ -214,5 +214,5 @@ class SqliteWriting(SqliteReading, RelationalWriting):
         there = self.peek(wanted.id)
         same = not there.deleted and there.forked_from == wanted.forked_from and there.lineage == wanted.lineage
         if not same or (at is not None and there.forked_at != wanted.forked_at):
-            raise faults.taken(wanted.id)
+            raise faults.make_taken(wanted.id)
         return there
