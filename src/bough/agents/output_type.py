@@ -63,4 +63,6 @@ def _adapter(types: list[Any]) -> TypeAdapter[Any] | None:
 
 def _name(output_type: Any) -> str:
     module, name = getattr(output_type, "__module__", ""), getattr(output_type, "__qualname__", None)
-    return str(output_type) if name is None else name if module == "builtins" else f"{module}.{name}"
+    if name is None:
+        return str(output_type)
+    return name if module == "builtins" else f"{module}.{name}"

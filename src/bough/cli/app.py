@@ -95,8 +95,10 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def build(argv: Sequence[str] = ()) -> typer.Typer:
     """Return the application; with `argv` that begin with a command, only what that one needs, which starts quicker."""
     first, second = (*argv[:2], "", "")[:2]
-    verbs = {first: _VERBS[first]} if first in _VERBS else {} if first in _NOUNS else _VERBS
-    nouns = {first: _NOUNS[first]} if first in _NOUNS else {} if first in _VERBS else _NOUNS
+    verbs, nouns = _VERBS, _NOUNS
+    if first in (*_VERBS, *_NOUNS):
+        verbs = {name: verb for name, verb in _VERBS.items() if name == first}
+        nouns = {name: noun for name, noun in _NOUNS.items() if name == first}
     app = typer.Typer(
         name="bough", help="Conversations that fork, skills as folders.", rich_markup_mode=None, no_args_is_help=True,
         context_settings=_CONTEXT, pretty_exceptions_enable=False,

@@ -84,7 +84,7 @@ class AsyncConversation(ConversationRuns[T]):
         new = Beginning(agent=spec, workspace=workspace, id=id, title=title, tags=dict(tags or {}))
         if exist_ok:
             return cls(await create_or_open(new, store, executor, settings, broker, **given))
-        rules = Rules.given(settings, **given)
+        rules = Rules.build(settings, **given)
         return cls(await new.start(store, executor, settings, rules, broker))
 
     @classmethod
@@ -125,7 +125,7 @@ class AsyncConversation(ConversationRuns[T]):
             require_absent(broker=broker, **here)
             return await remote.open(id, server=server, api_key=api_key, **given)
         settings = settings or Settings.load()
-        rules = Rules.given(settings, **given)
+        rules = Rules.build(settings, **given)
         parts = await reopen(id, store, agent, executor, settings, rules, broker, workspace)
         async with parts.environment.close_on_failure():
             require_delegation(parts.blueprint.spec, broker)

@@ -151,12 +151,12 @@ async def create_or_open(
         raise InvalidInput("exist_ok needs the id of the conversation", hint="give id=…, or leave exist_ok out")
     spec = spec_of(new.agent)
     try:
-        rules = Rules.given(settings, **given)
+        rules = Rules.build(settings, **given)
         return await new.start(store, executor, settings, rules, delegation)
     except Conflict:
         # What is recorded has its model settled: compared with one that has not, every agent would be another one.
         agent = None if spec is None else settle_spec(spec, settings)
-        rules = Rules.given(settings, **given).within(spec)
+        rules = Rules.build(settings, **given).within(spec)
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 

@@ -100,7 +100,7 @@ class Rules:
             object.__setattr__(self, "analyzer", RuleAnalyzer())
 
     @classmethod
-    def given(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
+    def build(cls, settings: Settings, **given: Unpack[GivenRules]) -> Rules:
         """Return the rules that a caller asks for; bounds that are not given are none.
 
         Raises:
@@ -261,7 +261,8 @@ def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits
     Raises:
         InvalidInput: Two count the same, or one is no `Limits`.
     """
-    each = () if given is None else (given,) if isinstance(given, Limits) else tuple(given)
+    several = () if given is None else given
+    each = (several,) if isinstance(several, Limits) else tuple(several)
     if not all(isinstance(limits, Limits) for limits in each):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"invalid limits {given!r}", hint="give Limits(…), or one of each `per`")
     found = {limits.per: limits for limits in each}
@@ -310,7 +311,7 @@ class RulesInForce:
     def given(self, rules: Rules) -> None:
         self._given, self._recorded = rules, None
 
-    def recorded(self) -> list[Event]:
+    def make_events(self) -> list[Event]:
         """Return the event that records what this object is stricter about than its log; none where it is not."""
         if self._state.quarantined:
             return []  # quarantine is not a rule of the log: it ends with the adoption
@@ -364,9 +365,9 @@ class RulesOfRun:
         self._in_force = rules
         self._limits = limits
 
-    def recorded(self) -> list[Event]:
+    def make_events(self) -> list[Event]:
         """Return the event that records what the conversation is stricter about than its log."""
-        return self._in_force.recorded()
+        return self._in_force.make_events()
 
     def __call__(self) -> Rules:
         """Return them. Raises: see `RulesInForce`."""

@@ -85,7 +85,7 @@ class ConversationRuns(ConversationControl[T]):
             raise PermissionDenied(f"a hook refused the message: {verdict.reason}", hint="rephrase it")
         # Masked here: whoever appends these does not do so by this journal.
         return list(
-            self._journal.mask([*self._events_of(checked), *self._in_force.recorded(), *make_hook_events(verdict)])
+            self._journal.mask([*self._events_of(checked), *self._in_force.make_events(), *make_hook_events(verdict)])
         )
 
     async def run(

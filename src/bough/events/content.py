@@ -50,7 +50,7 @@ def read_input(source: Source, name: str | None) -> Input:
     """
     match source:
         case bytes():
-            return Input(data=_bound(source, "the input"), name=name)
+            return Input(data=_check_size(source, "the input"), name=name)
         case str() if source.startswith(("http://", "https://")):
             return Input(url=source, name=name)
         case str() | os.PathLike():
@@ -84,12 +84,12 @@ def _read(path: Path) -> bytes:
         if (size := path.stat().st_size) > MAX_INPUT_BYTES:
             raise _too_large(str(path), size)
         with path.open("rb") as file:
-            return _bound(file.read(MAX_INPUT_BYTES + 1), str(path))
+            return _check_size(file.read(MAX_INPUT_BYTES + 1), str(path))
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}", hint="give a path to a file") from error
 
 
-def _bound(data: bytes, what: str) -> bytes:
+def _check_size(data: bytes, what: str) -> bytes:
     if not data:
         raise InvalidInput(f"{what} is empty", hint="give an image or a file with something in it")
     if len(data) > MAX_INPUT_BYTES:

@@ -90,7 +90,7 @@ class Append(NamedTuple):
     expected_head: int | None
 
 
-class Piece(NamedTuple):
+class ImportPiece(NamedTuple):
     """What an import inserts of one conversation: the record if it is not there yet, and events from `first` on.
 
     Attributes:

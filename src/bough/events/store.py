@@ -29,7 +29,7 @@ from bough.events.record import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from bough.events.draft import ForkFields, Piece
+    from bough.events.draft import ForkFields, ImportPiece
     from bough.events.integrity import Census, Integrity
     from bough.events.model import Event
 
@@ -354,7 +354,7 @@ class EventStore(Protocol):
         """
         ...
 
-    async def restore(self, pieces: Sequence[Piece]) -> None:
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing, in one transaction.
 
         Raises:

@@ -57,8 +57,10 @@ def allow_list_from_json(value: Json) -> AllowList:
     Raises:
         InvalidInput: It is not a list of lists of texts.
     """
-    lists = cast(list[Json], value) if isinstance(value, list) else [] if value is None else [0]
-    if not all(
+    if value is None:
+        return AllowList(())
+    lists = cast(list[Json], value) if isinstance(value, list) else None
+    if lists is None or not all(
         isinstance(entries, list) and all(isinstance(e, str) for e in cast(list[Json], entries)) for entries in lists
     ):
         raise InvalidInput(f"{value!r} is not an allow-list", hint='give lists of entries: [["Read", "Bash(git:*)"]]')

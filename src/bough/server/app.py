@@ -25,7 +25,7 @@ from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
-from bough.server.bounds.limits import Limits
+from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
 from bough.server.environment.agents import AgentCatalogue
@@ -218,7 +218,7 @@ class _Plan:
             metrics=metrics,
             keys=Keys(KeyTable(store), metrics),
             sealed=sealed,
-            limits=Limits(server, metrics),
+            limits=RequestLimits(server, metrics),
             quotas=quotas,
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes, metrics),

@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import StoredEvent
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.base import Page, as_utc
+from bough.server.forms.base import ItemPage, as_utc
 from bough.server.forms.events import EventForm, EventPage, EventQuery
 from bough.server.openhands.ids import parse_id
 from bough.types import JsonObject
@@ -32,7 +32,7 @@ class EventReader:
     head: int
     form: EventForm
 
-    async def page(self, query: EventPage, *, limit: int) -> Page[JsonObject]:
+    async def page(self, query: EventPage, *, limit: int) -> ItemPage[JsonObject]:
         """Return a page.
 
         Raises:
@@ -52,11 +52,11 @@ class EventReader:
                 if not _is_wanted(part, stored, query):
                     continue
                 if len(items) == limit:
-                    return Page(items=items, next_page_id=str(part["id"]))
+                    return ItemPage(items=items, next_page_id=str(part["id"]))
                 items.append(part)
             if looked >= MAX_LOOKED_AT and parts and len(items) < limit:
-                return Page(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
-        return Page(items=items)
+                return ItemPage(items=items, next_page_id=await self._id_after(stored.seq, reverse=reverse))
+        return ItemPage(items=items)
 
     async def count(self, query: EventQuery) -> int:
         """Return how many parts there are. O(events)."""

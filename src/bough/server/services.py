@@ -9,7 +9,7 @@ from bough.config import Settings
 from bough.events.store import EventStore
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
-from bough.server.bounds.limits import Limits
+from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
@@ -43,7 +43,7 @@ class Services:
     metrics: Metrics
     keys: Keys
     sealed: SealedSecrets
-    limits: Limits
+    limits: RequestLimits
     quotas: Quotas
     broadcasts: Broadcasts
     states: StateCache

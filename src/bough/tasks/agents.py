@@ -97,7 +97,7 @@ async def open_conversation(
     if spec is None:
         spec = read_recorded_spec(journal.state)
     spec = with_model(spec, model)
-    rules = Rules.given(settings, **cast("GivenRules", rules_of(spec)))
+    rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:
         rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)
     if hooks is not None:

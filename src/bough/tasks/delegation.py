@@ -86,7 +86,7 @@ class BrokerDelegation:
         spec = await self._find(agent, path)
         id = id_of_call(asking.conversation, asking.call)
         known = await broker.store.look(lambda tables: find_row(tables, id))
-        rules = Rules.given(broker.settings, **cast(GivenRules, asking.rules))
+        rules = Rules.build(broker.settings, **cast(GivenRules, asking.rules))
         bounds = _place_bounds(asking, place.level)
         if known is None:
             rules = await self._require_room(asking, bounds, rules, place.level)

@@ -205,7 +205,7 @@ class Submitter:
 
     def _rules(self, asked: SubmissionRequest, spec: AgentSpec) -> Rules:
         """Return the rules of a new conversation: the spec's, narrowed by what the caller and the parent say."""
-        rules = Rules.given(self._settings, **cast(Any, rules_of(spec)))
+        rules = Rules.build(self._settings, **cast(Any, rules_of(spec)))
         limits = read_limits(asked.metadata)
         if limits is not None:
             name = "limits" if limits.per == "run" else "total"

@@ -95,7 +95,8 @@ def _report_key(command: str, key: NewKey) -> Report:
 
 
 def _row(info: KeyInfo) -> Line:
-    ended = "revoked" if info.revoked else f"until {info.expires:%Y-%m-%d %H:%M}" if info.expires else ""
+    expiry = f"until {info.expires:%Y-%m-%d %H:%M}" if info.expires else ""
+    ended = "revoked" if info.revoked else expiry
     return line((info.id, "strong"), f"  {info.tenant}  {info.name}  {info.role}  ", (ended, "dim"))
 
 

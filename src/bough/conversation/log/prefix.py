@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger("bough.run")
 
 
 @dataclass(frozen=True)
-class Prefix:
+class RequestPrefix:
     """What a request begins with, in the order in which providers read it."""
 
     model: str
@@ -26,7 +26,7 @@ class Prefix:
     version: int
     messages: tuple[Any, ...]
 
-    def find_break(self, later: Prefix) -> str:
+    def find_break(self, later: RequestPrefix) -> str:
         """Return the first thing by which `later` does not begin like this one; empty where it does. O(messages)."""
         if later.model != self.model:
             return "model"
@@ -44,7 +44,7 @@ class PrefixWatch:
 
     def __init__(self, cid: UUID) -> None:
         self._cid = cid
-        self._latest: Prefix | None = None
+        self._latest: RequestPrefix | None = None
 
     def compare(self, request: ModelRequestContext, version: int) -> None:
         """Log what breaks the prefix, if something does. Costs nothing where nobody collects.
@@ -55,7 +55,7 @@ class PrefixWatch:
         if not _LOGGER.isEnabledFor(logging.DEBUG):
             return
         parameters = request.model_request_parameters
-        prefix = Prefix(
+        prefix = RequestPrefix(
             model=request.model.model_name,
             tools=tuple(
                 (tool.name, tool.description, repr(tool.parameters_json_schema)) for tool in parameters.function_tools

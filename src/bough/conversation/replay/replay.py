@@ -270,9 +270,19 @@ def _differences(before: list[tuple[int, JsonObject]], after: list[tuple[int, Js
         for n in range(max(a2 - a1, b2 - b1)):
             old = before[a1 + n] if a1 + n < a2 else None
             new = after[b1 + n] if b1 + n < b2 else None
-            seq = old[0] if old else (before[a1][0] if a1 < len(before) else before[-1][0] + 1 if before else 0)
-            found.append(Difference(seq=seq, recorded=old and old[1], replayed=new and new[1]))
+            found.append(
+                Difference(
+                    seq=old[0] if old else _next_seq(before, a1), recorded=old and old[1], replayed=new and new[1]
+                )
+            )
     return found
+
+
+def _next_seq(events: list[tuple[int, JsonObject]], index: int) -> int:
+    """Return the seq at `index`, or the one after the last."""
+    if index < len(events):
+        return events[index][0]
+    return events[-1][0] + 1 if events else 0
 
 
 def _lines(event: JsonObject | None) -> list[str]:

@@ -227,7 +227,7 @@ class Runner:
         if state.status == "running" and not state.has_work:
             self._outcome.take_over(state)
         cut_off = state.status == "paused" and state.partial and not state.has_work and bool(state.output)
-        self._journal.stage(*self._in_force.recorded(), StateChanged(changes={"status": "running", **spent}))
+        self._journal.stage(*self._in_force.make_events(), StateChanged(changes={"status": "running", **spent}))
         if cut_off:
             self._journal.stage(UserMessage.text(CONTINUE, sender=REMINDER))
 

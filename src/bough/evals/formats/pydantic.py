@@ -143,7 +143,8 @@ def _read_evaluators(entry: Entry) -> Iterator[Any]:
 
 
 def _add_evaluator_fault(entry: Entry, field: str, spec: Json, error: BaseException) -> None:
-    name = spec if isinstance(spec, str) else next(iter(cast("Mapping[str, Any]", spec)), "") if spec else ""
+    names = [spec] if isinstance(spec, str) else list(cast("Mapping[str, Any]", spec or {}))
+    name = next(iter(names), "")
     inner = cast("ExceptionGroup[Exception]", error).exceptions[0] if isinstance(error, ExceptionGroup) else error
     text = " ".join(str(inner).split())
     unknown = "custom_evaluator_types" in text

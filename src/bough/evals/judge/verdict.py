@@ -58,7 +58,8 @@ class RubricVerdict:
 
     def as_dict(self) -> JsonObject:
         """Return it as JSON."""
-        word = None if self.verdict is None else "yes" if self.verdict else "no"
+        words: dict[bool | None, str | None] = {None: None, True: "yes", False: "no"}
+        word = words[self.verdict]
         return {
             "rubric_id": self.rubric.id,
             "property": self.rubric.property,

@@ -18,7 +18,7 @@ from uuid import UUID
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events.bundle.format import FORMAT, VERSION, no_bundle
 from bough.events.check import salvage
-from bough.events.draft import Draft, EventRow, Piece
+from bough.events.draft import Draft, EventRow, ImportPiece
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
 
@@ -164,10 +164,10 @@ class _Plan:
         self._ancestors = {ancestor.id: ancestor for ancestor in bundle.ancestors}
         self._events = bundle.events
 
-    async def pieces(self, ranges: Sequence[Range[UUID]]) -> list[Piece]:
+    async def pieces(self, ranges: Sequence[Range[UUID]]) -> list[ImportPiece]:
         """Return what to insert, in the order of inserting."""
         owned = {owner: (lo, hi) for owner, lo, hi in ranges if owner != self._record.id}
-        pieces, leaf = list[Piece](), self._record
+        pieces, leaf = list[ImportPiece](), self._record
         for id, ancestor in self._ancestors.items():
             lo, hi = owned.get(id, (ancestor.base, ancestor.base))
             piece, there = await self._ancestor(ancestor, lo, min(hi, max(lo, leaf.base)))
@@ -176,25 +176,25 @@ class _Plan:
                 leaf = replace(leaf, base=there, parent=id if there > lo else ancestor.parent)
         return [*pieces, *await self._leaf(leaf)]
 
-    async def _ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[Piece | None, int]:
+    async def _ancestor(self, ancestor: ConversationRecord, lo: int, hi: int) -> tuple[ImportPiece | None, int]:
         """Return what to insert for an ancestor, and up to which seq the store then has its events."""
         try:
             local = await self._store.peek(ancestor.id)
         except NotFound:
             buried = replace(ancestor, deleted=True, base=lo, head=hi, parent=ancestor.parent if lo < hi else None)
-            return Piece(buried, lo, self._rows(lo, hi)), hi
+            return ImportPiece(buried, lo, self._rows(lo, hi)), hi
         known = await self._same(local, lo, min(hi, local.head))
         if known < min(hi, local.head) or local.head >= hi or not local.deleted:
             return None, min(known, hi)
-        return Piece(replace(ancestor, deleted=True), local.head, self._rows(local.head, hi)), hi
+        return ImportPiece(replace(ancestor, deleted=True), local.head, self._rows(local.head, hi)), hi
 
-    async def _leaf(self, leaf: ConversationRecord) -> list[Piece]:
+    async def _leaf(self, leaf: ConversationRecord) -> list[ImportPiece]:
         end = len(self._events)
         leaf = replace(leaf, parent=leaf.parent if leaf.base else None)
         try:
             local = await self._store.peek(leaf.id)
         except NotFound:
-            return [Piece(leaf, leaf.base, self._rows(leaf.base, end))]
+            return [ImportPiece(leaf, leaf.base, self._rows(leaf.base, end))]
         both = min(end, local.head)
         if not await self._shares_prefix(local) or await self._same(local, local.base, both) < both:
             raise Conflict(
@@ -204,7 +204,7 @@ class _Plan:
             )
         if end <= local.head and not local.deleted:
             return []
-        return [Piece(replace(leaf, base=local.base), local.head, self._rows(local.head, end))]
+        return [ImportPiece(replace(leaf, base=local.base), local.head, self._rows(local.head, end))]
 
     async def _shares_prefix(self, local: ConversationRecord) -> bool:
         """Whether the last event that the local conversation shares with its parent is the bundle's too."""

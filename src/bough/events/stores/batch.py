@@ -42,7 +42,7 @@ class BatchWork(Protocol[Asked]):
         ...
 
 
-class Loop(Protocol):
+class CallbackLoop(Protocol):
     """What of an event loop it takes to hand an answer to it."""
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
@@ -70,7 +70,7 @@ _DIRECTLY = _Direct()
 class _Delivery(NamedTuple):
     """Requests that one event loop made in one turn, and who waits for each."""
 
-    loop: Loop
+    loop: CallbackLoop
     futures: Sequence[asyncio.Future[Any] | Future[Any]]
     requests: list[Any]
 
@@ -184,7 +184,9 @@ class Batch(Generic[Request]):
             return [Answered(error=error) for _ in requests]
 
 
-def deliver(loop: Loop, futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]) -> None:
+def deliver(
+    loop: CallbackLoop, futures: Sequence[asyncio.Future[Any] | Future[Any]], outcomes: Sequence[Answered]
+) -> None:
     """Hand outcomes to those who wait for them in an event loop. Callable from any thread."""
     try:
         loop.call_soon_threadsafe(_settle, futures, outcomes)

@@ -234,7 +234,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         # As root, never uid 0; an ordinary user's own, with whose files the container works.
         return identity_for(checked.workspace) if os.geteuid() == 0 else Identity(os.geteuid(), os.getegid())
 
-    def _expected(self, checked: Plan, workspace: Workspace) -> list[tuple[str, int, int, bool]]:
+    def _list_expected_mounts(self, checked: Plan, workspace: Workspace) -> list[tuple[str, int, int, bool]]:
         """Return what the first process finds in the container, where it can be told; see `Workspace.list_shown`."""
         return workspace.list_shown(checked) if self.guards_workspaces else []
 
@@ -242,7 +242,12 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         conf = configuration(checked, Identity())
         return Launch(
             argv=(),
-            configuration={**conf, "filter": self._filter, "stays": True, "shown": self._expected(checked, workspace)},
+            configuration={
+                **conf,
+                "filter": self._filter,
+                "stays": True,
+                "shown": self._list_expected_mounts(checked, workspace),
+            },
             stdin=checked.stdin,
             limits=checked.request.limits,
             env={},

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bough.guard.names import names
 from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.call import ShellCall
-from bough.guard.shell.runners import Prefix, behind
+from bough.guard.shell.runners import RunnerPrefix, behind
 
 
 def connects(call: ShellCall) -> Iterator[RiskFinding]:
@@ -43,7 +43,7 @@ def ssh(call: ShellCall) -> Iterator[RiskFinding]:
     yield RiskFinding(Risk.MEDIUM, "`ssh` uses the network")
     if any(re.search(r"(?i)proxycommand|localcommand|permitlocal|knownhostscommand", word.text) for word in call.args):
         yield RiskFinding(Risk.HIGH, "`ssh` starts another program here")
-    words = behind(call, Prefix(names("-p -i -l -o -L -R -D -J -F -E -S -W -b -c -m"), 1))
+    words = behind(call, RunnerPrefix(names("-p -i -l -o -L -R -D -J -F -E -S -W -b -c -m"), 1))
     if words:
         yield RiskFinding(Risk.HIGH, "`ssh` runs a command on another machine")
         yield from call.setting.nested(" ".join(word.text for word in words), call.setting)

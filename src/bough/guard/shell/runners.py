@@ -20,7 +20,7 @@ DANGEROUS = names(
 
 
 @dataclass(frozen=True)
-class Prefix:
+class RunnerPrefix:
     """How to find the command behind a command.
 
     Attributes:
@@ -32,11 +32,11 @@ class Prefix:
     skip: int = 0
 
 
-def _prefix(valued: str = "", skip: int = 0) -> Prefix:
-    return Prefix(frozenset(valued.split()), skip)
+def _prefix(valued: str = "", skip: int = 0) -> RunnerPrefix:
+    return RunnerPrefix(frozenset(valued.split()), skip)
 
 
-PREFIXES: Mapping[str, Prefix] = {
+PREFIXES: Mapping[str, RunnerPrefix] = {
     "nohup": _prefix(),
     "nice": _prefix("-n --adjustment"),
     "ionice": _prefix("-c -n -p -P -u"),
@@ -63,7 +63,7 @@ PREFIXES: Mapping[str, Prefix] = {
 }
 
 
-def behind(call: ShellCall, prefix: Prefix) -> tuple[Word, ...]:
+def behind(call: ShellCall, prefix: RunnerPrefix) -> tuple[Word, ...]:
     """Return the words of the command behind a prefix; empty when there is none."""
     position, skip = 0, prefix.skip
     args = call.args

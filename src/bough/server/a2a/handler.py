@@ -65,7 +65,7 @@ from bough.server.a2a.tasks import (
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
 from bough.server.conversations.conversation import Start, open_conversation, start
-from bough.server.live.broadcast import Ended, Piece
+from bough.server.live.broadcast import Fragment, StreamEnd
 from bough.tasks import Task, TaskState
 from bough.types import Json
 
@@ -300,9 +300,9 @@ class BrokerHandler(RequestHandler):
                     return
                 is_first = True
                 async for heard in broadcast.read(head - 1):
-                    if isinstance(heard, Ended):
+                    if isinstance(heard, StreamEnd):
                         return
-                    if isinstance(heard, Piece) and heard.kind == "text":
+                    if isinstance(heard, Fragment) and heard.kind == "text":
                         yield text_update(task, heard.text, is_first=is_first)
                         is_first = False
                     event = heard.event if isinstance(heard, StoredEvent) else None

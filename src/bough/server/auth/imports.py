@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from bough.errors import Conflict
-from bough.events.draft import Piece
+from bough.events.draft import ImportPiece
 from bough.events.record import ConversationFilter, ConversationRecord, StoredEvent
 from bough.events.store import EventStore
 from bough.server.auth.owned import OwnedStore
@@ -31,7 +31,7 @@ class ImportStore(OwnedStore):
         """
         record = await self._whole.peek(cid)
         if not (await self._is_in_own_tree(record) if record.deleted else record.owner == self.owner):
-            raise _taken()
+            raise _make_conflict()
         return record
 
     async def _is_in_own_tree(self, tombstone: ConversationRecord) -> bool:
@@ -44,7 +44,7 @@ class ImportStore(OwnedStore):
         await self.peek(owner)
         return await self._whole.span(owner, lo, hi)
 
-    async def restore(self, pieces: Sequence[Piece]) -> None:
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what is missing, in one transaction.
 
         Raises:
@@ -53,8 +53,8 @@ class ImportStore(OwnedStore):
         try:
             await self._whole.restore(pieces)
         except Conflict as error:
-            raise _taken() from error  # whose it is, is nobody's business
+            raise _make_conflict() from error  # whose it is, is nobody's business
 
 
-def _taken() -> Conflict:
+def _make_conflict() -> Conflict:
     return Conflict("an id in the bundle is taken", hint="it cannot be imported here: ask who has it for a fork")

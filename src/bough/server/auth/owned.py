@@ -27,7 +27,7 @@ from bough.events.store import EventStore
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
-    from bough.events.draft import ForkFields, Piece
+    from bough.events.draft import ForkFields, ImportPiece
     from bough.events.integrity import Census, Integrity
     from bough.server.metrics import Metrics
 
@@ -281,7 +281,7 @@ class OwnedStore:
         """Refuse: ranges of rows are the store's own business."""
         raise NotFound("ranges are not read here")
 
-    async def restore(self, pieces: Sequence[Piece]) -> None:
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Refuse: an import goes through its route."""
         raise NotFound("imports are made by their route")
 

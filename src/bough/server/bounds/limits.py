@@ -25,7 +25,7 @@ class _Bucket:
     at: float
 
 
-class Limits:
+class RequestLimits:
     """Counts what callers ask for. Not shared between servers."""
 
     def __init__(

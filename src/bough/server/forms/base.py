@@ -35,7 +35,7 @@ class Success(BaseModel):
     success: bool = True
 
 
-class Page(BaseModel, Generic[T]):
+class ItemPage(BaseModel, Generic[T]):
     """One page of a list; `next_page_id` is null on the last one."""
 
     items: list[T]

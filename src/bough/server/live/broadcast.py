@@ -28,7 +28,7 @@ IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class Fragment:
     """A piece of a response on its way; never an event.
 
     Attributes:
@@ -62,13 +62,13 @@ EndReason = Literal["deleted", "drain", "failed"]
 
 
 @dataclass(frozen=True)
-class Ended:
+class StreamEnd:
     """The last thing that a reader hears."""
 
     reason: EndReason
 
 
-Heard = StoredEvent | Piece | CaughtUp | RunEnded | Ended
+Heard = StoredEvent | Fragment | CaughtUp | RunEnded | StreamEnd
 
 
 class Broadcast:
@@ -84,7 +84,7 @@ class Broadcast:
         self._first = head
         self._frames: deque[StoredEvent] = deque()
         self._bytes = 0
-        self._pieces: deque[Piece] = deque(maxlen=DELTAS)
+        self._pieces: deque[Fragment] = deque(maxlen=DELTAS)
         self._said = 0
         self._runs = 0
         self._run_started = 0.0
@@ -112,7 +112,7 @@ class Broadcast:
 
     def publish(self, kind: str, text: str) -> None:
         """Tell the readers a piece of a response."""
-        self._pieces.append(Piece(order=self._said, kind=kind, text=text))
+        self._pieces.append(Fragment(order=self._said, kind=kind, text=text))
         self._said += 1
         self._wake()
 
@@ -149,7 +149,7 @@ class Broadcast:
                 yield RunEnded(self._run_started)
                 continue
             if self._end is not None:
-                yield Ended(self._end)
+                yield StreamEnd(self._end)
                 return
             await self._changed.wait()
 
@@ -165,7 +165,7 @@ class Broadcast:
                 yield stored
                 place = stored.seq + 1
 
-    def _pieces_from(self, said: int) -> Iterator[Piece]:
+    def _pieces_from(self, said: int) -> Iterator[Fragment]:
         """Iterate the pieces from number `said` on that are still in the ring; those that are not are counted."""
         oldest = self._said - len(self._pieces)
         self._metrics.deltas_dropped.inc(max(oldest - said, 0))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bough.server.access import CommandReader, CommandWriter
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.forms.base import Form, Page, Success, as_utc, stamp
+from bough.server.forms.base import Form, ItemPage, Success, as_utc, stamp
 from bough.server.openhands.places import WorkspacePlace, place_of
 from bough.server.requests.routing import workspace_router
 
@@ -58,7 +58,7 @@ async def stop_command(command: UUID, request: Request, access: CommandWriter) -
 @routes.get("/bash/bash_events/search")
 async def search_output(
     query: Annotated[OutputQuery, Query()], request: Request, access: CommandReader
-) -> Page[OutputInfo | CommandInfo]:
+) -> ItemPage[OutputInfo | CommandInfo]:
     """Return output of commands, and the commands themselves."""
     await place_of(request, access)
     tenant, commands = access.caller.tenant, access.services.commands
@@ -68,7 +68,7 @@ async def search_output(
     ids = [str(event.id) for event in events]
     start = ids.index(query.page_id) if query.page_id in ids else 0
     following = ids[start + query.limit] if start + query.limit < len(ids) else None
-    return Page(items=events[start : start + query.limit], next_page_id=following)
+    return ItemPage(items=events[start : start + query.limit], next_page_id=following)
 
 
 def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:

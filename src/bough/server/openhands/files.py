@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from bough.server.access import FileReader, FileWriter
-from bough.server.forms.base import Page, Success, stamp
+from bough.server.forms.base import ItemPage, Success, stamp
 from bough.server.openhands.places import on_tree, place_of
 from bough.server.requests.routing import workspace_router
 
@@ -78,7 +78,7 @@ async def create_folder(path: FilePath, request: Request, access: FileWriter) ->
 
 
 @routes.get("/file/list")
-async def list_folder(path: FilePath, request: Request, access: FileReader) -> Page[ListedFile]:
+async def list_folder(path: FilePath, request: Request, access: FileReader) -> ItemPage[ListedFile]:
     """List what is in a folder, sorted by name."""
     place = await place_of(request, access)
     target = place.resolve(path)
@@ -87,7 +87,7 @@ async def list_folder(path: FilePath, request: Request, access: FileReader) -> P
     def look() -> list[ListedFile]:
         return [_describe(target / name, tree.state(str(target / name))) for name in tree.names(str(target))]
 
-    return Page(items=await on_tree(look))
+    return ItemPage(items=await on_tree(look))
 
 
 def _describe(path: Path, state: os.stat_result) -> ListedFile:

@@ -12,7 +12,7 @@ from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
-from bough.server.forms.base import Form, Page, Stamp, Success, stamp
+from bough.server.forms.base import Form, ItemPage, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
 from bough.server.requests.routing import ConversationId, router
 from bough.types import JsonObject
@@ -52,14 +52,14 @@ class Decided(Success):
 
 
 @routes.get("/api/approvals")
-async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader) -> Page[WaitingApproval]:
+async def list_waiting(query: Annotated[ApprovalQuery, Query()], access: Reader) -> ItemPage[WaitingApproval]:
     """List what waits, the longest waiting conversation first; a page holds whole conversations."""
     if query.conversation is not None:
-        return Page(items=await _waiting_in(access, await access.store.get(query.conversation)))
+        return ItemPage(items=await _waiting_in(access, await access.store.get(query.conversation)))
     wanted = ConversationFilter(status="waiting_for_confirmation")
     page = await access.store.list(wanted, query.page_id, query.limit, "updated")
     items = [each for record in page.items for each in await _waiting_in(access, record)]
-    return Page(items=items, next_page_id=page.next_cursor)
+    return ItemPage(items=items, next_page_id=page.next_cursor)
 
 
 @routes.post("/api/conversations/{id}/approvals/{tool_call_id}")

@@ -17,7 +17,7 @@ from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import info, info_of_record, open_conversation
-from bough.server.forms.base import Page, Success, as_utc
+from bough.server.forms.base import ItemPage, Success, as_utc
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
@@ -47,12 +47,12 @@ async def create_conversation(
 
 
 @routes.get("/api/conversations/search")
-async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> Page[JsonObject]:
+async def search_conversations(query: Annotated[ConversationPage, Query()], access: Reader) -> ItemPage[JsonObject]:
     """List conversations."""
     page = await access.store.list(_filter_of(query), query.page_id, query.limit, _ORDERS[query.sort_order])
     live = await access.services.runs.live_among([record.id for record in page.items])
     items = [await _make_listed(access, record, full=query.full, running=record.id in live) for record in page.items]
-    return Page(items=items, next_page_id=page.next_cursor)
+    return ItemPage(items=items, next_page_id=page.next_cursor)
 
 
 @routes.get("/api/conversations/count")

@@ -16,7 +16,7 @@ from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_conversation, say
 from bough.server.conversations.deciding import decide, list_approvals
-from bough.server.forms.base import Page, Success
+from bough.server.forms.base import ItemPage, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
 from bough.server.requests.routing import ConversationId, router
@@ -32,7 +32,7 @@ Accept = Annotated[str | None, Header(description="`application/vnd.bough.event+
 @routes.get("/api/conversations/{id}/events/search")
 async def search_events(
     id: ConversationId, query: Annotated[EventPage, Query()], access: Reader, accept: Accept = None
-) -> Page[JsonObject]:
+) -> ItemPage[JsonObject]:
     """Return a page of events."""
     ours = wants_ours(accept)
     if not ours and query.limit > _THEIR_LIMIT:

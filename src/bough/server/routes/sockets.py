@@ -17,7 +17,7 @@ from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
 from bough.server.forms.base import Form, as_utc, stamp
 from bough.server.forms.events import NewMessage
-from bough.server.live.broadcast import Broadcast, Ended, Heard, Piece, RunEnded
+from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
 from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
 from bough.types import JsonObject, new_id
@@ -157,11 +157,11 @@ class _Socket:
                     await self._send_other(heard)
 
     async def _send_other(self, heard: Heard) -> None:
-        if isinstance(heard, Piece):
+        if isinstance(heard, Fragment):
             field = "reasoning_content" if heard.kind == "thinking" else "content"
             delta = {"kind": "StreamingDeltaEvent", "source": "agent", field: heard.text}
             await self._send({"id": str(new_id()), "timestamp": self._now(), **delta})
-        if isinstance(heard, Ended):
+        if isinstance(heard, StreamEnd):
             raise _Closed(NOT_THERE if heard.reason == "deleted" else GOING_AWAY)
 
     async def _send_end_of_run(self, ended: RunEnded) -> None:

@@ -14,7 +14,7 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.forms.base import Form
 from bough.server.forms.events import EventForm
-from bough.server.live.broadcast import CaughtUp, Ended, Heard, Piece
+from bough.server.live.broadcast import CaughtUp, Fragment, Heard, StreamEnd
 
 RETRY_MILLISECONDS = 1000
 
@@ -78,11 +78,11 @@ def _frames(heard: Heard, form: EventForm, calls: dict[str, str], *, deltas: boo
             for part in parts[:-1]:
                 yield _frame("event", part)
             yield _frame("event", parts[-1], id=heard.seq)
-        case Piece() if deltas:
+        case Fragment() if deltas:
             yield _frame("delta", {"order": heard.order, "kind": heard.kind, "text": heard.text})
         case CaughtUp():
             yield _frame("caught_up", {"seq": heard.seq})
-        case Ended():
+        case StreamEnd():
             yield _frame("end", {"reason": heard.reason})
         case _:
             pass

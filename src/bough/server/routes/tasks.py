@@ -16,7 +16,7 @@ from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned_tasks import OwnedTasks
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import Start, existing, start
-from bough.server.forms.base import Page
+from bough.server.forms.base import ItemPage
 from bough.server.forms.conversations import AgentForm
 from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.requests.routing import router
@@ -59,7 +59,7 @@ def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
 
 
 @routes.get("/api/tasks")
-async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -> Page[TaskInfo]:
+async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -> ItemPage[TaskInfo]:
     """List tasks, the newest first."""
     for id in (query.parent, query.root):
         if id is not None:
@@ -67,7 +67,7 @@ async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -
     states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
     wanted = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
     page = await _tasks(access).list(wanted, query.page_id, query.limit)
-    return Page(items=[TaskInfo.of(task) for task in page.items], next_page_id=page.next_cursor)
+    return ItemPage(items=[TaskInfo.of(task) for task in page.items], next_page_id=page.next_cursor)
 
 
 @routes.get("/api/tasks/{task}")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from bough.events.record import ConversationFilter, ConversationRecord, Status
 from bough.server.access import Access, Reader
-from bough.server.forms.base import Form, Page
+from bough.server.forms.base import Form, ItemPage
 from bough.server.forms.info import Ledger
 from bough.server.requests.routing import ConversationId, router
 from bough.server.usage import UsageKey, UsageSum, sum_of_each, sum_usage
@@ -60,7 +60,7 @@ class TreeItem(BaseModel):
     live: bool
 
 
-class TreePage(Page[TreeItem]):
+class TreePage(ItemPage[TreeItem]):
     """A page of a tree: what was forked comes before its forks, the oldest first."""
 
     root: UUID

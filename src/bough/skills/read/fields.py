@@ -74,7 +74,7 @@ def canonical(values: dict[str, Any], notes: Notes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in values.items():
         folded = key.lower()
-        known = key if key in _KNOWN else folded if folded in _KNOWN else _ALIASES.get(folded, key)
+        known = next((name for name in (key, folded) if name in _KNOWN), _ALIASES.get(folded, key))
         if known != key and known in values:
             known = key
         if known != key and known in ("name", "description", "allowed-tools"):

@@ -386,8 +386,9 @@ def result_of(ran: CodeExecutionResult, *, skill: str, script: str, argv: tuple[
     """Convert an executor's result to a script's result. The status depends on exit code and timeout only."""
     stdout, stderr = ran.stdout.decode("utf-8", "replace"), ran.stderr.decode("utf-8", "replace")
     code, message = _failure(ran, stderr)
+    noted: Literal["warning", "success"] = "warning" if stderr.strip() else "success"
     return ScriptResult(
-        status="error" if code else "warning" if stderr.strip() else "success",
+        status="error" if code else noted,
         stdout=stdout,
         stderr=stderr,
         exit_code=ran.exit_code,

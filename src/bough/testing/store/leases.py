@@ -90,12 +90,12 @@ class LeasesContract:
         heard = asyncio.Event()
         calls: list[str] = []
 
-        def lost() -> None:
+        def note_loss() -> None:
             calls.append(threading.current_thread().name)
             heard.set()
 
         kept = store.keep(await store.acquire(other.id, "one", 60), 0.3, lambda: calls.append("other"))
-        keeping = store.keep(lease, 0.3, lost)
+        keeping = store.keep(lease, 0.3, note_loss)
         await store.acquire(record.id, "one", 60)
         async with asyncio.timeout(SECONDS):
             await heard.wait()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
-from bough.events.draft import Draft, Piece, clean_changes, draft, fresh
+from bough.events.draft import Draft, ImportPiece, clean_changes, draft, fresh
 from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
 from bough.events.record import (
@@ -254,7 +254,7 @@ class ModelEventStore(BaseEventStore):
         with self._open():
             return list(self._own(owner, lo, hi))
 
-    async def restore(self, pieces: Sequence[Piece]) -> None:
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing. See `EventStore.restore`."""
         with self._open():
             for piece in pieces:
@@ -339,7 +339,8 @@ class ModelEventStore(BaseEventStore):
         return place
 
     def _cut(self, source: ConversationRecord, at: Cut | None) -> int:
-        cut = self._locate(at, source.id)[1] + 1 if isinstance(at, UUID) else source.head if at is None else at
+        count = source.head if at is None else at
+        cut = self._locate(count, source.id)[1] + 1 if isinstance(count, UUID) else count
         if not isinstance(cut, int) or isinstance(cut, bool) or not 0 <= cut <= source.head:  # pyright: ignore
             raise faults.bad_cut(at, source.head)
         return cut
@@ -352,7 +353,7 @@ class ModelEventStore(BaseEventStore):
             raise faults.make_taken(there.id)
         return there
 
-    def _check_piece(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+    def _check_piece(self, piece: ImportPiece, pieces: Sequence[ImportPiece]) -> None:
         self._check_new(piece.record.id, piece.events)
         there = self._logs.get(piece.record.id)
         if there and there.record.head != piece.first:
@@ -364,7 +365,7 @@ class ModelEventStore(BaseEventStore):
             if known is None or known.record.head < piece.first:
                 raise faults.make_changed_meanwhile(piece.record.id)
 
-    def _restore(self, piece: Piece) -> None:
+    def _restore(self, piece: ImportPiece) -> None:
         record, there = piece.record, self._logs.get(piece.record.id)
         if there is None:
             fields = clean_changes(record, {}) | {"owner": None, "head": record.base, "generation": 0}

@@ -107,23 +107,22 @@ class ScansContract:
         await store.append(third.id, [StateChanged(changes={"status": "running"})])
         now = datetime.now(UTC)
 
-        async def found(**fields: object) -> set[UUID]:
+        async def find_ids(**fields: object) -> set[UUID]:
             chosen = ConversationFilter(**fields)  # pyright: ignore[reportArgumentType]
             page = await store.list(chosen)
             assert await store.count(chosen) == len(page.items)
             return {record.id for record in page.items}
 
-        assert await found(ids=[first.id, own.id, new_id()]) == {first.id, own.id}
-        assert await found(ids=[]) == set()
-        assert await found(statuses=["running", "error"]) == await found(status="running") == {third.id}
-        assert await found(status="running", statuses=["idle"]) == set()
-        assert await found(project="p1") == {second.id, fork.id}
-        assert await found(owner="me") == {fork.id, own.id}
-        assert await found(created_after=NOON + timedelta(minutes=1), created_before=NOON + timedelta(minutes=9)) == {
-            second.id, third.id
-        }  # fmt: skip
-        assert await found(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
-        assert await found(updated_after=now - timedelta(hours=1)) == {third.id, fork.id}
+        assert await find_ids(ids=[first.id, own.id, new_id()]) == {first.id, own.id}
+        assert await find_ids(ids=[]) == set()
+        assert await find_ids(statuses=["running", "error"]) == await find_ids(status="running") == {third.id}
+        assert await find_ids(status="running", statuses=["idle"]) == set()
+        assert await find_ids(project="p1") == {second.id, fork.id}
+        assert await find_ids(owner="me") == {fork.id, own.id}
+        bounds = {"created_after": NOON + timedelta(minutes=1), "created_before": NOON + timedelta(minutes=9)}
+        assert await find_ids(**bounds) == {second.id, third.id}
+        assert await find_ids(updated_before=NOON + timedelta(minutes=2)) == {first.id, second.id}
+        assert await find_ids(updated_after=now - timedelta(hours=1)) == {third.id, fork.id}
 
     async def test_a_scan_goes_by_number(self, store: EventStore) -> None:
         """Tombstones too, each once, also beside writers."""

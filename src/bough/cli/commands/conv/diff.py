@@ -129,10 +129,12 @@ def _list_calls(event: JsonObject) -> list[tuple[Any, Any]]:
     """Return name and arguments of the calls of a response; their ids are different in each answer."""
     response: dict[str, Any] = event.get("response") or {}
     parts: list[dict[str, Any]] = response.get("parts", [])
-    return [(part["tool_name"], _loaded(part.get("args"))) for part in parts if part.get("part_kind") == "tool-call"]
+    return [
+        (part["tool_name"], _load_arguments(part.get("args"))) for part in parts if part.get("part_kind") == "tool-call"
+    ]
 
 
-def _loaded(arguments: Any) -> Any:
+def _load_arguments(arguments: Any) -> Any:
     """Return the arguments of a call as an object, however its provider writes them."""
     try:
         return loads(arguments) if isinstance(arguments, str) else arguments

@@ -104,7 +104,8 @@ def with_progress(chosen: EvalOptions, renderer: Renderer) -> EvalOptions:
 def run_report(command: str, run: EvalRun) -> Report:
     """Return a finished run: its data for programs, a table for people, the exit code by the threshold."""
     data: JsonObject = run.folder_report()
-    code = 0 if run.passed else OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
+    failure = OUTCOMES["limit_exceeded"].exit_code if run.is_over_budget else 1
+    code = 0 if run.passed else failure
     failed = next((each.case for each in run.cases if not each.passed), None)
     following = (f"bough eval show {run.run}" + (f" {failed}" if failed else ""),)
     return Report(command=command, data=data, blocks=run_blocks(run), next=following, exit_code=code)

@@ -87,7 +87,7 @@ def _show_case(store_url: str, run: str, report: JsonObject, name: str) -> Repor
         heading = f"{each['case']}{'@' + each['side'] if each['side'] else ''}#{each['attempt']}"
         blocks.append(line((heading, "strong"), "  ", (each["status"], _STYLES[each["status"]]), f"  {each['reason']}"))
         for metric, score in each["scores"].items():
-            style: Style = "" if score["passed"] is None else "good" if score["passed"] else "bad"
+            style = _choose_style(score["passed"])
             bound = "" if score["threshold"] is None else f" (bound {score['threshold']:g})"
             blocks.append(
                 line(f"  {metric} ", (str(score["value"]), style), bound, (f"  {score['reason']}", "dim"), hang=4)
@@ -120,7 +120,7 @@ def _describe(run: str, record: JsonObject, report: JsonObject | None) -> JsonOb
 
 def _row(run: JsonObject) -> tuple[Span, ...]:
     rate = run["pass_rate"]
-    style: Style = "" if rate is None else "good" if rate >= run["threshold"] else "bad"
+    style = _choose_style(None if rate is None else rate >= run["threshold"])
     return (
         (run["run"], "id"),
         (run["kind"], ""),
@@ -144,3 +144,9 @@ def _case_row(case: JsonObject) -> tuple[Span, ...]:
         (f"{case.get('seconds', 0.0):.1f}", "dim"),
         (one_line(case["reason"], 120), ""),
     )
+
+
+def _choose_style(passed: bool | None) -> Style:
+    if passed is None:
+        return ""
+    return "good" if passed else "bad"

@@ -18,7 +18,7 @@ from bough.events.stores import faults
 from bough.events.stores.batch import Answered
 from bough.events.stores.hub import Hub
 from bough.events.stores.postgres.bounds import ANSWER_SECONDS, CALL_SECONDS, CONNECT_SECONDS, Watchdog
-from bough.events.stores.postgres.connection import Pool, is_lost, store_error, unanswered
+from bough.events.stores.postgres.connection import Pool, is_lost, make_timeout_error, store_error
 from bough.events.stores.postgres.group import Group, parameters_of, refusal, rounds
 from bough.types import Clock
 
@@ -143,7 +143,7 @@ class BatchedAppend:
         return outcomes
 
     def _fail(self, groups: list[Group], lost: _Lost) -> dict[int, Answered]:
-        error = unanswered(self._url) if lost.expired else store_error(self._url, lost.cause)
+        error = make_timeout_error(self._url) if lost.expired else store_error(self._url, lost.cause)
         return {number: _because(error, lost.cause) for group in groups for number, _ in group}
 
     def _apart(self, groups: list[Group]) -> dict[int, Answered]:

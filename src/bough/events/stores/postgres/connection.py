@@ -145,7 +145,7 @@ def store_error(url: str, error: BaseException) -> BoughError:
             return StoreError(f"{where}: {str(error).strip()}", hint="run `bough doctor`")
 
 
-def unanswered(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable:
+def make_timeout_error(url: str, seconds: float = ANSWER_SECONDS) -> Unavailable:
     """The server did not answer in time. Whether it did what it was asked to, nobody knows."""
     return Unavailable(
         f"{hide_password(url)}: the server did not answer within {seconds:.0f} s",

@@ -35,10 +35,10 @@ from bough.events.stores.postgres.connection import (
     Pool,
     connect,
     is_lost,
+    make_timeout_error,
     migrate,
     open_pool,
     store_error,
-    unanswered,
 )
 from bough.events.stores.postgres.listen import EVERYTHING, Listener
 from bough.events.stores.postgres.reading import PostgresReading
@@ -235,7 +235,7 @@ class PostgresEventStore(RelationalEventStore):
         except TimeoutError as error:
             if not bound.expired():
                 raise
-            raise unanswered(self.address, seconds) from error
+            raise make_timeout_error(self.address, seconds) from error
 
     def _with_connection(self, work: Callable[[Db], Any], repeatable: bool, ends: float, patient: bool) -> Any:
         """Do something over a pooled connection; what only reads is done once more when its connection was dead."""
@@ -256,6 +256,6 @@ class PostgresEventStore(RelationalEventStore):
             if lost:
                 self._pool.drain()  # the others are as dead, most likely
             if not (lost and repeatable and monotonic() < ends):
-                raise (unanswered(self.address) if expired else store_error(self.address, error)) from error
+                raise (make_timeout_error(self.address) if expired else store_error(self.address, error)) from error
             repeatable = False
         return self._with_connection(work, repeatable, ends, patient)

@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, Piece, clean_changes, dump, load, uuid_of
+from bough.events.draft import Append, Draft, ImportPiece, clean_changes, dump, load, uuid_of
 from bough.events.record import ConversationRecord, Cut, DeleteMode, microseconds
 from bough.events.stores import faults
 from bough.events.stores.postgres.connection import Db
@@ -104,7 +104,7 @@ class PostgresWriting(PostgresReading, RelationalWriting):
         self.run("lock_for_deletion", id=cid)
         super().delete(cid, mode)
 
-    def restore(self, pieces: Sequence[Piece]) -> None:
+    def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing; nothing is collected in these trees meanwhile."""
         self.run("be_patient")
         for root in sorted({piece.record.root for piece in pieces}):

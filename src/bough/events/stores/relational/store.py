@@ -12,7 +12,7 @@ from uuid import UUID
 
 from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavailable
 from bough.events.beside import Beside, Follow, Tables, list_packages
-from bough.events.draft import Append, Draft, ForkFields, Piece, draft, fresh, parse_cut, plan_fork
+from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, fresh, parse_cut, plan_fork
 from bough.events.integrity import Census
 from bough.events.keeping import Keeper, Keeping
 from bough.events.lineage import Range
@@ -306,7 +306,7 @@ class RelationalEventStore(BaseEventStore):
         """Return own events. See `EventStore.span`."""
         return await self._read(lambda log: log.span(owner, lo, hi))
 
-    async def restore(self, pieces: Sequence[Piece]) -> None:
+    async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing. See `EventStore.restore`."""
         await self._write(lambda log: log.restore(pieces), patient=True)
 

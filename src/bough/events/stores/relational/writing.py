@@ -14,7 +14,7 @@ from uuid import UUID
 
 from bough.errors import InvalidInput
 from bough.events.beside import Beside
-from bough.events.draft import Append, Draft, EventRow, Piece, clean_changes, dump
+from bough.events.draft import Append, Draft, EventRow, ImportPiece, clean_changes, dump
 from bough.events.record import ConversationRecord, Cut, DeleteMode, Lease, microseconds
 from bough.events.stores import faults
 from bough.events.stores.hub import END, Batch
@@ -152,7 +152,7 @@ class RelationalWriting(RelationalReading):
             self.delete(cid, "tombstone")
         return size
 
-    def restore(self, pieces: Sequence[Piece]) -> None:
+    def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing."""
         for piece in pieces:
             row = self.row(piece.record.id)
@@ -225,7 +225,7 @@ class RelationalWriting(RelationalReading):
         self.run("set_lease", cid=number, owner=lease.owner, expires=now + span // _MICROSECOND, boot=boot)
         return replace(lease, expires=self.clock.now() + span)
 
-    def _restore(self, piece: Piece) -> int:
+    def _restore(self, piece: ImportPiece) -> int:
         record = piece.record
         head = piece.first + len(piece.events.rows)
         named = (record.parent, record.forked_from, record.root)
@@ -236,7 +236,7 @@ class RelationalWriting(RelationalReading):
         numbers = {"parent": parent and parent.cid, "forked_from": source and source.cid, "root": root and root.cid}
         return self.insert(replace(record, **fields), **numbers)
 
-    def _resume(self, row: Row, piece: Piece) -> int:
+    def _resume(self, row: Row, piece: ImportPiece) -> int:
         record, head = piece.record, piece.first + len(piece.events.rows)
         if row.head != piece.first:
             raise faults.make_changed_meanwhile(record.id)
