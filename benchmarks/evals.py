@@ -17,7 +17,6 @@ from typing import Any
 import duckdb
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.evals import CaseInput, EvalSet, SetCase, ToolUse, Trace, TurnInput, evaluate, metrics
 from bough.evals.data import DataTools
@@ -27,6 +26,7 @@ from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import read_run
 from bough.events import open_store
 from bough.events.model import Event, ModelResponded, ToolCalled, ToolReturned, UserMessage
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 from harness import MIN_ROUNDS, Figure, in_turns_async, seconds, seconds_async
 

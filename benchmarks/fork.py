@@ -19,9 +19,9 @@ import psycopg
 
 from append import BareWriter, raw
 from bough import AsyncConversation
-from bough.config import Settings
 from bough.events import EventStore, PostgresEventStore, SqliteEventStore
 from bough.events.model import UserMessage
+from bough.settings import Settings
 from bough.testing.postgres import DURABLE, postgres_server
 from bough.types import new_id
 from harness import ROUNDS, AsyncWork, Figure, compare_async

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import IO
 
 from bough import AsyncConversation
-from bough.config import Settings
 from bough.events import SqliteEventStore
+from bough.settings import Settings
 from bough.skills.find.discover import Root, discover
 from harness import MIN_ROUNDS, Figure, in_turns_async, note, seconds, seconds_async
 from page import part_of, peers, rewrite

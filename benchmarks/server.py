@@ -18,12 +18,12 @@ from uuid import UUID
 
 import httpx2
 
-from bough.config import Settings
 from bough.events import open_store
 from bough.events.model import UserMessage
 from bough.server.app import create_app
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings, TenantLimits
+from bough.settings import Settings
 from harness import compare
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic_ai.models.test import TestModel
 
 from bough import AgentSpec, AsyncConversation
-from bough.config import Settings
 from bough.events import EventStore
 from bough.events.model import Event, ModelResponded, StateChanged, Usage, UserMessage
+from bough.settings import Settings
 
 
 async def talk(store: EventStore, size: int, settings: Settings, folder: Path) -> AsyncConversation:

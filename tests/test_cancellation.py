@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from bough.cancellation import finished
+from bough.cancellation import finish
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def cancel_three_times(task: asyncio.Task[str]) -> None:
 
 async def test_what_was_begun_is_finished_and_the_cancellation_raised() -> None:
     work = Work()
-    task = asyncio.create_task(finished(work.run()))
+    task = asyncio.create_task(finish(work.run()))
     await work.begun.wait()
     await cancel_three_times(task)
     work.release.set()
@@ -58,12 +58,12 @@ async def test_the_error_of_the_work_is_raised() -> None:
     work = Work()
     work.release.set()
     with pytest.raises(LookupError):
-        await finished(work.run(LookupError("x")))
+        await finish(work.run(LookupError("x")))
 
 
 async def test_an_error_during_a_cancellation_is_its_cause() -> None:
     work = Work()
-    task = asyncio.create_task(finished(work.run(LookupError("x"))))
+    task = asyncio.create_task(finish(work.run(LookupError("x"))))
     await work.begun.wait()
     await cancel_three_times(task)
     work.release.set()
@@ -75,7 +75,7 @@ async def test_an_error_during_a_cancellation_is_its_cause() -> None:
 @pytest.mark.parametrize("error", [None, LookupError("x")])
 async def test_a_cancellation_that_is_passed_on_reaches_the_work_once(error: Exception | None) -> None:
     work = Work()
-    task = asyncio.create_task(finished(work.run(error), cancel=True))
+    task = asyncio.create_task(finish(work.run(error), cancel=True))
     await work.begun.wait()
     await cancel_three_times(task)
     work.cleaned.set()
@@ -88,7 +88,7 @@ async def test_work_that_is_cancelled_by_others_raises_its_cancellation() -> Non
     work = Work()
     work.cleaned.set()
     inner = asyncio.create_task(work.run())
-    task = asyncio.create_task(finished(inner))
+    task = asyncio.create_task(finish(inner))
     await work.begun.wait()
     inner.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -107,6 +107,6 @@ async def test_a_cancelled_scope_of_anyio_waits_for_the_work() -> None:
     releasing = asyncio.create_task(release_later())
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await finished(work.run())
+        await finish(work.run())
     await releasing
     assert (work.done, work.cancellations, scope.cancelled_caught) == (True, 0, True)

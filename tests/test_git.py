@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bough import git
-from bough.conversation.fork.workspace import forked_workspace
+from bough.conversation.fork.workspace import fork_workspace
 from bough.errors import InvalidInput
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ async def test_a_worktree_fork_starts_nothing(
     attack: Callable[[Path, str], None], source: Path, tmp_path: Path, canary: Path
 ) -> None:
     attack(source, f"touch {canary}; false")
-    fork = await forked_workspace("worktree", source, tmp_path / "fork")
+    fork = await fork_workspace("worktree", source, tmp_path / "fork")
     git.run(source, "status", "--porcelain", "--ignore-submodules=all")
     assert not canary.exists()
     assert (fork.path / "b.txt").read_text() == "b"
@@ -131,7 +131,7 @@ async def test_a_workspace_cannot_name_the_repository_of_another(kind: str, sour
             (workspace / ".git" / "HEAD").write_text((victim / "HEAD").read_text())
     before = sorted(victim.rglob("*"))
     with pytest.raises(InvalidInput, match="does not belong"):
-        await forked_workspace("worktree", workspace, tmp_path / "fork")
+        await fork_workspace("worktree", workspace, tmp_path / "fork")
     assert sorted(victim.rglob("*")) == before
 
 

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from bough.agents.agent import get_agent, run_agent
     from bough.agents.context import ToolContext
     from bough.agents.model_analyzer import ModelAnalyzer
-    from bough.agents.retry import RetryPolicy
+    from bough.agents.retry_policy import RetryPolicy
     from bough.agents.skills.tools import SkillToolset
     from bough.agents.spec import AgentSpec
-    from bough.config import Settings
     from bough.connect.a2a import A2AClientExtended
     from bough.connect.a2a_config import A2AClientConfig
     from bough.connect.mcp_config import MCPClientConfig
@@ -106,6 +105,7 @@ if TYPE_CHECKING:
         Secrets,
     )
     from bough.orchestrator import NodeHook, OrchestratorAgent
+    from bough.settings import Settings
     from bough.skills import (
         InputMetadata,
         KeywordTrigger,
@@ -193,7 +193,7 @@ _HOMES = {
     "PauseRequested": "bough.events.model",
     "PermissionDenied": "bough.errors",
     "RequestRetried": "bough.events.model",
-    "RetryPolicy": "bough.agents.retry",
+    "RetryPolicy": "bough.agents.retry_policy",
     "Risk": "bough.guard",
     "RuleAnalyzer": "bough.guard",
     "RulesChanged": "bough.events.model",
@@ -201,7 +201,7 @@ _HOMES = {
     "SandboxUnavailable": "bough.errors",
     "ScriptRan": "bough.events.model",
     "Secrets": "bough.guard",
-    "Settings": "bough.config",
+    "Settings": "bough.settings",
     "Skill": "bough.skills",
     "SkillActivated": "bough.events.model",
     "SkillMetadata": "bough.skills",

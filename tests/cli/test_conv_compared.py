@@ -9,7 +9,7 @@ from typing import Any
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.events import open_store
-from bough.events.lease import held_lease
+from bough.events.lease import hold_lease
 from bough.testing import ScriptedModel, tool_call
 
 LONG = "\n".join(f"line {number}" for number in range(60))
@@ -55,7 +55,7 @@ def test_what_is_being_run_is_not_deleted(cli: Any, bough_home: Path, tmp_path: 
     async def delete_while_it_runs() -> Any:
         store = await open_store(url)
         try:
-            async with held_lease(store, await store.resolve(one)):
+            async with hold_lease(store, await store.resolve(one)):
                 return await asyncio.to_thread(cli, "conv", "delete", one, "--yes")
         finally:
             await store.aclose()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bough.cli.describe import describe, said, skipped_line
+from bough.cli.describe import describe, describe_event, render_skip
 from bough.events.codec import stub
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "events").glob("v*/*.json"))
@@ -29,18 +29,18 @@ def test_a_skill_that_was_left_out_says_why_and_what_helps() -> None:
         "message": "too long",
         "hint": "shorten it",
     }
-    assert said(event) == ("skipped", [("big", "strong"), ("  too long", "warn")], "shorten it")
-    assert "left out: too long" in skipped_line(event).plain
+    assert describe_event(event) == ("skipped", [("big", "strong"), ("  too long", "warn")], "shorten it")
+    assert "left out: too long" in render_skip(event).plain
 
 
 def test_messages_are_shown_in_words() -> None:
     image = {"kind": "binary", "media_type": "image/png", "data": "aGk="}
     request = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": ["Look:", image, {"a": 1}]}]}
-    assert said({"kind": "MessageStored", "message": request}) == (
+    assert describe_event({"kind": "MessageStored", "message": request}) == (
         "user", [("Look:", "strong")], '[image/png]\n{"a": 1}',
     )  # fmt: skip
     result = {"kind": "request", "parts": [{"part_kind": "tool-return", "tool_name": "t", "content": {"n": 1}}]}
-    assert said({"kind": "MessageStored", "message": result}) == ("result", [("t", "")], '{"n": 1}')
+    assert describe_event({"kind": "MessageStored", "message": result}) == ("result", [("t", "")], '{"n": 1}')
     response = {"kind": "response", "model_name": "m", "parts": [{"part_kind": "text", "content": "Fine."}]}
-    word, summary, text = said({"kind": "MessageStored", "message": response})
+    word, summary, text = describe_event({"kind": "MessageStored", "message": response})
     assert (word, summary[0][0], text) == ("model", "m", "Fine.")

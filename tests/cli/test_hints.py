@@ -13,9 +13,9 @@ import pytest
 import typer
 
 from bough.cli.app import build
-from bough.config import Settings
 from bough.conversation import Pending, WorkspacePolicy
 from bough.errors import BoughError
+from bough.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.cli.text import Line, Table, cells, harmless, layout, line, paragraph, shortened
+from bough.cli.text import Line, Table, cells, harmless, layout, line, paragraph, shorten
 
 
 @given(st.text(max_size=60), st.integers(1, 40))
 def test_a_shortened_text_fits_and_begins_like_the_whole(text: str, width: int) -> None:
-    cut = shortened(text, width)
+    cut = shorten(text, width)
     assert cells(cut) <= width
     assert cut == text or text.startswith(cut[:-1])
 

@@ -17,10 +17,10 @@ from pydantic_ai.messages import ToolReturnPart
 
 from bough import AsyncConversation, MCPClientConfig
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.errors import ConnectError, InvalidInput
 from bough.events.model import ErrorRaised, ToolFailed, ToolReturned
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 from bough.testing.scripted import tool_call
 

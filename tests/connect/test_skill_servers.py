@@ -17,10 +17,10 @@ from mcp.server import MCPServer
 from pydantic_ai import BinaryContent
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.connect.mcp import shorten_result
 from bough.conversation import AsyncConversation
 from bough.errors import PermissionDenied
+from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.skills.install.review import review_project
 from bough.testing import ScriptedModel, tool_call

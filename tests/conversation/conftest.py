@@ -10,9 +10,9 @@ import pytest
 from tests.conversation.places import Here, Place, is_served, serving
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 
 

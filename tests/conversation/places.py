@@ -16,10 +16,10 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.remote.remote import RemoteConversation
 from bough.events.store import EventStore
+from bough.settings import Settings
 
 _SERVED = "server"
 

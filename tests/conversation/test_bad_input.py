@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bough.agents.model_analyzer import ModelAnalyzer
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.errors import BoughError, Conflict, InvalidInput, ModelError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
+from bough.settings import Settings
 from bough.skills import KeywordTrigger, Skill
 from bough.testing import ScriptedModel
 

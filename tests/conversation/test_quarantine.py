@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.errors import Conflict
 from bough.events import open_store
@@ -17,6 +16,7 @@ from bough.events.model import ConversationStarted, Event, Imported, ModelRespon
 from bough.events.store import EventStore
 from bough.execution import Isolation, UnsafeLocalCodeExecutor
 from bough.guard import AlwaysConfirm, NeverConfirm, Secrets
+from bough.settings import Settings
 from bough.testing import tool_call
 
 pytestmark = pytest.mark.anyio

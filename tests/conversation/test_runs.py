@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation, Conversation
 from bough.errors import InvalidInput, StoreError, Unavailable
 from bough.events.model import StateChanged
 from bough.events.record import StoredEvent
 from bough.execution import UnsafeLocalCodeExecutor
 from bough.guard import ConfirmRisky, Hook, HookKind, HookSet, NeverConfirm
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio

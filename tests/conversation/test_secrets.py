@@ -126,7 +126,7 @@ async def test_a_provider_that_fails_keeps_no_conversation_from_running(start: A
 
 def test_a_narrowed_copy_hides_what_the_other_one_read() -> None:
     whole = Secrets({"A": Provider(), "B": Provider("another-value")})
-    part = whole.narrowed(["A"])
+    part = whole.narrow(["A"])
     assert whole.value("B") == "another-value"
     assert part.masker().text("another-value") == "<secret:B>"
     assert part.masker() is whole.masker()

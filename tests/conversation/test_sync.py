@@ -10,9 +10,9 @@ from typing import Any, assert_type
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation, Conversation, Delta
 from bough.errors import NotFound
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
+from bough.settings import Settings
 from bough.skills import SkillRegistry, TriggerIndex
 from bough.skills.find.check import check
 

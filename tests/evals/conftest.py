@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.evals import Trace
 from bough.events.model import (
     Event,
@@ -20,6 +19,7 @@ from bough.events.model import (
     ToolReturned,
     UserMessage,
 )
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 
 

@@ -17,7 +17,7 @@ from bough.events import SqliteEventStore, open_store
 from bough.events.owner import is_gone, owner
 from bough.testing.beside import NOTES
 from bough.testing.beside.contract import count_notes
-from bough.testing.store.said import said
+from bough.testing.store.said import make_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from bough.events import PostgresEventStore, SqliteEventStore
 from bough.testing.beside import NOTES
 from bough.testing.beside.contract import write_note
-from bough.testing.store.said import said
+from bough.testing.store.said import make_messages
 
 async def main(url, schema, after):
     sqlite = url.startswith("sqlite:///")
@@ -37,7 +37,7 @@ async def main(url, schema, after):
 
     def change(tables):
         write_note(root.id)(tables)
-        tables.append(root.id, said("a"))
+        tables.append(root.id, make_messages("a"))
         if after == "inside":
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -98,7 +98,7 @@ async def test_memory_is_a_private_folder_that_ends_with_its_use(tmp_path: Path,
     assert store.url == "memory:"
     assert await store._write(lambda log: log.db.execute("pragma synchronous").fetchone()) == (0,)
     other = await open_store("memory:")
-    await store.create(events=said("a"))
+    await store.create(events=make_messages("a"))
     assert (await other.census()).events == 0
     await store.aclose()
     await other.aclose()
@@ -133,7 +133,7 @@ async def test_statements_of_a_change_do_not_grow_with_the_log(sqlite: SqliteEve
     root = await sqlite.create()
     counts: list[int] = []
     for size in (1, 2_000):
-        await sqlite.append(root.id, said(*range(size)))
+        await sqlite.append(root.id, make_messages(*range(size)))
         await count_notes(sqlite)
         statements: list[str] = []
         await sqlite._write(lambda log, to=statements: log.db.set_trace_callback(to.append))
@@ -141,7 +141,7 @@ async def test_statements_of_a_change_do_not_grow_with_the_log(sqlite: SqliteEve
         def change(tables: Any) -> None:
             tables.run("note.insert", id=root.id, cid=tables.number(root.id), text="x", at=0)
             tables.run("note.raise", id=root.id)
-            tables.append(root.id, said("a"))
+            tables.append(root.id, make_messages("a"))
             tables.connection.execute("delete from note")
 
         await sqlite.together(NOTES, change)

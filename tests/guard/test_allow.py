@@ -55,15 +55,15 @@ def test_what_an_entry_permits(
 def test_no_list_permits_everything_and_two_lists_what_both_do(request_of: Callable[..., ToolRequest]) -> None:
     read, write = request_of("read_file", path="a"), request_of("write_file", path="a")
     assert AllowList().permits(read)
-    both = AllowList.of("Read Write").narrowed(AllowList.of("Read"))
+    both = AllowList.of("Read Write").narrow(AllowList.of("Read"))
     assert both.permits(read)
     assert not both.permits(write)
-    assert not both.narrowed(AllowList.of("Write")).permits(read)
-    assert AllowList().narrowed(both) == both
+    assert not both.narrow(AllowList.of("Write")).permits(read)
+    assert AllowList().narrow(both) == both
 
 
 def test_lists_come_back_from_their_json() -> None:
-    allowed = AllowList.of("Bash(git:*)", "Read").narrowed(AllowList.of("Read"))
+    allowed = AllowList.of("Bash(git:*)", "Read").narrow(AllowList.of("Read"))
     assert allow_list_from_json(allowed.to_json()) == allowed
     assert allow_list_from_json(None) == AllowList()
     for wrong in ("Read", ["Read"], [["Read", 3]], {}, 3):

@@ -295,9 +295,9 @@ def test_a_hook_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
 
 def test_narrowing_adds_and_never_removes() -> None:
     a, b = Hook(kind=PRE, command="a"), Hook(kind=PRE, command="b")
-    both = HookSet((a,)).narrowed(HookSet((a, b)))
+    both = HookSet((a,)).narrow(HookSet((a, b)))
     assert both.hooks == (a, b)
-    assert HookSet((a, b)).narrowed(HookSet()).hooks == (a, b)
+    assert HookSet((a, b)).narrow(HookSet()).hooks == (a, b)
 
 
 async def test_the_interpreter_of_a_hook_may_be_anything(workspace: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_masker_hides_earlier_values_and_skips_what_is_not_there(monkeypatch: 
     monkeypatch.setenv("OUTER", "second-value")
     masked = secrets.masker().text("first-value second-value")
     assert masked == "<secret:E> <secret:E>"
-    assert secrets.narrowed([]).masker().text("first-value") == "<secret:E>", "a fork without it hides it all the same"
+    assert secrets.narrow([]).masker().text("first-value") == "<secret:E>", "a fork without it hides it all the same"
 
 
 FORMS = [

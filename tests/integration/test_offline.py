@@ -20,11 +20,11 @@ from bough.agents.models.planner.prompt import read_prompt
 from bough.agents.models.planner.rank import best_fit
 from bough.agents.models.planner.view import read_catalog
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.events import open_store
 from bough.events.model import ScriptRan
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.skills import SkillRegistry
 from bough.skills.find.catalog import render_catalog
 

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation, Delta
 from bough.errors import ModelError
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.testing import Answer, Failure, OpenAIServer, Received, ServerCall
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.guard import EnvSecret, Secrets
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio

@@ -15,12 +15,12 @@ import pytest
 
 from bough.agents.skills.activation import CHANGED, MAX_ALWAYS_BYTES
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.log.condenser import KeepFirstCondenser
 from bough.events import open_store
 from bough.events.model import SkillActivated
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.skills.install.review import review_project
 from bough.testing import Answer, OpenAIServer, Received, ScriptedModel, ServerCall, tool_call

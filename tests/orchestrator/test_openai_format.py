@@ -89,7 +89,7 @@ async def test_every_tool_on_the_openai_format_with_exact_sums(tmp_path: Path) -
             assert json.loads(results[3])["result"] == "found it"
             assert json.loads(results[5])["state"] == "cancelled"
             assert o.broker is not None
-            spent = (await o.broker.store.spent(o.conversation.id)).usage
+            spent = (await o.broker.store.read_spent(o.conversation.id)).usage
             used = result.usage()  # type: ignore[operator]
             assert used.requests == 7 + 2 + 2 + 1  # the coordinator, the analyst and its tool, the researcher
             assert (used.requests, used.input_tokens, used.output_tokens) == (

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from bough.conversation.log import fold, snapshot
+from bough.conversation.log import fold, kept_states
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.snapshot import SNAPSHOT
+from bough.conversation.log.kept_states import SNAPSHOT
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
 from bough.events import PostgresEventStore, SqliteEventStore
@@ -116,7 +116,7 @@ class Tree(RuleBasedStateMachine):
         made = self.run(self.store.fork(cid, at=cut, events=[first, *closing]))
         self.living.append(made.id)
         if kept:
-            self.journals[made.id] = self.run(there.forked(made.id))
+            self.journals[made.id] = self.run(there.make_fork(made.id))
 
     @precondition(lambda self: self.living)
     @rule(pick=PICK, mode=st.sampled_from(["tombstone", "erase", "erase"]))
@@ -159,7 +159,7 @@ class Tree(RuleBasedStateMachine):
         async for stored in self.store.read(cid):
             if seq % 5 == 0:
                 assert (await fresh.cut(seq)).state == state
-                nearest = await snapshot.find_nearest(self.store, cid, seq)
+                nearest = await kept_states.find_nearest(self.store, cid, seq)
                 assert nearest is not None
                 assert nearest.state is None or nearest.state.head <= seq
             state.apply(stored.seq, stored.event)

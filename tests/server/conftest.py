@@ -16,12 +16,12 @@ import pytest
 from tests.server.peer.traffic import Recorder
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.events import open_store
 from bough.server.app import create_app
 from bough.server.auth.keys import KeyTable, NewKey
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings
+from bough.settings import Settings
 from bough.testing import OpenAIServer
 
 

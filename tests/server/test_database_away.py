@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bough.config import Settings
+from bough.settings import Settings
 
 pytestmark = [pytest.mark.needs("postgres"), pytest.mark.slow]
 

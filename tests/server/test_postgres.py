@@ -25,11 +25,11 @@ from tests.server.test_sockets import (  # noqa: F401 - run again, on the store 
 )
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation, Delta
 from bough.events import PostgresEventStore
 from bough.server.forms.base import OUR_EVENTS
 from bough.server.live.deltas import MAX_PAYLOAD_BYTES, DeltaRelay
+from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskState, TaskStorePostgres
 from bough.testing import Hang, OpenAIServer
 from bough.types import new_id

@@ -13,7 +13,7 @@ from tests.server.test_webhooks import (  # noqa: F401 - run again, on the store
     test_what_fails_is_tried_again_and_a_tested_webhook_is_told,
 )
 
-from bough.config import Settings
+from bough.settings import Settings
 
 pytestmark = [pytest.mark.needs("postgres"), pytest.mark.slow]
 

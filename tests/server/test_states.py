@@ -11,13 +11,13 @@ import pytest
 from tests.conversation.places import serving as serving_here
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.log.fold import STEP
 from bough.events import SqliteEventStore, open_store
 from bough.events.model import UserMessage
 from bough.server.metrics import Metrics
 from bough.server.states import StateCache
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from bough.config import Settings
+from bough.settings import Settings
 
 BOUGH = Path(sys.executable).with_name("bough")
 

@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.remote.remote import RemoteConversation
 from bough.errors import PermissionDenied
 from bough.events import open_store
 from bough.guard import AlwaysConfirm
+from bough.settings import Settings
 from bough.testing import Answer, ServerCall
 
 LISTING = Answer(calls=(ServerCall(tool="list_files", arguments={}, id="c1"),))

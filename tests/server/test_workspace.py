@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.testing import OpenAIServer
 
 BODY = {"agent": {"kind": "Agent", "llm": {"model": "offline"}, "tools": []}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import TaskStoreMemory, TaskStoreSqlite
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel

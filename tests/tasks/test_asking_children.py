@@ -9,8 +9,8 @@ import pytest
 from pydantic_ai.messages import ToolReturnPart
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import Conflict
+from bough.settings import Settings
 from bough.tasks import Task, TaskBroker, TaskFilter, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, NotFound, NotSupported, Unavailable
+from bough.settings import Settings
 from bough.tasks import EventType, Task, TaskBroker, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 

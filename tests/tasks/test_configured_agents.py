@@ -11,7 +11,7 @@ from pydantic_ai import RunContext
 
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call

@@ -11,8 +11,8 @@ import pytest
 
 from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.guard import Limits
+from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskFilter, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
@@ -47,7 +47,7 @@ async def test_delegate_runs_the_child_without_a_second_slot(
         [below] = (await tasks.list(TaskFilter(parent=task.conversation))).items
         assert (below.agent_name, below.state, below.usage.requests) == ("middle", TaskState.COMPLETED, 3)
         assert below.parent_id == str(task.conversation)
-        spent = await tasks.spent(task.conversation)
+        spent = await tasks.read_spent(task.conversation)
         assert (spent.usage.requests, spent.tasks) == (5, 2)
     kinds = [stored.kind async for stored in tasks.log.read(UUID(task.id))]
     assert (kinds.count("TaskLinked"), kinds.count("TaskEnded")) == (1, 1)

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from tests.tasks import family_agents
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import Task, TaskBroker, TaskFilter, TaskState, TaskStoreSqlite
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]

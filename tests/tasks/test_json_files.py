@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreJson
 
 pytestmark = pytest.mark.anyio

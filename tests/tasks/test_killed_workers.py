@@ -12,7 +12,7 @@ import pytest
 from tests.tasks import counting_agent
 from tests.tasks.worker_processes import Entry, Workers
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import EventType, Task, TaskState
 from bough.testing.postgres import make_database
 

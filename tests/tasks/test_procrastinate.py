@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Tables
 from bough.events.stores.postgres import PostgresEventStore
+from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskState, TaskStorePostgres
 from bough.tasks.dispatch.jobs import JOB_SWEEP_SECONDS, JobSweep
 from bough.tasks.dispatch.procrastinate import JOB, ProcrastinateDispatcher, name_queue

@@ -13,8 +13,8 @@ import pytest
 
 from bough import MCPClientConfig, OrchestratorAgent
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
+from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.skills.install.review import review_project
 from bough.tasks import TaskBroker, TaskState, TaskStoreMemory, Worker

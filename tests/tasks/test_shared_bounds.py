@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.events.model import TaskChanged
 from bough.guard import Limits
+from bough.settings import Settings
 from bough.tasks import Task, TaskBroker, TaskFilter, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
@@ -53,7 +53,7 @@ async def test_b17_siblings_share_what_is_left_of_their_parents_bound(
         broker.register_agents([top])
         task = await broker.wait(await broker.submit("begin", agent_name="top"), 60)
         children = [await broker.wait(child.id, 60) for child in await _children(tasks, task)]
-        spent = await tasks.spent(UUID(task.id))
+        spent = await tasks.read_spent(UUID(task.id))
     assert (task.state, task.code) == (TaskState.FAILED, "limit_exceeded")
     assert [(child.state, child.code) for child in children] == [(TaskState.FAILED, "limit_exceeded")] * 2
     assert {"the bound of parent.requests was reached", "the bound of requests was reached"} >= {
@@ -80,7 +80,7 @@ async def test_a_grandchild_keeps_the_bound_of_the_top(tasks: RelationalTaskStor
         broker.register_agents([top])
         task = await broker.wait(await broker.submit("begin", agent_name="top"), 60)
     assert (task.state, task.code, task.usage.requests) == (TaskState.FAILED, "limit_exceeded", 5)
-    assert (await tasks.spent(UUID(task.id))).usage.requests == 5
+    assert (await tasks.read_spent(UUID(task.id))).usage.requests == 5
 
 
 async def test_the_first_transition_of_a_child_names_the_bounds_above_it(
@@ -128,7 +128,7 @@ async def test_the_depth_of_an_ancestor_bounds_its_descendants(
     assert "the bound of depth is reached" in str(asked.asked[-1].messages) or "parent.depth" in str(
         asked.asked[-1].messages
     )
-    assert (await tasks.spent(UUID(task.id))).tasks == 1
+    assert (await tasks.read_spent(UUID(task.id))).tasks == 1
 
 
 async def test_two_sub_agents_of_one_name_at_different_depths_are_two_agents(

@@ -10,7 +10,7 @@ import pytest
 from tests.tasks import counting_agent
 from tests.tasks.worker_processes import Workers
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import Task, TaskState
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.tasks import counting_agent
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks import TaskBroker
 from bough.tasks.stores.named import open_task_store
 

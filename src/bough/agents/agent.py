@@ -23,8 +23,8 @@ from pydantic_graph import End
 from bough.agents.config.agents import AgentConfig
 from bough.agents.models.resolve import resolve_model
 from bough.agents.usage import CallableUsage
-from bough.config import Settings
 from bough.errors import NotFound
+from bough.settings import Settings
 
 AgentNode: TypeAlias = UserPromptNode[Any, Any] | ModelRequestNode[Any, Any] | CallToolsNode[Any, Any] | End[Any]
 """One step of a run: the prompt, a request to the model, its tool calls, the end."""

@@ -18,10 +18,10 @@ from pydantic_ai.models import Model
 
 from bough.agents.models.resolve import resolve_model
 from bough.agents.usage import usage_of
-from bough.config import Settings
 from bough.events.model import UsageAdded
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk
+from bough.settings import Settings
 from bough.types import JsonObject
 
 _PROMPT = """\

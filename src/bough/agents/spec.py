@@ -34,14 +34,14 @@ from typing_extensions import TypeVar
 from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
 from bough.agents.config.code import name_tool
 from bough.agents.output_type import describe_output_type
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.agents.workspace.tools import WorkspaceAccess
-from bough.config import Settings
 from bough.connect.a2a import A2AClientExtended
 from bough.connect.mcp_config import MCPClientConfig
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor
 from bough.guard import AllowList, Limits, Policy, allow_list_from_json, limits_from_json, policy_from_json
+from bough.settings import Settings
 from bough.skills import Skill
 from bough.types import Json, JsonObject
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec

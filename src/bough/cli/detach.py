@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bough.cli.render import Report
 from bough.cli.text import line
-from bough.config import Settings
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bough.cli.rules import RuleOptions
-from bough.config import Settings
+from bough.cli.rule_options import RuleOptions
 from bough.errors import InvalidInput
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.events import EventStore

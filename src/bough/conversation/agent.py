@@ -15,7 +15,6 @@ from bough.agents.models.price import is_priced
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.agents.workspace.tools import WorkspaceAccess
-from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.log.state import State
 from bough.conversation.result import T
@@ -23,6 +22,7 @@ from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor, Isolation
 from bough.guard import Limits, policy_named
+from bough.settings import Settings
 from bough.types import JsonObject
 
 _TITLE_LENGTH = 60

@@ -11,7 +11,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import AgentInForce, require_prices, resolve_spec_model
 from bough.conversation.base import ConversationBase
 from bough.conversation.fork.workspace import ForkedWorkspace
@@ -31,6 +30,7 @@ from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
+from bough.settings import Settings
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
 from bough.types import JsonObject

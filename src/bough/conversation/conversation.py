@@ -9,7 +9,6 @@ from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
 from bough.agents.delegation import Delegation
-from bough.config import Settings
 from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn
@@ -23,6 +22,7 @@ from bough.conversation.runs import ConversationRuns
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
+from bough.settings import Settings
 
 
 class AsyncConversation(ConversationRuns[T]):

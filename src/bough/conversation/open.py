@@ -10,7 +10,6 @@ from uuid import UUID
 from bough.agents.build import Blueprint, BlueprintCache
 from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import (
     AgentLike,
@@ -39,6 +38,7 @@ from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Secrets
+from bough.settings import Settings
 from bough.types import JsonObject, new_id
 
 

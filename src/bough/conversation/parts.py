@@ -10,7 +10,6 @@ from typing import Any
 from bough.agents.build import Blueprint
 from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.log.journal import Journal
 from bough.conversation.rules import Rules
 from bough.errors import InvalidInput, PermissionDenied
@@ -19,6 +18,7 @@ from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.execution.named import executor_named, make_recorded_executor
+from bough.settings import Settings
 
 
 class Environment:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from bough.config import Settings
 from bough.conversation.agent import workspace_folder
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, describe_imported
@@ -21,6 +20,7 @@ from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.guard import Policy
 from bough.guard.policy import narrower
+from bough.settings import Settings
 
 
 async def quarantine(

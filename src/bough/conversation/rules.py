@@ -9,7 +9,6 @@ from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
 from bough.conversation.log.state import State
 from bough.errors import InvalidInput
@@ -36,6 +35,7 @@ from bough.guard import (
 from bough.guard.hook_file import load_hooks
 from bough.guard.limits import narrower as narrower_limits
 from bough.guard.policy import narrower as narrower_policy
+from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.types import JsonObject
 
@@ -207,7 +207,7 @@ class Rules:
     def of_state(cls, state: State, given: Rules) -> Rules:
         """Return the rules of a log, narrowed by what is given; in quarantine every call asks, and nothing is secret.
 
-        Raises: see `resumed`.
+        Raises: see `resume`.
         """
         if not state.quarantined:
             return cls.resume(state.policies, given)

@@ -15,7 +15,6 @@ from pydantic_ai.models import Model
 
 from bough.agents.delegation import Delegation
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.fork.compare import Comparison
@@ -36,6 +35,7 @@ from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
+from bough.settings import Settings
 from bough.skills import SkillRegistry
 from bough.types import JsonObject
 

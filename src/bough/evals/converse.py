@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.errors import Conflict
 from bough.events.model import UserMessage
 from bough.events.store import EventStore
 from bough.guard import Limits, NeverConfirm
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.agents.delegation import Delegation

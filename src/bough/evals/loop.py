@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import AgentLike, settle_spec
 from bough.errors import Conflict, InvalidInput
 from bough.evals.converse import ConversationHost
@@ -34,6 +33,7 @@ from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.execution.named import executor_named
 from bough.guard import Limits, NeverConfirm
+from bough.settings import Settings
 from bough.tasks.agents import Credentials
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.sqlite import TaskStoreSqlite

@@ -9,7 +9,6 @@ from pathlib import Path
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals.converse import ConversationHost
 from bough.evals.eval_set import EvalSet
@@ -27,6 +26,7 @@ from bough.evals.set_case import SetCase
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.execution.named import executor_named
+from bough.settings import Settings
 from bough.types import JsonObject
 
 _MATERIAL = {"tool_uses": (), "reference": None}

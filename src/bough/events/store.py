@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar, Unpack
 from uuid import UUID
 
 from bough.events.beside import Beside, Follow, Tables
-from bough.events.keeping import Keeping
+from bough.events.lease_renewal import Keeping
 from bough.events.record import (
     ConversationFilter,
     ConversationRecord,

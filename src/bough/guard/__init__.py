@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.guard.allow import AllowList, allow_list_from_json
     from bough.guard.analyzer import RuleAnalyzer, SecurityAnalyzer, analyzer_from_json
+    from bough.guard.guard import Guard, Review
     from bough.guard.hook_trust import find_hooks
     from bough.guard.hook_verdict import HookAnswer, HookVerdict
     from bough.guard.hooks import Hook, HookInput, HookKind, HookSet
     from bough.guard.limits import Limits, limits_from_json
     from bough.guard.mask import Masker, MaskStream
-    from bough.guard.pipeline import Guard, Review
     from bough.guard.policy import (
         AlwaysConfirm,
         ConfirmationPolicy,
@@ -75,7 +75,7 @@ _HOMES = {
     "EnvSecret": "secrets",
     "FileSecret": "secrets",
     "RiskFinding": "risk",
-    "Guard": "pipeline",
+    "Guard": "guard",
     "Hook": "hooks",
     "HookAnswer": "hook_verdict",
     "HookInput": "hooks",
@@ -87,7 +87,7 @@ _HOMES = {
     "Masker": "mask",
     "NeverConfirm": "policy",
     "Policy": "policy",
-    "Review": "pipeline",
+    "Review": "guard",
     "Risk": "risk",
     "RuleAnalyzer": "analyzer",
     "Secrets": "secrets",

@@ -23,7 +23,6 @@ from pydantic_ai.usage import UsageLimits
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.agents.usage import CallableUsage
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.adapters.pydantic_messages import import_messages
 from bough.conversation.log.journal import Journal
@@ -36,6 +35,7 @@ from bough.events.store import EventStore
 from bough.guard import Limits
 from bough.orchestrator.report import report_tasks
 from bough.orchestrator.verbose import log_node
+from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
 from bough.tasks.state import TaskState

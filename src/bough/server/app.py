@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 import bough
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.guard.hook_file import load_hooks
@@ -62,6 +61,7 @@ from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
 from bough.server.worker import keep_quotas
+from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.named import tasks_in
 from bough.types import SystemClock

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bough.config import Settings
 from bough.events.store import EventStore
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
@@ -23,6 +22,7 @@ from bough.server.outbound.webhooks import Webhooks
 from bough.server.runs import Runs
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
+from bough.settings import Settings
 from bough.types import Clock, SystemClock
 
 

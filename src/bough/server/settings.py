@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 
 MEBIBYTE = 1 << 20
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from bough.conversation import State
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.snapshot import dump_state, read_mark
+from bough.conversation.log.kept_states import dump_state, read_mark
 from bough.errors import NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bough.config import Settings
 from bough.events.store import EventStore
 from bough.server.bounds.quotas import Quotas
 from bough.server.outbound.notices import follow_notices
 from bough.server.settings import ServerSettings
+from bough.settings import Settings
 from bough.tasks import TaskBroker
 
 

@@ -19,7 +19,7 @@ from bough.errors import BoughError, Conflict, InvalidInput, NotFound, Permissio
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
 from bough.skills.find.places import places
-from bough.skills.find.rules import read_rules
+from bough.skills.find.rule_files import read_rules
 from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
 from bough.skills.read.fields import unsafe_name

@@ -18,7 +18,6 @@ from bough.agents.config.agents import AgentConfig
 from bough.agents.config.code import name_tool
 from bough.agents.config.named import NamedParts
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import CODE_KEYS, read_recorded_spec, settle_spec
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
@@ -30,6 +29,7 @@ from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.guard import HookSet, Secrets, analyzer_from_json
+from bough.settings import Settings
 from bough.tasks.model import Task
 from bough.types import JsonObject
 

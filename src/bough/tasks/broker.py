@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Tables
@@ -21,6 +20,7 @@ from bough.events.model import Event, PauseRequested, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
+from bough.settings import Settings
 from bough.tasks.agents import FindCredentials, FindHooks
 from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl

@@ -126,7 +126,7 @@ class BrokerDelegation:
     ) -> ForkedWorkspace:
         """Return where a child works: in its parent's folder, or in a copy or git worktree that is made for it.
 
-        Raises: see `forked_workspace`.
+        Raises: see `fork_workspace`.
         """
         source = Path(str(record.config.get("workspace", ".")))
         if not is_new:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
-from bough.config import Settings
+from bough.settings import Settings
 from bough.tasks.model import Task
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.submission import Submitted

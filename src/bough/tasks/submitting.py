@@ -14,7 +14,6 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State
 from bough.conversation.message import check_message, events_of
@@ -26,6 +25,7 @@ from bough.events.model import ConversationStarted, Event, StateChanged, UserMes
 from bough.events.record import ConversationRecord, microseconds
 from bough.guard import Limits, limits_from_json
 from bough.guard.limits import narrower
+from bough.settings import Settings
 from bough.skills.match.triggers import TriggerIndex
 from bough.tasks.agents import (
     FindHooks,

@@ -18,7 +18,6 @@ from bough.agents.build import BlueprintCache
 from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
-from bough.config import Settings
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.ending import Ending
@@ -33,6 +32,7 @@ from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
 from bough.execution.base import CodeExecutor
+from bough.settings import Settings
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
 from bough.tasks.model import Task
 from bough.tasks.outcome import RunEnding, measure_before

@@ -15,9 +15,9 @@ from bough.agents.config.agents import AgentConfig, find_faults
 from bough.agents.config.code import project_configs
 from bough.agents.config.schema import json_schema
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from bough.guard import ConfirmRisky
+from bough.settings import Settings
 from bough.skills import TrustStore
 
 EXAMPLE = """\

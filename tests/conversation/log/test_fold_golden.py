@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from bough.conversation.log.snapshot import FOLD, dump_state
+from bough.conversation.log.kept_states import FOLD, dump_state
 from bough.conversation.log.state import State
 from bough.events.codec import decode, encode
 from bough.events.model import Event, ForkedFrom, MessageStored, ModelResponded, StateChanged, ToolReturned, UserMessage

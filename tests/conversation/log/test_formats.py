@@ -32,7 +32,7 @@ from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from bough.conversation.log.condenser import stretch
-from bough.conversation.log.tool_result import recorded
+from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import View, response_json
 from bough.events.model import (
     Condensed,
@@ -142,7 +142,7 @@ def responses(draw: st.DrawFn, names: list[str], seen: int) -> Event:
 
 
 def outcomes(call: str) -> st.SearchStrategy[Event]:
-    image = recorded(["look", BinaryContent(data=PNG, media_type="image/png")])
+    image = encode_result(["look", BinaryContent(data=PNG, media_type="image/png")])
     fields: Any = {"tool_call_id": call, "tool": "t"}
     return st.sampled_from(
         [

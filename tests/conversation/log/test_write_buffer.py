@@ -230,7 +230,7 @@ async def test_the_fold_is_that_of_the_log_whoever_appends_when(plan: list[tuple
     cid = (await store.create()).id
     here, there = Journal(store, cid), Journal(store, cid)
     lease = await store.acquire(cid, "run", 15)
-    leased = here.leased(lease.generation)
+    leased = here.use_lease(lease.generation)
     for n, (step, who) in enumerate(plan):
         if who == "here":
             here.stage(*STEPS[step](n))
@@ -239,7 +239,7 @@ async def test_the_fold_is_that_of_the_log_whoever_appends_when(plan: list[tuple
         elif who == "there":
             await there.append(*STEPS[step](n))
         else:
-            await leased.settled()
+            await leased.settle()
     await here.catch_up()
     await there.catch_up()
     again = await folded(store, cid)
@@ -276,12 +276,12 @@ async def test_after_a_failure_the_fold_is_what_is_durable(recording: Recording)
     cid = (await recording.create()).id
     lease = await recording.acquire(cid, "run", 15)
     base = Journal(recording, cid)
-    leased = base.leased(lease.generation)
+    leased = base.use_lease(lease.generation)
     await leased.append(UserMessage.text("kept"))
     recording.fails = True
     leased.stage(UserMessage.text("lost"))
     with pytest.raises(StoreError):
-        await leased.settled()
+        await leased.settle()
     recording.fails = False
     assert await same(base, await folded(recording, cid))
     with pytest.raises(StoreError):
@@ -297,12 +297,12 @@ async def test_a_fenced_run_fails_alone(store: Any) -> None:
     cid = (await store.create()).id
     lease = await store.acquire(cid, "old", 15)
     base = Journal(store, cid)
-    leased = base.leased(lease.generation)
+    leased = base.use_lease(lease.generation)
     leased.stage(called(1))
     await store.acquire(cid, "old", 15)
     message = asyncio.create_task(base.append(UserMessage.text("hello")))
     with pytest.raises(Conflict):
-        await leased.settled()
+        await leased.settle()
     await message
     assert [stored.kind async for stored in store.read(cid)] == ["UserMessage"]
     assert await same(base, await folded(store, cid))

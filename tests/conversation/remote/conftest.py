@@ -13,9 +13,9 @@ import pytest
 from tests.server.conftest import Running
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.server.settings import ServerSettings
+from bough.settings import Settings
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Failure, Received
 

@@ -11,7 +11,6 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.state import State
@@ -21,6 +20,7 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import StateChanged
 from bough.events.store import EventStore
+from bough.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

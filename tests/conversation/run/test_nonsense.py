@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.conversation import AsyncConversation, Delta
 from bough.conversation.log.tool_result import MAX_RESULT_BYTES
 from bough.conversation.log.view import response_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
+from bough.settings import Settings
 from bough.testing.anthropic_server import AnthropicServer
 from bough.testing.openai_server import Answer, ServerCall
 
@@ -95,14 +95,14 @@ async def test_a_hundred_steps_a_resume_a_fork_and_an_activation_are_served_from
         for conversation in (fork, resumed, first):
             await conversation.aclose()
     assert len(server.uses) == STEPS + 4
-    assert server.cached_share(start=2) >= 0.9
+    assert server.measure_cached_share(start=2) >= 0.9
     for number in (STEPS - 1, STEPS, STEPS + 2):
-        assert server.cached_share(number, number + 1) >= 0.9, "an activation, a resume, a fork"
+        assert server.measure_cached_share(number, number + 1) >= 0.9, "an activation, a resume, a fork"
     assert broken() == []
     whole = sum(use.input for use in server.uses[:STEPS])
     assert result.usage.input_tokens == whole, "the cached part counts as input, as it is"
     assert result.usage.cache_read_tokens == sum(use.read for use in server.uses[:STEPS])
-    assert result.usage.cached_share == server.cached_share(0, STEPS)
+    assert result.usage.cached_share == server.measure_cached_share(0, STEPS)
 
 
 @pytest.mark.parametrize("what", ["condensed", "model", "tools"])
@@ -127,11 +127,11 @@ async def test_a_prefix_breaks_where_it_has_to_and_nowhere_else(
         await conversation.run()
         await conversation.aclose()
     assert broken() == [what]
-    assert server.cached_share(2, 21) >= 0.9
+    assert server.measure_cached_share(2, 21) >= 0.9
     first = 21 + len(summary)
     kept = 0.9 if what == "condensed" else 0.01
-    assert server.cached_share(first, first + 1) < kept, "the first step afterwards is paid for"
-    assert server.cached_share(first + 1) >= 0.9, "and the next ones are not"
+    assert server.measure_cached_share(first, first + 1) < kept, "the first step afterwards is paid for"
+    assert server.measure_cached_share(first + 1) >= 0.9, "and the next ones are not"
 
 
 def _with_more_tools(conversation: AsyncConversation) -> Any:

@@ -14,7 +14,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.errors import Conflict, StoreError
-from bough.events.lease import held_lease
+from bough.events.lease import hold_lease
 from bough.events.model import Event, PauseRequested, StateChanged, UserMessage
 from bough.events.stores.sqlite import SqliteEventStore
 from bough.guard import AlwaysConfirm
@@ -103,7 +103,7 @@ async def test_a_lost_lease_ends_the_work_that_is_under_way(store: Any) -> None:
     ended = asyncio.Event()
 
     async def work() -> None:
-        async with held_lease(store, cid, ttl_seconds=0.3) as lease:
+        async with hold_lease(store, cid, ttl_seconds=0.3) as lease:
             await store.acquire(cid, lease.owner, 15)
             try:
                 await asyncio.Event().wait()
@@ -120,7 +120,7 @@ async def test_a_lease_is_given_back_whatever_ends_the_work(store: Any) -> None:
     started = asyncio.Event()
 
     async def work() -> None:
-        async with held_lease(store, cid):
+        async with hold_lease(store, cid):
             started.set()
             await asyncio.Event().wait()
 

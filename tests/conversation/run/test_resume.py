@@ -18,7 +18,6 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.conversation.log import write_buffer
 from bough.conversation.log.condenser import SummarizingCondenser
@@ -26,6 +25,7 @@ from bough.events.model import Condensed, Event, ModelResponded
 from bough.events.record import StoredEvent
 from bough.events.stores.postgres import PostgresEventStore
 from bough.events.stores.sqlite import SqliteEventStore
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.postgres import drop_schema
 from bough.types import new_id

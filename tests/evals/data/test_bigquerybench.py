@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.evals.data.evaluate import evaluate_data, read_data_set
 from bough.evals.data.made import PROJECT
 from bough.evals.loop import EvalOptions
+from bough.settings import Settings
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Answer, Received, Reply, ServerCall
 

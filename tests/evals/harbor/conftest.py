@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from bough.config import Settings
+from bough.settings import Settings
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import SandboxUnavailable
 from bough.evals import HarborRun, run_harbor
 from bough.evals.harbor.evaluate import OWN_TASKS
 from bough.evals.harbor.image import BASE_IMAGE, ImageBuilder
 from bough.evals.harbor.task import list_tasks
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.docker_engine import engine, make_image
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals import HarborRun, run_harbor
 from bough.evals.harbor.evaluate import OWN_TASKS
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 from .conftest import WriteTask

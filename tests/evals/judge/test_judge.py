@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, Trace, TurnInput, evaluate
 from bough.evals.converse import ConversationHost
@@ -22,6 +21,7 @@ from bough.evals.trace import TracedCall
 from bough.events import open_store
 from bough.events.model import RequestRetried
 from bough.execution.named import executor_named
+from bough.settings import Settings
 from bough.testing import OpenAIServer, ScriptedModel, tool_call
 from bough.testing.openai_server import Failure, Received
 

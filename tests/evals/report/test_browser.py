@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, TurnInput, evaluate
 from bough.evals.judge.judge import Judge
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 from .chromium import browser_page

@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals import CaseInput, EvalSet, SetCase, TurnInput, evaluate
 from bough.evals.report import html as html_report
@@ -25,6 +24,7 @@ from bough.evals.run.folder import RunFolder
 from bough.evals.run.read import read_run
 from bough.evals.run.summary import AttemptResult, summarize
 from bough.evals.score import Score
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ DRIVER = '''
 import asyncio, sys
 from pathlib import Path
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
+from bough.settings import Settings
 from bough.evals import CaseInput, EvalSet, SetCase, evaluate
 from bough.testing import ScriptedModel, tool_call
 

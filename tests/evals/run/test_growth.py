@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.evals import EvalRun, EvalSet, SetCase, evaluate, score_logs
 from bough.evals.case import CaseInput
@@ -18,6 +17,7 @@ from bough.evals.score import METRICS
 from bough.events import open_store
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, ToolUse, TurnInput, evaluate
 from bough.evals.case import FileInput
@@ -18,6 +17,7 @@ from bough.evals.run.folder import RunFolder, find_run, list_runs, plain_name
 from bough.evals.run.note import last_note
 from bough.evals.run.read import read_run
 from bough.events import open_store
+from bough.settings import Settings
 from bough.testing import OpenAIServer, ScriptedModel, tool_call
 from bough.testing.openai_server import Answer, Failure, ServerCall
 

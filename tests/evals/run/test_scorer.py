@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.errors import InvalidInput
 from bough.evals import CaseInput, EvalSet, Rubric, SetCase, ToolUse, TurnInput, score_logs
@@ -18,6 +17,7 @@ from bough.evals.report.write import render_report
 from bough.evals.run.folder import RunFolder, list_runs
 from bough.evals.run.read import read_run
 from bough.events import open_store
+from bough.settings import Settings
 from bough.testing import ScriptedModel, tool_call
 
 pytestmark = pytest.mark.anyio

@@ -12,13 +12,13 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import Conflict, Unavailable
 from bough.evals import CaseInput, EvalSet, SetCase, TurnInput, evaluate
 from bough.evals.run.folder import list_runs
 from bough.evals.run.read import read_run
 from bough.events import open_store
 from bough.guard import AlwaysConfirm, Limits, Secrets
+from bough.settings import Settings
 from bough.tasks import Task, TaskState, TaskStoreSqlite
 from bough.testing import ScriptedModel, tool_call
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput
 from bough.evals import Score, evaluate_skill, read_set
 from bough.evals.assertion import misspelt_form, parse_check
@@ -20,6 +19,7 @@ from bough.evals.run.folder import list_runs
 from bough.evals.run.summary import AttemptResult
 from bough.evals.skill.benchmark import make_benchmark
 from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
+from bough.settings import Settings
 from bough.skills.new import new_skill
 from bough.testing import ScriptedModel, tool_call
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bough.execution.base import ExecutionLimits, File
-from bough.execution.process.files import collect, opened, write_file
+from bough.execution.process.files import collect, open_descriptor, write_file
 
 WRITES = 2000
 
@@ -35,7 +35,7 @@ def test_a_write_that_fails_closes_no_file_of_others(tmp_path: Path) -> None:
     for holder in holders:
         holder.start()
     try:
-        with opened(tmp_path) as root:
+        with open_descriptor(tmp_path) as root:
             for _ in range(WRITES):
                 with pytest.raises(NotADirectoryError):
                     write_file(root, File(path="a/file/below/it", content=b""))
@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_read_is_left_out_alone(tmp_path: Path) -> None:
     (tmp_path / "good").write_text("good")
     (tmp_path / "bad").write_text("bad")
     (tmp_path / "bad").chmod(0)
-    with opened(tmp_path) as root:
+    with open_descriptor(tmp_path) as root:
         collected = collect(root, {}, limits=ExecutionLimits())
     assert [file.path for file in collected.files] == ["good"]
     assert collected.skipped == (("bad", "permission denied"),)

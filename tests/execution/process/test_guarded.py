@@ -12,7 +12,7 @@ import pytest
 
 from bough.errors import Conflict, ExecutorError, InvalidInput, PermissionDenied
 from bough.execution import CodeExecutionInput, Guards, LocalSandboxCodeExecutor, Mount
-from bough.execution.process.files import opened
+from bough.execution.process.files import open_descriptor
 from bough.execution.process.guarded import MAX_GUARDED, find_guarded, set_aside
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +88,7 @@ def test_folders_of_skills_are_guarded_by_their_paths(tmp_path: Path) -> None:
     assert guards.paths == ("tools/skills", "new")
     assert guards.covers(("tools", "skills", "a", "SKILL.md"))
     assert not guards.covers(("tools", "other"))
-    with opened(tmp_path) as root:
+    with open_descriptor(tmp_path) as root:
         before = find_guarded(root, guards)
         assert [entry.path for entry in before.found] == ["tools/skills"]
         (tmp_path / "new").mkdir()
@@ -99,7 +99,7 @@ def test_folders_of_skills_are_guarded_by_their_paths(tmp_path: Path) -> None:
 def test_more_repositories_than_can_be_shown_are_refused(tmp_path: Path) -> None:
     for number in range(MAX_GUARDED + 1):
         (tmp_path / str(number) / ".git").mkdir(parents=True)
-    with opened(tmp_path) as root, pytest.raises(PermissionDenied, match="guarded names") as caught:
+    with open_descriptor(tmp_path) as root, pytest.raises(PermissionDenied, match="guarded names") as caught:
         find_guarded(root, Guards())
     assert caught.value.hint
 

@@ -17,7 +17,7 @@ from tests.server.peer.relay import Relay, relayed
 from tests.server.peer.steps import model_steps
 from tests.server.peer.traffic import Traffic
 
-from bough.config import Settings
+from bough.settings import Settings
 
 FOLDER = Path(__file__).parent
 CANARIES = ("sk-of-the-client", "a-secret-of-the-client", "another-secret-of-the-client")

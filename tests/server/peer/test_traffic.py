@@ -18,7 +18,7 @@ from tests.server.peer.steps import model_steps
 from tests.server.peer.traffic import find_misfit, is_json, route_of
 from websockets.sync.client import connect
 
-from bough.config import Settings
+from bough.settings import Settings
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("traffic.json").read_text())
 _NAME = re.compile(r"<(\w+)>")

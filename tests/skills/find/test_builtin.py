@@ -23,7 +23,7 @@ def test_each_loads_without_a_diagnostic_and_carries_no_code() -> None:
 def test_it_is_called_by_a_person_and_asks_for_what_it_needs(tmp_path: Path) -> None:
     registry = SkillRegistry.open(tmp_path, home=tmp_path / "home")
     skill = registry.get("write-a-skill")
-    assert (skill.scope, skill.kind, registry.catalogued()) == ("builtin", "task", [])
+    assert (skill.scope, skill.kind, registry.list_catalogued()) == ("builtin", "task", [])
 
     index = TriggerIndex(registry.list_all())
     assert index.match("write a skill") == []

@@ -63,7 +63,7 @@ import json, sys
 from pathlib import Path
 from bough.skills import SkillRegistry, TriggerIndex, render_catalog, activate
 registry = SkillRegistry.open(Path(sys.argv[1]), home=Path(sys.argv[2]), roots=[Path(sys.argv[3])])
-render_catalog(registry.catalogued(), budget_tokens=1000)
+render_catalog(registry.list_catalogued(), budget_tokens=1000)
 TriggerIndex(registry.list_all())
 heavy = "pydantic pydantic_ai yaml strictyaml re2 ahocorasick_rs sqlite3 asyncio urllib.request".split()
 print(json.dumps([name for name in heavy if name in sys.modules]))

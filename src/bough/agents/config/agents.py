@@ -15,9 +15,9 @@ from bough.agents.config.file import ConfigFile, Key, Place, find_config, read_c
 from bough.agents.config.models import read_model
 from bough.agents.config.schema import AgentEntry, Config, LimitsEntry, PolicyEntry
 from bough.agents.config.servers import make_remote_agent, make_server
-from bough.config import Settings
 from bough.errors import BoughError, InvalidInput, NotFound
 from bough.guard import AllowList, Policy, limits_from_json, policy_from_json, policy_named
+from bough.settings import Settings
 from bough.skills import Skill, SkillRegistry
 
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 from bough.agents.config.agents import AgentConfig
 from bough.agents.config.code import call_factory, load_code, name_tool
 from bough.agents.config.file import expand
-from bough.config import Settings
 from bough.guard import EnvSecret, FileSecret, Hook, HookSet, Secrets, SecurityAnalyzer
 from bough.guard.hooks import HookKind
+from bough.settings import Settings
 
 
 class NamedParts:

@@ -15,14 +15,14 @@ from bough.cli import options
 from bough.cli.agent_file import agent_of, may_write
 from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
-from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import Line, line
 from bough.cli.turns.always import Always
 from bough.cli.turns.turn import WatchedRun, describe_start
 from bough.cli.turns.untrusted import refuse_untrusted_request
-from bough.config import Settings
 from bough.errors import BoughError, InvalidInput
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.conversation import AsyncConversation

@@ -16,10 +16,10 @@ from uuid import UUID
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Line, Style, line
-from bough.config import Settings
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.url import hide_password
 from bough.execution.base import Isolation
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ async def _store(settings: Settings) -> list[Check]:
 
 async def _check_states(store: EventStore) -> Check:
     """Hold the kept states against their digests. A damaged one is made again when it is needed: not essential."""
-    from bough.conversation.log.snapshot import count_states
+    from bough.conversation.log.kept_states import count_states
 
     try:
         found = await count_states(store)

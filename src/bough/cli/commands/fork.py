@@ -11,7 +11,7 @@ from bough.cli import options
 from bough.cli.commands.resume import Message, continue_run
 from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
-from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream

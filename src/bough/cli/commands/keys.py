@@ -13,8 +13,8 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Line, line
-from bough.config import Settings
 from bough.errors import InvalidInput, Unavailable
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.server.auth.keys import KeyInfo, KeyTable, NewKey

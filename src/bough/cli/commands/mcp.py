@@ -11,9 +11,9 @@ import typer
 
 from bough.cli import options
 from bough.cli.agent_file import agent_of
-from bough.cli.rules import RuleOptions
-from bough.config import Settings
+from bough.cli.rule_options import RuleOptions
 from bough.errors import InvalidInput, NotFound
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec

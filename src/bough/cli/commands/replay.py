@@ -12,11 +12,11 @@ from bough.cli import options
 from bough.cli.agent_file import load_agent
 from bough.cli.opening import open_conversation
 from bough.cli.render import Report
-from bough.cli.rules import NO_RULES
+from bough.cli.rule_options import NO_RULES
 from bough.cli.target import Target
 from bough.cli.text import Line, Style, line
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from bough.cli import options
 from bough.cli.opening import open_conversation
 from bough.cli.render import Renderer, renderer_for
-from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.target import Target
 from bough.cli.text import line
 from bough.cli.turns.turn import WatchedRun, shows_stream

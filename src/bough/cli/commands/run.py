@@ -13,11 +13,11 @@ from bough.cli import options
 from bough.cli.agent_file import agent_of, may_write
 from bough.cli.detach import submit_detached
 from bough.cli.render import Report, renderer_for
-from bough.cli.rules import NO_RULES, RuleOptions
+from bough.cli.rule_options import NO_RULES, RuleOptions
 from bough.cli.turns.turn import WatchedRun, describe_start, shows_stream
 from bough.cli.turns.untrusted import refuse_untrusted_request
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec

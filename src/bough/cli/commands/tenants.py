@@ -10,8 +10,8 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import line
-from bough.config import Settings
 from bough.errors import Unavailable
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime

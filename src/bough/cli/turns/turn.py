@@ -12,7 +12,7 @@ from bough.cli import describe
 from bough.cli.keys import escape_pressed
 from bough.cli.render import Renderer
 from bough.cli.render.base import SCHEMA_VERSION
-from bough.cli.rules import LIMITS
+from bough.cli.rule_options import LIMITS
 from bough.cli.text import Line, Style, line, one_line
 from bough.cli.turns import confirm
 from bough.cli.turns.always import Always

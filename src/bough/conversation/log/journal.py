@@ -12,10 +12,10 @@ from uuid import UUID
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.inputs import fill_inputs
+from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
-from bough.conversation.log.snapshot import find_nearest
 from bough.conversation.log.state import State
 from bough.conversation.log.write import Also, Condition, Writer
 from bough.conversation.log.write_buffer import Staging
@@ -101,7 +101,7 @@ class Journal:
     async def catch_up(self) -> None:
         """Write what is staged, and fold what is in the log and not yet here. O(new events).
 
-        Raises: see `settled`.
+        Raises: see `settle`.
         """
         await self._staging.catch_up()
         await self.settle()
@@ -109,7 +109,7 @@ class Journal:
     def stage(self, *events: Event) -> None:
         """Fold events now and have them written soon, in order and all or none. Values of secrets are masked before.
 
-        Await `settled` before anything happens outside that follows from them.
+        Await `settle` before anything happens outside that follows from them.
 
         Raises:
             BoughError: What was staged before could not be written.
@@ -131,7 +131,7 @@ class Journal:
     async def prompts_settled(self) -> None:
         """Return when all that the next request says, but for results of tools, is durable and has its final place.
 
-        Raises: see `settled`.
+        Raises: see `settle`.
         """
         while self._staging.has_prompts:
             await self._staging.flush()
@@ -139,7 +139,7 @@ class Journal:
             raise self._writer.failure
 
     async def append(self, *events: Event, expected_head: int | None = None, change: Ending | None = None) -> None:
-        """Append all or none, durable on return, and fold them: `stage` and `settled`.
+        """Append all or none, durable on return, and fold them: `stage` and `settle`.
 
         Args:
             change: Made in the same transaction, behind the events.

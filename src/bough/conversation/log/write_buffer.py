@@ -1,6 +1,6 @@
 """Events on their way into the log: folded at once, durable together, and awaited before anything outside follows.
 
-What is staged is written by the next `settled` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
+What is staged is written by the next `settle` (the barrier before an effect), or by itself after `LINGER_SECONDS`, so
 that watchers see it soon. Batches are written one after the other, in their order. When another process has
 appended in between, or a batch fails, the fold goes back to what is durable and on from there.
 
@@ -22,9 +22,9 @@ from uuid import UUID
 
 from bough.cancellation import finish
 from bough.conversation.log.fold import STEP, Fold, Mark
+from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
-from bough.conversation.log.snapshot import StateWriter, find_nearest
 from bough.conversation.log.write import Also, Condition, Write, Writer, is_control
 from bough.errors import Conflict
 from bough.events.codec import encode
@@ -151,7 +151,7 @@ class Staging:
             raise writer.failure
 
     async def wait_written(self, batch: Write) -> None:
-        """Wait until a batch is durable. Raises: see `settled`."""
+        """Wait until a batch is durable. Raises: see `settle`."""
         self._start()
         await finish(batch.done)
 

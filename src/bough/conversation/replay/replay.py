@@ -11,7 +11,6 @@ from typing import Any
 
 from bough.agents.models.replay import ReplayModel
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import read_recorded_spec
 from bough.conversation.conversation import AsyncConversation
 from bough.conversation.log.state import State, calls_of
@@ -23,6 +22,7 @@ from bough.events.model import ModelResponded, ToolCalled, ToolRejected
 from bough.events.record import StoredEvent
 from bough.execution.base import CodeExecutor
 from bough.guard import AlwaysConfirm, NeverConfirm, RuleAnalyzer
+from bough.settings import Settings
 from bough.types import JsonObject
 
 COMPARED = frozenset(

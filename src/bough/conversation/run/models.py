@@ -8,11 +8,11 @@ from dataclasses import replace
 from pydantic_ai.models import Model
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import require_prices, resolve_spec_model
 from bough.conversation.log.condenser import Condenser, SummarizingCondenser
 from bough.conversation.rules import Rules
 from bough.conversation.run.ask import summarize
+from bough.settings import Settings
 
 
 class RunModels:

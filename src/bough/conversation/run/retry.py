@@ -14,7 +14,7 @@ from contextlib import suppress
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelRequestRejectedError
 from pydantic_ai.models import Model
 
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.log.journal import Journal
 from bough.errors import BoughError, ModelError
 from bough.events.model import Event, ModelResponded, PauseRequested, RequestRetried

@@ -17,7 +17,7 @@ from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
 from bough.agents.delegation import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal

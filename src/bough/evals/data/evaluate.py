@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.evals.data.made import PROJECT, ensure_datasets
 from bough.evals.data.sql import WriteMode
 from bough.evals.data.tools import DataTools
 from bough.evals.eval_set import EvalSet
 from bough.evals.formats.read import read_set
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.evals.loop import EvalOptions

@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation.agent import settle_spec
 from bough.errors import InvalidInput, SandboxUnavailable
 from bough.evals.case import CaseInput, TurnInput
@@ -35,6 +34,7 @@ from bough.evals.set_case import SetCase
 from bough.execution.container.engine import connect, engine_errors
 from bough.execution.local import LocalSandboxCodeExecutor
 from bough.guard import Limits
+from bough.settings import Settings
 from bough.skills.find.check import check
 from bough.types import JsonObject
 

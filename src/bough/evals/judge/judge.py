@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.state import add_usage
 from bough.errors import BoughError, InvalidInput

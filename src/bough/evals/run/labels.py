@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import anyio
 
-from bough.config import Settings
 from bough.evals.converse import ConversationHost
 from bough.evals.judge.agreement import JudgedLabel
 from bough.evals.judge.judge import Judge, JudgedCase
@@ -14,6 +13,7 @@ from bough.evals.judge.label import Label
 from bough.evals.run.folder import RunFolder
 from bough.events import open_store
 from bough.execution.named import executor_named
+from bough.settings import Settings
 
 
 async def judge_labels(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bough.config import Settings
 from bough.conversation.agent import AgentLike
 from bough.errors import InvalidInput
 from bough.evals.eval_set import EvalSet
@@ -23,6 +22,7 @@ from bough.evals.skill.sides import SIDES, WITH_SKILL, SkillSides
 from bough.evals.skill.triggers import summarize_triggers, trigger_pass_rate
 from bough.execution.base import CodeExecutor
 from bough.guard import Limits
+from bough.settings import Settings
 from bough.skills.trust.tree import read_tree
 from bough.types import JsonObject
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from bough.guard.paths import leads_outside
 from bough.guard.risk import Risk, RiskFinding
 from bough.guard.shell.call import Setting, ShellCall, TooMuchError, Work, base_name, word_findings
+from bough.guard.shell.command_rules import RULES, prefix_rule
 from bough.guard.shell.parse import Redirect, Script, ShellCommand, parse_shell
-from bough.guard.shell.rules import RULES, prefix_rule
 from bough.guard.shell.runners import suffix_findings
 from bough.guard.shell.words import Word
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bough.errors import Conflict, NotFound
 from bough.events.beside import Beside, Follow, Tables
-from bough.events.keeping import Keeping
+from bough.events.lease_renewal import Keeping
 from bough.events.model import Event
 from bough.events.record import (
     ConversationFilter,

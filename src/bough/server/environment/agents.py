@@ -10,13 +10,13 @@ from typing import Any
 from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import Caller
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
+from bough.settings import Settings
 from bough.tasks.agents import find_same
 from bough.types import JsonObject
 

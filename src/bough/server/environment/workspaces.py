@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from uuid import UUID
 
-from bough.config import Settings
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.settings import ServerSettings
+from bough.settings import Settings
 
 
 class Workspaces:

@@ -11,7 +11,6 @@ from uuid import UUID
 import anyio
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.conversation import AsyncConversation, Comparison, Delta, ForkOverrides, State, Update
 from bough.conversation.rules import GivenRules
 from bough.errors import InvalidInput
@@ -29,6 +28,7 @@ from bough.server.mcp.arguments import (
     StartArguments,
     TaskArguments,
 )
+from bough.settings import Settings
 from bough.tasks import Task, TaskBroker
 from bough.types import JsonObject
 

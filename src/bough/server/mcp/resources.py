@@ -19,11 +19,11 @@ from mcp_types import (
 )
 
 from bough.agents.spec import AgentSpec
-from bough.config import Settings
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
 from bough.server.forms.documents import Transcript, write_document
+from bough.settings import Settings
 from bough.skills import SkillRegistry
 
 SHOWN_EVENTS = 200

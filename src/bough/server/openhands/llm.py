@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from bough.agents.retry import RetryPolicy
+from bough.agents.retry_policy import RetryPolicy
 from bough.errors import InvalidInput
 from bough.server.forms.base import is_empty
 from bough.server.openhands.bodies import LlmBody

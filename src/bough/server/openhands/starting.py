@@ -19,7 +19,7 @@ from bough.server.forms.base import is_empty
 from bough.server.forms.info import MASKED
 from bough.server.openhands.bodies import AgentBody, MessageBody, StartConversation, ThresholdsBody
 from bough.server.openhands.llm import model_of, retry_of, settings_of
-from bough.server.openhands.rules import analyzer_of, policy_of
+from bough.server.openhands.policies import analyzer_of, policy_of
 from bough.types import JsonObject
 
 _REFUSED = {

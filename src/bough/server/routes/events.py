@@ -20,7 +20,7 @@ from bough.server.forms.base import ItemPage, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
 from bough.server.reading import EventReader
 from bough.server.requests.routing import ConversationId, router
-from bough.server.routes.sse import StreamQuery, sse_frames
+from bough.server.routes.live import StreamQuery, sse_frames
 from bough.types import JsonObject, new_id
 
 routes = router("Events")

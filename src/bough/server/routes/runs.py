@@ -17,7 +17,7 @@ from bough.server.conversations.conversation import open_conversation
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
-from bough.server.openhands.rules import analyzer_of, policy_of
+from bough.server.openhands.policies import analyzer_of, policy_of
 from bough.server.openhands.starting import secret_values
 from bough.server.requests.routing import ConversationId, router
 from bough.tasks import Task, TaskState

@@ -13,12 +13,12 @@ from tempfile import NamedTemporaryFile
 from typing import TypeVar
 from uuid import UUID
 
-from bough.config import Settings
 from bough.errors import StoreError
 from bough.events.beside import Beside, Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.tasks.model import Task
 from bough.tasks.stores.rows import find_row, parse_id, read_task
 from bough.tasks.stores.sqlite import TaskStoreSqlite

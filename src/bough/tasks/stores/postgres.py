@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.tasks.stores.relational import RelationalTaskStore
 
 

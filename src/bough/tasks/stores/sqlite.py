@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bough.config import Settings
 from bough.events import open_store
 from bough.events.store import EventStore
+from bough.settings import Settings
 from bough.tasks.stores.relational import RelationalTaskStore
 
 

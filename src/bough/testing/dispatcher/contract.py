@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bough.config import Settings
 from bough.events.owner import owner
+from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.dispatch.dispatcher import Dispatcher
 from bough.tasks.model import EventType, Task

@@ -13,12 +13,12 @@ from tests.conversation.places import everywhere
 from bough.agents.context import ToolContext
 from bough.agents.spec import AgentSpec
 from bough.agents.usage import CallableUsage
-from bough.config import Settings
 from bough.conversation import AsyncConversation
 from bough.errors import InvalidInput
 from bough.events.model import ToolReturned, Usage
 from bough.events.store import EventStore
 from bough.guard import Limits
+from bough.settings import Settings
 from bough.testing import ScriptedModel
 from bough.testing.scripted import tool_call
 

@@ -16,9 +16,9 @@ from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Line, line
 from bough.cli.turns.confirm import call_lines, can_ask
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events.record import ConversationRecord
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

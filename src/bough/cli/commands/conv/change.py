@@ -15,11 +15,11 @@ from bough.cli.commands.conv.look import record_json
 from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import Line, harmless, line, one_line
-from bough.config import Settings
 from bough.errors import Conflict, InvalidInput
 from bough.events.lease import hold_lease
 from bough.events.record import ConversationRecord
 from bough.events.store import DeleteMode, EventStore
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -17,9 +17,9 @@ from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import Line, Span, Style, line, one_line
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.events.record import ConversationRecord
+from bough.settings import Settings
 from bough.types import JsonObject
 
 _Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation, or - for the most recent; ID@SEQ cuts it.")]

@@ -21,9 +21,9 @@ from bough.cli.render import Report
 from bough.cli.target import Target, short
 from bough.cli.text import line
 from bough.cli.turns.confirm import can_ask
-from bough.config import Settings
 from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
 from bough.events.record import ConversationRecord, StoredEvent
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from bough.cli.describe import describe
 from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
-from bough.config import Settings
 from bough.errors import InvalidInput
 from bough.events.integrity import IntegrityFinding, as_details
 from bough.events.record import ConversationFilter, ConversationRecord, Page, Status
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from bough.errors import OUTCOMES, InvalidInput
 
 if TYPE_CHECKING:
     from bough.agents.spec import AgentSpec
-    from bough.config import Settings
     from bough.evals.harbor.agents import ReferenceAgent
     from bough.evals.harbor.evaluate import HarborRun
+    from bough.settings import Settings
 
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="For the agent, instead of each task's own.")
@@ -69,7 +69,7 @@ def harbor(
     json: options.Json = False,
 ) -> Report:
     """Run tasks that bring an image and a test script. Exit code 1 below --threshold."""
-    from bough.cli.rules import secrets_named
+    from bough.cli.rule_options import secrets_named
     from bough.evals.harbor.evaluate import run_harbor
     from bough.evals.harbor.task import list_tasks
     from bough.evals.loop import EvalOptions

@@ -18,10 +18,10 @@ from bough.cli.text import Block, Span, Table, line
 from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from bough.config import Settings
     from bough.evals.judge.agreement import JudgeAgreement
     from bough.evals.judge.label import Label
     from bough.evals.run.folder import RunFolder
+    from bough.settings import Settings
 
 
 def judge(

@@ -13,8 +13,8 @@ import typer
 from bough.cli import options
 from bough.cli.render import Renderer
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line
-from bough.config import Settings
 from bough.errors import InvalidInput
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class EvalRunOptions:
         Raises:
             InvalidInput: A metric or a secret is not right.
         """
-        from bough.cli.rules import secrets_named
+        from bough.cli.rule_options import secrets_named
         from bough.evals.loop import EvalOptions
         from bough.guard import Limits
 

@@ -12,7 +12,7 @@ from bough.cli import options
 from bough.cli.commands.skills.look import diagnostic_lines, registry_of
 from bough.cli.render import Report
 from bough.cli.text import Line, line
-from bough.config import Settings
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.skills.install.change import SkillUpdate

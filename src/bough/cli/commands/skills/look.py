@@ -11,8 +11,8 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Block, Line, Span, Style, Table, line, one_line, paragraph
-from bough.config import Settings
 from bough.errors import InvalidInput, PermissionDenied
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:

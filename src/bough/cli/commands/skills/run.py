@@ -12,8 +12,8 @@ from bough.cli import options
 from bough.cli.commands.skills.look import folder_of, registry_of
 from bough.cli.render import Report, renderer_for
 from bough.cli.turns.ran import exit_code_of, ran_json, ran_notes, write_streams
-from bough.config import Settings
 from bough.errors import BoughError, ExecutorError, InvalidInput, NotFound, SandboxUnavailable
+from bough.settings import Settings
 
 if TYPE_CHECKING:
     from bough.skills import Skill

@@ -18,7 +18,7 @@ from psycopg_pool import PoolTimeout
 
 from bough.errors import BoughError, Conflict, StoreError, Unavailable
 from bough.events.draft import Append
-from bough.events.keeping import Keeper
+from bough.events.lease_renewal import Keeper
 from bough.events.queries import queries
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch

@@ -14,7 +14,7 @@ from bough.errors import CorruptLog, InvalidInput, NotFound, StoreError, Unavail
 from bough.events.beside import Beside, Follow, Tables, list_packages
 from bough.events.draft import Append, Draft, ForkFields, ImportPiece, draft, fresh, parse_cut, plan_fork
 from bough.events.integrity import Census
-from bough.events.keeping import Keeper, Keeping
+from bough.events.lease_renewal import Keeper, Keeping
 from bough.events.lineage import Range
 from bough.events.record import (
     ConversationFilter,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bough.events.draft import Append
-from bough.events.keeping import Keeper
+from bough.events.lease_renewal import Keeper
 from bough.events.queries import queries
 from bough.events.record import Lease
 from bough.events.stores import faults

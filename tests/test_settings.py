@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bough.config import PROJECT_KEYS, Settings
 from bough.errors import InvalidInput
 from bough.server.settings import ServerSettings
+from bough.settings import PROJECT_KEYS, Settings
 
 
 def load(tmp_path: Path, *, env: dict[str, str] | None = None, **given: Any) -> Settings:

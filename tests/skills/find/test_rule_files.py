@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bough.agents.skills.activation import standing
 from bough.skills import KeywordTrigger, PathTrigger, SkillRegistry
-from bough.skills.find.rules import read_rules
+from bough.skills.find.rule_files import read_rules
 
 
 def put(root: Path, name: str, text: str) -> Path:
@@ -93,7 +93,7 @@ def test_the_registry_serves_them_and_shows_a_model_only_what_it_may_ask_for(tmp
 
     assert "AGENTS.md" not in registry  # its name is refused like any other's
     assert {skill.name for skill in registry.always_active()} == {"repo"}
-    assert [skill.name for skill in registry.catalogued()] == [".cursor/rules/asked.mdc", "pdf"]
+    assert [skill.name for skill in registry.list_catalogued()] == [".cursor/rules/asked.mdc", "pdf"]
     put(tmp_path, "AGENTS.md", "Use tabs.\n")
     again = SkillRegistry.open(tmp_path, home=tmp_path / "home")
     assert [skill.content for skill in again.always_active()] == ["Use tabs.", "Always here."]

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 
 from bough.conversation import AsyncConversation, Turn
-from bough.conversation.log import pace, snapshot
+from bough.conversation.log import kept_states, pace
 from bough.conversation.log.fold import STEP
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.snapshot import FIELDS, SNAPSHOT, dump_state, load_state
+from bough.conversation.log.kept_states import FIELDS, SNAPSHOT, dump_state, load_state
 from bough.conversation.log.state import State, TaskLink, ToolCall
 from bough.events import PostgresEventStore, codec, open_store
 from bough.events.model import (
@@ -248,7 +248,7 @@ async def test_states_are_written_as_the_log_grows_and_hold_no_results(
 
 async def test_a_state_is_what_the_whole_fold_comes_to(source: AsyncConversation) -> None:
     for _, seq, *_, data in await kept(source.store):
-        assert load_state(snapshot.decompress(data)) == await whole(source.store, source.id, seq)
+        assert load_state(kept_states.decompress(data)) == await whole(source.store, source.id, seq)
 
 
 async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
@@ -281,7 +281,7 @@ async def test_what_is_flipped_or_of_another_fold_is_passed_over_and_made_again(
     again = await reopen(source, scripted)
     assert (again.state, reads.decoded >= EVENTS) == (source.state, True)
     await again._journal.aclose()
-    assert {row[2] for row in await kept(source.store)} == {snapshot.name_fold()}
+    assert {row[2] for row in await kept(source.store)} == {kept_states.name_fold()}
 
 
 async def test_erasing_removes_the_states_of_the_tree_and_none_is_written_from_before(
@@ -297,7 +297,7 @@ async def test_erasing_removes_the_states_of_the_tree_and_none_is_written_from_b
     again = await reopen(open_fork, scripted)
     await again._journal.aclose()
     assert again.state == await whole(source.store, open_fork.id)
-    assert [row for row in await kept(source.store) if b"question" in snapshot.decompress(row[5])] == []
+    assert [row for row in await kept(source.store) if b"question" in kept_states.decompress(row[5])] == []
 
 
 async def test_what_a_deletion_trims_takes_its_states_along(source: AsyncConversation) -> None:
@@ -311,7 +311,7 @@ async def test_what_a_deletion_trims_takes_its_states_along(source: AsyncConvers
 async def test_a_large_state_is_left_out(
     source: AsyncConversation, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "MOST_BYTES", 100)
+    monkeypatch.setattr(kept_states, "MOST_BYTES", 100)
     before = await kept(source.store)
     await write_turns(source.store, source.id, 5000, 100)
     again = await reopen(source, scripted)
@@ -344,7 +344,7 @@ async def test_folding_gives_the_loop_a_turn_every_few_events(
     ticking = asyncio.create_task(tick())
     await source._journal.render()
     journal = Journal(source.store, source.id)
-    monkeypatch.setattr(snapshot, "name_fold", lambda: "none")
+    monkeypatch.setattr(kept_states, "name_fold", lambda: "none")
     await journal.catch_up()
     ticking.cancel()
     assert (decoded >= 2 * EVENTS, most <= pace.LOOK_EVENTS) == (True, True)
@@ -356,7 +356,7 @@ async def test_folding_gives_the_loop_a_turn_every_few_events(
 
 def test_every_field_of_a_state_has_a_form() -> None:
     assert FIELDS.keys() == {field.name for field in fields(State)}, (
-        "a new field of State needs a line in log/snapshot.py FIELDS, and FOLD one more"
+        "a new field of State needs a line in log/kept_states.py FIELDS, and FOLD one more"
     )
 
 
@@ -385,9 +385,9 @@ def test_a_state_reads_as_it_was_written() -> None:
 
 
 async def test_a_new_version_of_an_event_is_another_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = snapshot.name_fold()
+    before = kept_states.name_fold()
     monkeypatch.setattr(codec, "_VERSIONS", {**codec._VERSIONS, "Condensed": 9})
-    assert snapshot.name_fold() != before
+    assert kept_states.name_fold() != before
 
 
 async def test_links_skills_and_changes_survive(store: EventStore) -> None:

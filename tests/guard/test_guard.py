@@ -205,7 +205,7 @@ async def test_a_narrowed_guard_is_never_laxer_than_either(field: str, workspace
         a, b = (guard(workspace, **({"policy": ConfirmRisky()} | {field: each})) for each in (left, right))
         for call in calls:
             alone = [STRICTNESS.index((await each.review(call)).decision) for each in (a, b)]
-            together = STRICTNESS.index((await a.narrowed(b).review(call)).decision)
+            together = STRICTNESS.index((await a.narrow(b).review(call)).decision)
             assert together >= max(alone)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bough.cli import options
-from bough.config import Settings
 from bough.errors import InvalidInput, Unavailable
+from bough.settings import Settings
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
