@@ -337,7 +337,7 @@ async def test_a_tool_that_hangs_ends_with_the_time_of_the_run(start: Any, scrip
             ended.append("hang")
         return "never"
 
-    conversation = await start(scripted(tool_call("hang"), "x", tools=(hang,)), limits=Limits(wall_seconds=0.3))
+    conversation = await start(scripted(tool_call("hang"), "x", tools=(hang,)), limits=Limits(wall_seconds=2))
     await conversation.send_message("go")
     result = await conversation.run()
     assert (result.status, result.limit, ended) == ("paused", "wall_seconds", ["hang"])
