@@ -38,6 +38,8 @@ class Settings:
         policy: Confirmation policy: `allow`, `ask` or `rules`; None where nobody said: `rules` in `bough run` and
             `chat` where the model may write, else `allow`.
         timeout_seconds: Wall time of a script; None takes the executor's default.
+        fetch_networks: Private networks, such as `10.0.0.0/8`, that URLs of images and files may lead to, over plain
+            HTTP too.
     """
 
     home: Path
@@ -49,6 +51,7 @@ class Settings:
     container_image: str = "python:3.13-slim"
     policy: str | None = None
     timeout_seconds: float | None = None
+    fetch_networks: tuple[str, ...] = ()
 
     @classmethod
     def load(
@@ -147,6 +150,18 @@ def _paths(key: str, value: Any) -> tuple[Path, ...]:
     return tuple(_path(key, item) for item in items)  # pyright: ignore
 
 
+def _networks(key: str, value: Any) -> tuple[str, ...]:
+    from ipaddress import ip_network
+
+    items: Any = value.split(",") if isinstance(value, str) else value
+    try:
+        return tuple(str(ip_network(item.strip(), strict=False)) for item in items)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"setting `{key}` must be a list of networks, not {value!r}", hint="for example [10.0.0.0/8]"
+        ) from error
+
+
 def _seconds(key: str, value: Any) -> float | None:
     try:
         seconds = None if value is None else float(value)
@@ -186,4 +201,5 @@ _SHAPES: Mapping[str, Any] = {
     "container_image": _text,
     "policy": _choice("allow", "ask", "rules"),
     "timeout_seconds": _seconds,
+    "fetch_networks": _networks,
 }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,14 @@ import pytest
 from pydantic_ai.messages import BinaryContent, DocumentUrl, ImageUrl
 
 from bough.conversation import AsyncConversation, Conversation
-from bough.conversation.log.inputs import BLOBS, LOST
-from bough.errors import InvalidInput, LimitExceeded
+from bough.conversation.log.inputs import LOST
+from bough.errors import ConnectError, InvalidInput, LimitExceeded, PermissionDenied
 from bough.events import open_store
+from bough.events.blob.blob import BLOBS
 from bough.events.model import FilePart, ImagePart, TextPart, UserMessage
 from bough.events.store import EventStore
-from bough.guard import AlwaysConfirm
+from bough.guard import AlwaysConfirm, Secrets
+from bough.settings import Settings
 from bough.testing import tool_call
 
 pytestmark = pytest.mark.anyio
@@ -97,14 +104,128 @@ async def test_what_is_sent_during_a_run_is_seen_at_its_next_step(start: Any, sc
     assert any(isinstance(each, list) and each[-1].data == PNG for each in contents)
 
 
-async def test_addresses_are_handed_on(start: Any, scripted: Any) -> None:
+async def test_a_part_that_only_names_a_url_is_handed_on(start: Any, scripted: Any) -> None:
     spec = scripted("one")
     conversation = await start(spec)
     image, document = "https://example.com/dot.png", "https://example.com/report.pdf"
-    await conversation.send_message("look", images=[image], files=[document])
+    parts = (ImagePart(media_type="image/png", url=image), FilePart(media_type="application/pdf", url=document))
+    await conversation.send_message(UserMessage(content=parts))
     await conversation.run()
-    _, first, second = shown(spec.model)
-    assert (first, second) == (ImageUrl(image), DocumentUrl(document))
+    assert shown(spec.model) == [ImageUrl(image), DocumentUrl(document)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """The address of a web server on this machine, which has an image and a document."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "dot.png").write_bytes(PNG)
+    (tmp_path / "site" / "report.pdf").write_bytes(PDF)
+    (tmp_path / "site" / "program").write_bytes(b"\x7fELF\x00\x01")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "site"))) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_address[1]}"
+        http.shutdown()
+        thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and writes no log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def near(settings: Settings) -> Settings:
+    """Settings of a person who lets URLs lead to this machine."""
+    return replace(settings, fetch_networks=("127.0.0.0/8",))
+
+
+async def test_what_is_at_a_url_is_fetched_once_and_named_by_digest(
+    scripted: Any, store: EventStore, near: Settings, tmp_path: Path, site: str
+) -> None:
+    spec = scripted("one", "two")
+    image, document = f"{site}/dot.png", f"{site}/report.pdf?key=1"
+    made: Any = {"workspace": tmp_path, "store": store, "settings": near}
+    async with await AsyncConversation.create(spec, **made) as conversation:
+        await conversation.send_message("look", images=[image], files=[FilePart.of(document)])
+        (tmp_path / "site" / "dot.png").unlink()
+        await conversation.run()
+        await conversation.send_message("again")
+        await conversation.run()
+        messages: list[Any] = [each.event async for each in conversation.events if each.kind == "UserMessage"]
+    for request in spec.model.asked:
+        _, first, second = request.messages[0].parts[-1].content
+        assert (first.data, first.media_type) == (PNG, "image/png")
+        assert (second.data, second.media_type) == (PDF, "application/pdf")
+    _, part, other = messages[0].content
+    assert (part.url, part.name, part.sha256) == (image, "dot.png", hashlib.sha256(PNG).hexdigest())
+    assert (other.url, other.name, other.size_bytes) == (document, "report.pdf", len(PDF))
+
+
+@pytest.mark.parametrize(
+    ("urls", "error", "says"),
+    [
+        (["{site}/dot.png", "{site}/nothing.png"], InvalidInput, "fetched: the server answers 404"),
+        (["{site}/report.pdf"], InvalidInput, "report.pdf is not an image that models can see"),
+        (["{site}/program"], InvalidInput, "program is not an image"),
+        (["http://10.0.0.1/dot.png"], PermissionDenied, "this machine or a private network"),
+        (["http://127.0.0.1:9/dot.png"], ConnectError, "cannot be fetched"),
+        (["file:///etc/passwd"], InvalidInput, "a URL of file: cannot be fetched"),
+        (["data:image/png;base64,@@"], InvalidInput, "not base64"),
+        (["data:image/png;base64,"], InvalidInput, "is empty"),
+        (["data:text/plain,hello"], InvalidInput, "not an image that models can see"),
+        ("dot.png", InvalidInput, "images: a list"),
+    ],
+)  # fmt: skip
+async def test_a_url_that_cannot_be_used_is_refused_and_nothing_is_sent(
+    scripted: Any, store: EventStore, near: Settings, tmp_path: Path, site: str, urls: Any, error: Any, says: str
+) -> None:
+    async with await AsyncConversation.create(
+        scripted("one"), workspace=tmp_path, store=store, settings=near
+    ) as conversation:
+        head = conversation.state.head
+        images = urls if isinstance(urls, str) else [url.format(site=site) for url in urls]
+        with pytest.raises(error, match=says) as refused:
+            await conversation.send_message("look", images=images)
+        assert refused.value.hint
+        assert (await store.get(conversation.id)).head == head
+        await conversation.send_message("never mind")
+        assert (await conversation.run()).output == "one"
+
+
+async def test_a_url_of_this_machine_is_never_asked_unless_a_person_lists_it(start: Any, scripted: Any) -> None:
+    conversation = await start(scripted("one"))
+    with pytest.raises(PermissionDenied, match="private network") as refused:
+        await conversation.send_message("look", images=["http://127.0.0.1:9/dot.png"])
+    assert "fetch_networks" in refused.value.hint
+
+
+async def test_a_data_url_is_bytes(start: Any, scripted: Any) -> None:
+    spec = scripted("one")
+    conversation = await start(spec)
+    text = "data:text/csv,a%2Cb%0A"
+    await conversation.send_message(images=[f"data:image/png;base64,{b64encode(PNG).decode()}"], files=[text])
+    await conversation.run()
+    first, second = shown(spec.model)
+    assert (first.data, second.data) == (PNG, b"a,b\n")
+    stored = [each async for each in conversation.events if each.kind == "UserMessage"]
+    assert b"base64" not in stored[0].raw
+
+
+async def test_bytes_go_along_whoever_appends_the_message(start: Any, scripted: Any) -> None:
+    """As an event of a program's own, and in a message that is written anew because it holds a secret."""
+    spec = scripted("one", "two")
+    conversation = await start(spec, secrets=Secrets({"KEY": lambda: "swordfish"}))
+    await conversation.append(UserMessage(content=(ImagePart.of(PNG),)))
+    await conversation.run()
+    assert shown(spec.model)[0].data == PNG
+    await conversation.send_message("the key is swordfish, \ud800", files=[PDF])
+    await conversation.run()
+    text, document = shown(spec.model)
+    assert "swordfish" not in text
+    assert document.data == PDF
 
 
 async def test_an_image_answers_calls_that_wait(start: Any, scripted: Any) -> None:
@@ -159,13 +280,11 @@ def test_what_is_no_input_is_refused_and_nothing_is_sent(
 
 
 async def test_a_message_is_bounded_as_a_whole(start: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bough.conversation.message.MAX_INPUTS_BYTES", 2 * len(PDF))
+    monkeypatch.setattr("bough.conversation.inputs.MAX_INPUTS_BYTES", 2 * len(PDF))
     conversation = await start(scripted("one"))
     await conversation.send_message(files=[PDF, PDF])
     with pytest.raises(LimitExceeded, match="the images and files of the message have"):
         await conversation.send_message(files=[PDF, PDF, PDF])
-    with pytest.raises(InvalidInput, match="not prepared"):
-        await conversation.prepare_message(UserMessage(content=(FilePart.of(PDF),)))
 
 
 def test_a_text_is_a_file_by_its_name_or_its_bytes(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from bough.connect.address import check_address
 from bough.errors import PermissionDenied
-from bough.server.outbound.outside import check_address
 
 NETWORKS = ("127.0.0.0/8",)
 

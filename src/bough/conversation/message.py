@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
 from bough.conversation.agent import title_of
+from bough.conversation.inputs import check_size
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.skills import activation_events
-from bough.errors import InvalidInput, LimitExceeded, PermissionDenied
+from bough.errors import InvalidInput, PermissionDenied
 from bough.events.content import IMAGES, Source, image_type
 from bough.events.model import (
     ContentPart,
@@ -29,7 +30,6 @@ from bough.skills.match.triggers import TriggerIndex
 from bough.skills.match.withheld import match_withheld
 
 MAX_MESSAGE_BYTES = 16 << 20
-MAX_INPUTS_BYTES = 64 << 20
 _PROMPT_CHARACTERS = 1_000
 """How much of the end of a system prompt says what the skills are wanted for."""
 
@@ -42,22 +42,14 @@ def check_message(message: str | UserMessage, *, sender: str) -> UserMessage:
         LimitExceeded: Its images and files have more than 64 MiB.
     """
     if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(
-            f"a {type(message).__name__} is not a message",
-            hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
-        )
+        raise _not_a_message(message)
     event = UserMessage.text(clean(message), sender=sender) if isinstance(message, str) else message
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in event.content):
         raise InvalidInput("the message is empty", hint="say what should be done")
     size = sum(len(getattr(part, "text", "") or getattr(part, "data", "")) for part in event.content)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidInput(f"the message has {size} characters", hint="put long content into a file and name the file")
-    inputs = sum(len(part.content or b"") for part in event.content if isinstance(part, ImagePart | FilePart))
-    if inputs > MAX_INPUTS_BYTES:
-        raise LimitExceeded(
-            f"the images and files of the message have {inputs} bytes, more than {MAX_INPUTS_BYTES}",
-            hint="send them in several messages, or put them into the workspace and name them: FilePart(path=…)",
-        )
+    check_size(event.content)
     for part in event.content:
         if isinstance(part, ImagePart):
             _check_image(part)
@@ -79,12 +71,24 @@ def add_inputs(
     """
     if not images and not files:
         return message
+    for name, given in (("images", images), ("files", files)):
+        if not isinstance(given, list | tuple):
+            raise InvalidInput(f"{name}: a list is needed, not {type(given).__name__}", hint=f"{name}=[…]")
+    if not isinstance(message, str | UserMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _not_a_message(message)
     parts: list[ContentPart] = [each if isinstance(each, ImagePart) else ImagePart.of(each) for each in images]
     parts += [each if isinstance(each, FilePart) else FilePart.of(each) for each in files]
     if isinstance(message, str):
         text = [TextPart(text=clean(message))] if message.strip() else []
         return UserMessage(content=(*text, *parts), sender=sender)
     return message.model_copy(update={"content": (*message.content, *parts)})
+
+
+def _not_a_message(given: object) -> InvalidInput:
+    return InvalidInput(
+        f"a {type(given).__name__} is not a message",
+        hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
+    )
 
 
 def _check_image(part: ImagePart) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from bough.cancellation import is_cancelled
 from bough.conversation.control import ConversationControl
+from bough.conversation.inputs import fetch_inputs
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
-from bough.conversation.log.inputs import keep_blobs, take_bytes
 from bough.conversation.log.listeners import OnEvent
 from bough.conversation.message import add_inputs, events_of, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
@@ -20,7 +20,7 @@ from bough.conversation.run.models import RunModels
 from bough.conversation.run.run import Runner
 from bough.conversation.run.step import NodeListener
 from bough.conversation.run.waiting.approval import Decisions
-from bough.errors import Conflict, InvalidInput, PermissionDenied
+from bough.errors import Conflict, PermissionDenied
 from bough.events.content import Source
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
@@ -44,37 +44,35 @@ class ConversationRuns(ConversationControl[T]):
         reason.
 
         Args:
-            images: Paths, bytes or URLs of images (png, jpeg, gif, webp) that the model is shown behind the text. Bytes
-                are kept beside the log, once however often they are sent; a URL is handed to the model as it is.
+            images: Paths, bytes or URLs of images (png, jpeg, gif, webp) that the model is shown behind the text. A URL
+                is fetched now, within 30 s. Bytes are kept beside the log, once however often they are sent.
             files: Likewise of documents (pdf), texts and sounds (wav, mp3).
 
         Raises:
             InvalidInput: The message is not text and no `UserMessage`, is empty, or too long; an image or a file cannot
                 be read, or is none that models can read.
             LimitExceeded: An image or a file has more than 20 MiB, or all of them more than 64 MiB.
-            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; it is not sent.
+            ConnectError: The server of a URL does not answer.
+            PermissionDenied: A hook refuses it, or it calls a skill by `/name` that is not trusted; or a URL is not
+                https, or leads to a private network that `Settings.fetch_networks` does not list. It is not sent.
         """
         await self._settle_abandoned()
-        whole = message_event(add_inputs(message, images, files, sender=sender), sender=sender)
-        named, blobs = take_bytes(whole)
-        events = await self.prepare_message(named, sender=sender)
+        events = await self.prepare_message(add_inputs(message, images, files, sender=sender), sender=sender)
         first = events[0]
-        change = keep_blobs(self.id, blobs, behind=len(events)) if blobs else None
         if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
-            await Decisions(self._journal).reply(events, first.plain, by=first.sender, change=change)
+            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
         else:
-            await self._journal.append(*events, change=change)
+            await self._journal.append(*events)
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Return what sending a message appends, the message first, secrets masked; nothing is appended.
 
-        Raises:
-            InvalidInput: The message is not text and no `UserMessage`, is empty, or too long.
-            PermissionDenied: A hook refuses it, which is recorded.
+        The bytes of images and files go with it into whatever store it is appended to.
+
+        Raises: see `send_message`; what a hook refuses is recorded.
         """
-        checked = message_event(message, sender=sender)
-        if take_bytes(checked)[1]:
-            raise InvalidInput("bytes of images and files are not prepared", hint="send them with send_message")
+        fetched = await fetch_inputs(message, self.settings.fetch_networks)
+        checked = message_event(fetched, sender=sender)
         if (refused := refuse_untrusted(checked, self.skills)) is not None:
             error, record = refused
             await self._journal.append(*record)

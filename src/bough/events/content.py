@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 import mimetypes
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+from urllib.parse import unquote_to_bytes
 
 from bough.errors import InvalidInput, LimitExceeded
 
@@ -15,7 +20,7 @@ MAX_INPUT_BYTES = 20 << 20
 """Of one image or file; what is larger belongs in the workspace."""
 
 Source: TypeAlias = "str | Path | bytes"
-"""An address that begins with http:// or https://, a path, or the bytes themselves."""
+"""A URL (https:, http:, data:), a path, or the bytes themselves."""
 
 IMAGES: Mapping[str, Callable[[bytes], bool]] = {
     "image/png": lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
@@ -24,6 +29,11 @@ IMAGES: Mapping[str, Callable[[bytes], bool]] = {
     "image/webp": lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP",
 }
 """The kinds of images that every provider takes, by how their bytes begin."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_DATA_URL = re.compile(r"data:[^,]*,", re.IGNORECASE)
+_MAX_DATA_URL = 3 * MAX_INPUT_BYTES
+"""Characters: of bytes that are written as %XX."""
 
 _FILES: Mapping[str, Callable[[bytes], bool]] = {
     "application/pdf": lambda data: data.startswith(b"%PDF-"),
@@ -42,22 +52,31 @@ class Input:
 
 
 def read_input(source: Source, name: str | None) -> Input:
-    """Return what `source` is. Reads a path, at most `MAX_INPUT_BYTES`; fetches no address.
+    """Return what `source` is. Reads a path, at most `MAX_INPUT_BYTES`; fetches no URL.
 
     Raises:
-        InvalidInput: The path cannot be read, or nothing of the kind was given.
+        InvalidInput: The path cannot be read, the URL is of no kind that can be, or nothing of the kind was given.
         LimitExceeded: It is too large.
     """
     match source:
         case bytes():
             return Input(data=_check_size(source, "the input"), name=name)
-        case str() if source.startswith(("http://", "https://")):
+        case str() if _DATA_URL.match(source):
+            return Input(data=_decode_data_url(source), name=name)
+        case str() if (scheme := _SCHEME.match(source)) is not None:
+            if scheme[1].lower() not in ("http", "https"):
+                raise InvalidInput(f"a URL of {scheme[1].lower()}: cannot be fetched", hint="give an https: URL")
             return Input(url=source, name=name)
         case str() | os.PathLike():
             path = Path(source).expanduser()
             return Input(data=_read(path), name=name or path.name)
         case _:  # pyright: ignore[reportUnnecessaryComparison] - not everyone checks types
             raise InvalidInput(f"a {type(source).__name__} is not an image or file", hint="give a path, bytes or a URL")
+
+
+def digest_of_bytes(data: bytes) -> str:
+    """Return the name of bytes: their SHA-256, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def image_type(data: bytes) -> str | None:
@@ -77,6 +96,19 @@ def file_type(data: bytes, name: str | None) -> str | None:
     if "\x00" in text:
         return None
     return guessed if guessed.startswith("text/") else "text/plain"
+
+
+def _decode_data_url(url: str) -> bytes:
+    head, _, text = url.partition(",")
+    if len(text) > _MAX_DATA_URL:
+        raise _too_large("the data: URL", len(text) * 3 // 4)
+    data = unquote_to_bytes(text)
+    if head.lower().endswith(";base64"):
+        try:
+            data = base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise InvalidInput("the data: URL is not base64", hint="data:image/png;base64,…") from error
+    return _check_size(data, "the data: URL")
 
 
 def _read(path: Path) -> bytes:

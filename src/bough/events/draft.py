@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
@@ -43,16 +43,34 @@ class EventRow(NamedTuple):
         return cls(id, kind, ts, data, digest_of(id, kind, ts, data))
 
 
+class BlobRow(NamedTuple):
+    """Bytes that one of the events of a draft names.
+
+    Attributes:
+        place: Of that event among them, from 0.
+        sha256: Hexadecimal.
+        read: Gives the bytes, once or more often.
+    """
+
+    place: int
+    sha256: str
+    media_type: str
+    size_bytes: int
+    read: Callable[[], bytes]
+
+
 class Draft(NamedTuple):
     """Encoded events and the projection they ask for.
 
     Attributes:
         rows: In the order they are appended.
         changes: New values of `status`, `title` and `tags`, where the events set them.
+        blobs: Bytes that they name, to be kept beside them.
     """
 
     rows: tuple[EventRow, ...]
     changes: Mapping[str, Any]
+    blobs: Sequence[BlobRow] = ()
 
     def make_stored(self, first_seq: int) -> list[StoredEvent]:
         """Return the events as they read once they are appended at `first_seq`."""
@@ -124,7 +142,7 @@ def draft(events: Sequence[Event] | Draft) -> Draft:
     rows = tuple([_row(event, encode(event)) for event in events])
     if len(rows) > 1 and len({row.id for row in rows}) < len(rows):
         raise Conflict("two of the events to append have the same id", hint="append each event once")
-    return Draft(rows, _changes(events))
+    return Draft(rows, _changes(events), tuple(_list_blobs(events)))
 
 
 def dump(value: Mapping[str, Any]) -> str | None:
@@ -177,6 +195,14 @@ def clean_changes(record: ConversationRecord, changes: Mapping[str, Any]) -> dic
 
 def _row(event: Event, data: bytes) -> EventRow:
     return EventRow.of(event.id.bytes, event.kind, microseconds(event.ts), data)
+
+
+def _list_blobs(events: Sequence[Event]) -> Iterator[BlobRow]:
+    for place, event in enumerate(events):
+        if event.kind == "UserMessage":
+            for part in event.content:
+                if part.type != "text" and (data := part.content) is not None and part.sha256 is not None:
+                    yield BlobRow(place, part.sha256, part.media_type, len(data), lambda data=data: data)
 
 
 def _changes(events: Iterable[Event]) -> dict[str, Any]:

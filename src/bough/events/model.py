@@ -6,12 +6,12 @@ event in its conversation (`seq`) belongs to the store, not to the event, becaus
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
 from pydantic import Field
 
-from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, Part, TextPart, Usage
+from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
 from bough.events.kinds.file_event import CheckRan, FilesKept, RulesChanged
 from bough.events.kinds.skill_event import ScriptRan, SkillActivated, SkillSkipped
 from bough.events.kinds.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
@@ -128,6 +128,14 @@ class UserMessage(BaseEvent):
     def text(cls, text: str, **fields: Any) -> UserMessage:
         """Return a message of one text part."""
         return cls(content=(TextPart(text=text),), **fields)
+
+    def carry_bytes(self, other: BaseEvent) -> Self:
+        """Take along the bytes of another form of this message, which has the same parts."""
+        if isinstance(other, UserMessage):
+            for mine, its in zip(self.content, other.content, strict=True):
+                if isinstance(mine, InputPart) and isinstance(its, InputPart):
+                    mine.carry_bytes(its.content)
+        return self
 
     @property
     def plain(self) -> str:

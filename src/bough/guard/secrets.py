@@ -115,13 +115,18 @@ class Secrets:
         providers: Where each value comes from: `EnvSecret`, `FileSecret`, or any function without arguments.
 
     Raises:
-        InvalidInput: A name is none that an environment variable can have.
+        InvalidInput: A name is none that an environment variable can have, or what gives its value is not a function.
     """
 
     def __init__(self, providers: Mapping[str, Provider] | None = None) -> None:
         self._providers = dict(providers or {})
         self._seen = _SeenValues()
-        for name in self._providers:
+        for name, provider in self._providers.items():
+            if not callable(provider):
+                raise InvalidInput(
+                    f"the secret {name!r} is given as {type(provider).__name__}",
+                    hint=f'give what reads it: EnvSecret("{name}"), or a function without arguments',
+                )
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise InvalidInput(f"{name!r} is not a name for a secret", hint="use letters, digits and underscores")
 

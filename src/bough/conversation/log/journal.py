@@ -20,9 +20,9 @@ from bough.conversation.log.state import State
 from bough.conversation.log.write import Also, Condition, Writer
 from bough.conversation.log.write_buffer import Staging
 from bough.errors import BoughError, InvalidInput
-from bough.events.model import Event
+from bough.events.model import Event, UserMessage
 from bough.events.store import EventStore
-from bough.guard import MaskStream, Secrets
+from bough.guard import Masker, MaskStream, Secrets
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -281,7 +281,12 @@ def mask_events(secrets: Secrets, events: Sequence[Event]) -> Sequence[Event]:
     if not secrets.names:
         return events
     masker = secrets.masker()
-    return tuple(type(event).model_validate(masker.json(event.model_dump(mode="json"))) for event in events)
+    return tuple(_mask_event(masker, event) for event in events)
+
+
+def _mask_event(masker: Masker, event: Event) -> Event:
+    masked = type(event).model_validate(masker.json(event.model_dump(mode="json")))
+    return masked.carry_bytes(event) if isinstance(masked, UserMessage) else masked
 
 
 def _also(ending: Ending, error: BoughError | None) -> Also:

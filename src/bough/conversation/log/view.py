@@ -254,19 +254,19 @@ def _user_content(part: ContentPart) -> UserContent:
             return part.text
         case ImagePart():
             return _image(part)
-        case FilePart(url=str(url)):
-            return AudioUrl(url) if part.media_type.startswith("audio/") else DocumentUrl(url)
         case FilePart(sha256=str(digest), size_bytes=int()):
             return describe_bytes(digest, part.media_type)
+        case FilePart(url=str(url)):
+            return AudioUrl(url) if part.media_type.startswith("audio/") else DocumentUrl(url)
         case FilePart():
             return f"[file in the workspace: {part.path}]"
 
 
 def _image(part: ImagePart) -> UserContent:
-    if part.url is not None:
-        return ImageUrl(part.url)
     if part.sha256 is not None and not part.data:
         return describe_bytes(part.sha256, part.media_type)
+    if part.url is not None:
+        return ImageUrl(part.url)
     try:
         return BinaryContent(data=base64.b64decode(part.data, validate=True), media_type=part.media_type)
     except ValueError:

@@ -427,7 +427,10 @@ class Staging:
 
 def _as_recorded(event: Event) -> Event:
     """Return the event as the log gives it back: invalid text has been replaced there."""
-    return _make_stored(0, event).event if _REPLACED in encode(event) else event
+    if _REPLACED not in encode(event):
+        return event
+    recorded = _make_stored(0, event).event
+    return recorded.carry_bytes(event) if isinstance(recorded, UserMessage) else recorded
 
 
 def _make_stored(seq: int, event: Event) -> StoredEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -183,8 +184,13 @@ def _part_body(part: ContentPart) -> JsonObject:
     match part:
         case TextPart():
             return {"type": "text", "text": part.text}
+        case ImagePart(content=bytes(content)):
+            data = base64.b64encode(content).decode()
+            return {"type": "image", "image_urls": [f"data:{part.media_type};base64,{data}"]}
+        case ImagePart(data=data) if data:
+            return {"type": "image", "image_urls": [f"data:{part.media_type};base64,{data}"]}
         case ImagePart():
-            return {"type": "image", "image_urls": [f"data:{part.media_type};base64,{part.data}"]}
+            raise _not_over_http("the URL of an image", "give the image itself")
         case _:
             raise _not_over_http("a file in a message", "upload it into the workspace, and name it")
 

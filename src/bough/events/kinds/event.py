@@ -30,7 +30,37 @@ class TextPart(Part):
     text: str
 
 
-class ImagePart(Part):
+class InputPart(Part):
+    """What people send besides text: its bytes are kept beside the log, where an event names them by their digest."""
+
+    _content: bytes | None = PrivateAttr(default=None)
+    _is_at_url: bool = PrivateAttr(default=False)
+
+    @property
+    def content(self) -> bytes | None:
+        """Its bytes, on their way into the store that the event is appended to; None for a part that a store gave."""
+        return self._content
+
+    @property
+    def is_at_url(self) -> bool:
+        """Whether it is still to be fetched from its URL, before it is sent."""
+        return self._is_at_url and self._content is None
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it says the same: bytes are named by their digest, so those that it brings along say nothing more."""
+        return type(other) is type(self) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Hash what it says."""
+        return hash((type(self), *self.__dict__.values()))
+
+    def carry_bytes(self, data: bytes | None) -> Self:
+        """Take bytes along into whatever store this part is appended to."""
+        self._content = data
+        return self
+
+
+class ImagePart(InputPart):
     """An image: its bytes in the store, in the log itself, or at an address.
 
     Attributes:
@@ -39,7 +69,7 @@ class ImagePart(Part):
         sha256: Digest of the bytes that the store keeps beside the log, hexadecimal.
         size_bytes: Of these bytes.
         name: What the sender called it.
-        url: Where it is, where it was never fetched.
+        url: Where it came from; without `sha256` it was never fetched, and the model is given the URL.
     """
 
     type: Literal["image"] = "image"
@@ -49,41 +79,41 @@ class ImagePart(Part):
     size_bytes: int | None = None
     name: str | None = None
     url: str | None = None
-    _content: bytes | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Return an image: from a path, bytes or a URL, which is handed to the model as it is.
+        """Return an image: from a path, bytes, a `data:` URL, or an https URL, which is fetched when it is sent.
 
         Raises:
             InvalidInput: It cannot be read, or is not a png, jpeg, gif or webp.
             LimitExceeded: It has more than 20 MiB.
         """
-        from bough.events.content import IMAGES, image_type, read_input
+        from bough.events.content import read_input
 
         given = read_input(source, name)
+        part = cls(media_type="image/*", url=given.url, name=given.name)
         if given.data is None:
-            return cls(media_type="image/*", url=given.url, name=given.name)
-        if (kind := image_type(given.data)) is None:
-            known = ", ".join(IMAGES)
-            raise InvalidInput(f"{given.name or 'the input'} is not an image that models can see", hint=f"send {known}")
-        part = cls(media_type=kind, name=given.name)
-        part._content = given.data
-        return part
+            part._is_at_url = True
+            return part
+        return part.with_bytes(given.data)
 
-    @property
-    def content(self) -> bytes | None:
-        """Its bytes on their way into a store; None once they are there."""
-        return self._content
+    def with_bytes(self, data: bytes, *, name: str | None = None) -> Self:
+        """Return it with its bytes and their digest.
 
-    def without_content(self, sha256: str, size_bytes: int) -> Self:
-        """Return it as an event names it, without its bytes."""
-        part = self.model_copy(update={"sha256": sha256, "size_bytes": size_bytes})
-        part._content = None
-        return part
+        Raises:
+            InvalidInput: They are not a png, jpeg, gif or webp.
+        """
+        from bough.events.content import IMAGES, digest_of_bytes, image_type
+
+        called = self.name or name
+        if (kind := image_type(data)) is None:
+            what = called or "the input"
+            raise InvalidInput(f"{what} is not an image that models can see", hint=f"send {', '.join(IMAGES)}")
+        named = {"media_type": kind, "sha256": digest_of_bytes(data), "size_bytes": len(data), "name": called}
+        return self.model_copy(update=named).carry_bytes(data)
 
 
-class FilePart(Part):
+class FilePart(InputPart):
     """A file: named by its path in the workspace, or with its bytes in the store, or at an address.
 
     Attributes:
@@ -91,7 +121,7 @@ class FilePart(Part):
         sha256: Digest of the bytes when the message was sent, hexadecimal.
         size_bytes: Of the bytes that the store keeps beside the log; None where it keeps none.
         name: What the sender called it.
-        url: Where it is, where it was never fetched.
+        url: Where it came from; without `sha256` it was never fetched, and the model is given the URL.
     """
 
     type: Literal["file"] = "file"
@@ -101,42 +131,42 @@ class FilePart(Part):
     size_bytes: int | None = None
     name: str | None = None
     url: str | None = None
-    _content: bytes | None = PrivateAttr(default=None)
 
     @classmethod
     def of(cls, source: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Return a document, a text or a sound: from a path, bytes or a URL, which is handed to the model as it is.
+        """Return a document, a text or a sound: from a path, bytes, a `data:` URL, or an https URL.
 
-        A file that tools are to work with is named instead: `FilePart(path="data/sales.csv")`.
+        A URL is fetched when it is sent. A file that tools are to work with is named instead:
+        `FilePart(path="data/sales.csv")`.
 
         Raises:
             InvalidInput: It cannot be read, or is not a pdf, text, wav or mp3.
             LimitExceeded: It has more than 20 MiB.
         """
-        from bough.events.content import file_type, read_input
+        from bough.events.content import read_input
 
         given = read_input(source, name)
+        part = cls(url=given.url, name=given.name)
         if given.data is None:
-            return cls(url=given.url, name=given.name)
-        if (kind := file_type(given.data, given.name)) is None:
+            part._is_at_url = True
+            return part
+        return part.with_bytes(given.data)
+
+    def with_bytes(self, data: bytes, *, name: str | None = None) -> Self:
+        """Return it with its bytes and their digest.
+
+        Raises:
+            InvalidInput: They are not a pdf, text, wav or mp3.
+        """
+        from bough.events.content import digest_of_bytes, file_type
+
+        called = self.name or name
+        if (kind := file_type(data, called)) is None:
             raise InvalidInput(
-                f"{given.name or 'the input'} is not a pdf, text, wav or mp3",
-                hint="put it into the workspace and name it",
+                f"{called or 'the input'} is not a pdf, text, wav or mp3", hint="put it into the workspace and name it"
             )
-        part = cls(media_type=kind, name=given.name)
-        part._content = given.data
-        return part
-
-    @property
-    def content(self) -> bytes | None:
-        """Its bytes on their way into a store; None once they are there."""
-        return self._content
-
-    def without_content(self, sha256: str, size_bytes: int) -> Self:
-        """Return it as an event names it, without its bytes."""
-        part = self.model_copy(update={"sha256": sha256, "size_bytes": size_bytes})
-        part._content = None
-        return part
+        named = {"media_type": kind, "sha256": digest_of_bytes(data), "size_bytes": len(data), "name": called}
+        return self.model_copy(update=named).carry_bytes(data)
 
 
 ContentPart: TypeAlias = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]

@@ -76,10 +76,14 @@ def _user_message(event: UserMessage, calls: Calls) -> list[JsonObject]:
         match part:
             case TextPart():
                 content.append(_text(part.text))
+            case ImagePart(data=data) if data:
+                content.append({"type": "image", "image_urls": [f"data:{part.media_type};base64,{data}"]})
+            case ImagePart(sha256=None, url=str(url)):
+                content.append({"type": "image", "image_urls": [url]})
             case ImagePart():
-                content.append({"type": "image", "image_urls": [f"data:{part.media_type};base64,{part.data}"]})
+                content.append(_text(f"[image: {part.name or part.media_type}]"))
             case FilePart():
-                content.append(_text(f"[file: {part.path}]"))
+                content.append(_text(f"[file: {part.path or part.name or part.url or part.media_type}]"))
     encoded: JsonObject = {
         "kind": "MessageEvent",
         "source": "user",

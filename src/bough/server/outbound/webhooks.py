@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 
+from bough.connect.address import check_address
 from bough.errors import BoughError, LimitExceeded, NotFound
 from bough.events.beside import Tables
 from bough.events.record import moment
@@ -28,7 +29,6 @@ from bough.server.auth.keys import SERVER
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.metrics import Metrics
 from bough.server.outbound.notices import A2A, EVENTS, KINDS, describe_notice, follow_notices
-from bough.server.outbound.outside import check_address
 from bough.types import JsonObject, SystemClock, new_id
 
 MAX_WEBHOOKS = 20

@@ -30,7 +30,7 @@ from bough.events.record import (
 from bough.events.stores import faults
 from bough.events.stores.base import BaseEventStore
 from bough.events.stores.relational.reading import FIRST_ROWS, PAGE_ROWS, EventChoice, Parts, RelationalReading
-from bough.events.stores.relational.tables import Followers, run_change
+from bough.events.stores.relational.tables import Followers, keep_blobs, run_change
 from bough.events.stores.relational.writing import RelationalWriting
 from bough.types import Clock, new_id
 
@@ -308,7 +308,7 @@ class RelationalEventStore(BaseEventStore):
 
     async def restore(self, pieces: Sequence[ImportPiece]) -> None:
         """Insert what an import found missing. See `EventStore.restore`."""
-        await self._write(lambda log: log.restore(pieces), patient=True)
+        await self._write(lambda log: _restore(log, pieces), patient=True)
 
     async def census(self) -> Census:
         """Count the events and let the database check itself. See `EventStore.census`."""
@@ -360,6 +360,12 @@ def _choice(kinds: Collection[str] | None, after_ts: datetime | None, before_ts:
         None if after_ts is None else microseconds(after_ts),
         None if before_ts is None else microseconds(before_ts),
     )
+
+
+def _restore(log: RelationalWriting, pieces: Sequence[ImportPiece]) -> None:
+    log.restore(pieces)
+    for piece in pieces:
+        keep_blobs(log, piece.record.id, piece.first, piece.events.blobs)
 
 
 def _look(log: RelationalReading, statements: Mapping[str, str], change: Callable[[Tables], T]) -> T:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from uuid import UUID
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.beside import Beside, Follow, Follower, Tables
-from bough.events.draft import Append, Draft, ForkFields, draft, fresh, parse_cut, plan_fork
+from bough.events.blob.blob import BLOBS
+from bough.events.draft import Append, BlobRow, Draft, ForkFields, draft, fresh, parse_cut, plan_fork
 from bough.events.record import ConversationRecord, DeleteMode, Lease
 from bough.events.stores import faults
 from bough.events.stores.relational.reading import RelationalReading
@@ -179,6 +180,23 @@ def run_change(
     return result
 
 
+def keep_blobs(log: RelationalWriting, cid: UUID, first: int, blobs: Iterable[BlobRow]) -> None:
+    """Keep the bytes that events name which were appended at `first`, in their transaction; one in memory at a time."""
+    tables: RelationalTables | None = None
+    number = 0
+    for blob in blobs:
+        if tables is None:
+            log.migrate_beside(BLOBS)
+            tables = RelationalTables(log, BLOBS.statements(log.dialect), appends=False)
+            number = tables.number(cid)
+        digest = bytes.fromhex(blob.sha256)
+        data = blob.read()
+        tables.run("blob.keep", sha256=digest, media_type=blob.media_type, size=blob.size_bytes, data=data)
+        tables.run("blob.use", number=number, seq=first + blob.place, sha256=digest)
+    if tables is not None:
+        tables.close()
+
+
 class Followers:
     """What packages write beside certain events, in the transaction that appends these. Thread-safe.
 
@@ -214,11 +232,12 @@ class Followers:
             self._refused.add(beside)
 
     def wants(self, draft: Draft) -> bool:
-        """Whether any of the events is followed."""
-        return bool(self._kinds) and any(row.kind in self._kinds for row in draft.rows)
+        """Whether any of the events is followed, or names bytes."""
+        return bool(draft.blobs) or (bool(self._kinds) and any(row.kind in self._kinds for row in draft.rows))
 
     def follow(self, log: RelationalWriting, cid: UUID, first: int, draft: Draft) -> None:
-        """Write what follows events that were appended at `first`."""
+        """Write what follows events that were appended at `first`, and the bytes that they name."""
+        keep_blobs(log, cid, first, draft.blobs)
         events = draft.make_stored(first)
         for beside, kinds, add in self._followers:
             wanted = [stored for stored in events if stored.kind in kinds]

@@ -16,7 +16,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutsideAddress:
+class CheckedAddress:
     """An address that was checked.
 
     Attributes:
@@ -28,11 +28,12 @@ class OutsideAddress:
     host: str
 
 
-async def check_address(url: str, networks: Sequence[str] = ()) -> OutsideAddress:
+async def check_address(url: str, networks: Sequence[str] = (), *, setting: str = "webhook_networks") -> CheckedAddress:
     """Return an address that may be called.
 
     Args:
         networks: Private networks that may be called, over plain HTTP too.
+        setting: Where they are listed, for the error's hint.
 
     Raises:
         InvalidInput: It is not an address of HTTP, or its name is not known.
@@ -59,14 +60,14 @@ async def check_address(url: str, networks: Sequence[str] = ()) -> OutsideAddres
     listed = all(any(each in network for network in allowed if network.version == each.version) for each in plain)
     if not listed and not all(each.is_global and not each.is_multicast for each in plain):
         raise PermissionDenied(
-            "url: it leads to this machine or a private network", hint="the operator can list it in webhook_networks"
+            "url: it leads to this machine or a private network", hint=f"the operator can list it in {setting}"
         )
     if parts.scheme == "http" and not listed:
         raise PermissionDenied("url: it is not encrypted", hint="use https")
     first = f"[{plain[0]}]" if plain[0].version == 6 else str(plain[0])
     netloc = f"{first}:{port}"
     named = f"{host}:{port}" if parts.port else host
-    return OutsideAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=named)
+    return CheckedAddress(url=urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, "")), host=named)
 
 
 async def _resolve(host: str, port: int) -> list[str]:

@@ -1,0 +1,1 @@
+"""The bytes that events name by their digest."""
