@@ -263,3 +263,10 @@ async def test_tasks_that_are_not_there_are_told(tasks: RelationalTaskStore, set
         with pytest.raises(NotFound):
             await broker.provide_input(id, True)
     await broker.aclose()
+
+
+@pytest.mark.parametrize("specs", [["writer"], [object()], {"writer": None}])
+async def test_what_is_no_agent_is_not_registered(tasks: RelationalTaskStore, settings: Settings, specs: Any) -> None:
+    async with TaskBroker(tasks, settings=settings) as broker:
+        with pytest.raises(InvalidInput, match="is not an agent"):
+            broker.register_agents(specs)

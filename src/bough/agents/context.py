@@ -16,7 +16,7 @@ from bough.execution.base import USUAL_GUARDS, CodeExecutor, Guards
 
 
 async def _drop(_: Event) -> None:
-    """Discard the event: outside a conversation there is no log."""
+    """Discard the event: there is no log outside a conversation."""
 
 
 async def _no_result(result: str) -> str:

@@ -42,7 +42,7 @@ class ModelAnalyzer:
         model: A PydanticAI model, or a model string, which is looked up now, with the base URL of the settings.
 
     Raises:
-        InvalidInput: There is no such model.
+        InvalidInput: The model is unknown.
         Unavailable: Its key or its package is missing.
     """
 

@@ -205,7 +205,7 @@ class ConversationControl(ConversationBase[T]):
                 have that object is paused with an error.
 
         Raises:
-            InvalidInput: There is no such model, or its prices are needed and not known.
+            InvalidInput: The model is unknown, or its prices are needed and unknown.
         """
         spec = self.agent.model_copy(update={"model": model})
         settled, name = resolve_spec_model(spec, self.settings)

@@ -51,6 +51,27 @@ class Credentials(NamedTuple):
 FindCredentials: TypeAlias = Callable[[ConversationRecord, State], Awaitable[Credentials]]
 """Finds the secrets of a conversation that a task runs. Raises `Unavailable` where one cannot be opened."""
 
+
+def register(known: dict[str, AgentSpec], specs: Mapping[str, AgentSpec] | Iterable[AgentSpec]) -> None:
+    """Add agents and the sub-agents below them to `known`; a sub-agent takes the name of no other.
+
+    Raises:
+        InvalidInput: Something else than an `AgentSpec` is among them; those before it are added.
+    """
+    pairs: Iterable[tuple[str | None, AgentSpec]]
+    if isinstance(specs, Mapping):
+        pairs = cast("Mapping[str, AgentSpec]", specs).items()
+    else:
+        pairs = ((None, spec) for spec in specs)
+    for name, spec in pairs:
+        if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
+        known[spec.name if name is None else name] = spec
+        for below in spec.sub_agents:
+            if below.name not in known:
+                register(known, [below])
+
+
 AGENT_PATH = "agent_path"
 """In a task's metadata: names of the agents from the one a person started down to its own, by which it is found.
 

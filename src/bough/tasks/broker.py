@@ -9,19 +9,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.run.waiting.decision import CallDecision
-from bough.errors import Conflict, InvalidInput, Unavailable
+from bough.errors import Conflict, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import Event, PauseRequested, UserMessage
 from bough.events.owner import owner as make_owner
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
-from bough.tasks.agents import FindCredentials, FindHooks
+from bough.tasks.agents import FindCredentials, FindHooks, register
 from bough.tasks.answering import Replies, Reply, RunEvents
 from bough.tasks.control import Stopped, TaskControl
 from bough.tasks.delegation import BrokerDelegation
@@ -119,8 +119,6 @@ class TaskBroker:
         self._running: asyncio.Task[None] | None = None
         self._is_left = False
 
-    # Life.
-
     async def __aenter__(self) -> TaskBroker:
         if self._running is not None:
             raise Conflict("the broker is already entered", hint="leave it first, or make another one")
@@ -191,20 +189,8 @@ class TaskBroker:
         Raises:
             InvalidInput: Something else than an `AgentSpec` is among them.
         """
-        named = (
-            dict(cast("Mapping[str, AgentSpec]", specs)) if isinstance(specs, Mapping) else {s.name: s for s in specs}
-        )
-        for name, spec in named.items():
-            if not isinstance(spec, AgentSpec):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidInput(f"{spec!r:.80} is not an agent", hint="give AgentSpec objects")
-            self._register(name, spec)
+        register(self._agents, specs)
         self.dispatcher.wake()
-
-    def _register(self, name: str, spec: AgentSpec) -> None:
-        self._agents[name] = spec
-        for below in spec.sub_agents:
-            if below.name not in self._agents:
-                self._register(below.name, below)
 
     def forget_agents(self, names: Iterable[str]) -> None:
         """Make agents unknown again; tasks of theirs that have not ended cannot run here any more."""

@@ -177,7 +177,7 @@ class AgentConfig:
         """Return the fields `model`, `base_url`, `api_key`, `settings` of a spec that uses the model `name`.
 
         Raises:
-            NotFound: There is no such model.
+            NotFound: The model is unknown.
             PermissionDenied: It uses environment variables or an address, and the file is not trusted.
             Unavailable: An environment variable is not set.
         """

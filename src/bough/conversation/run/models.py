@@ -30,7 +30,7 @@ class RunModels:
         """Return the agent's model.
 
         Raises:
-            InvalidInput: There is no such model, or its prices are needed and not known.
+            InvalidInput: The model is unknown, or its prices are needed and unknown.
             Unavailable: Its key or its package is missing.
         """
         model = resolve_spec_model(spec, self._settings)[0]

@@ -74,7 +74,7 @@ class BigQueryWarehouse:
 
     Attributes:
         write_mode: `blocked` reads only; `protected` has a session with temporary tables and models; `allowed`
-            changes tables of the project itself: there is no copy.
+            writes to the tables of the project itself, not to a copy.
     """
 
     def __init__(
