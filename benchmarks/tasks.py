@@ -21,7 +21,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from append import BareWriter, raw, row
 from bough import AgentSpec, AsyncConversation, Settings
-from bough.agents.delegation import Asking
+from bough.agents.delegation_protocol import Asking
 from bough.events.owner import owner
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreSqlite
 from bough.types import new_id

@@ -56,7 +56,7 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Dotted, without the package: `conversation.run.step`."""
+        """Dotted, without the package: `conversation.run.loop`."""
         return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

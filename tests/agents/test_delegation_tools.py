@@ -14,7 +14,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest, ToolReturnPart
 
 from bough.agents.context import ToolContext
-from bough.agents.delegation import Asking, CallWaits, Child, Delegation, RunStopped, Spent
+from bough.agents.delegation_protocol import Asking, CallWaits, Child, Delegation, RunStopped, Spent
 from bough.agents.delegation_tools import DELEGATION_TOOLS, ask_toolset, delegation_toolset
 from bough.connect.mcp_pool import McpPool
 from bough.errors import Conflict, LimitExceeded, NotFound, Unavailable

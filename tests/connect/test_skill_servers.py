@@ -17,7 +17,7 @@ from mcp.server import MCPServer
 from pydantic_ai import BinaryContent
 
 from bough.agents.spec import AgentSpec
-from bough.connect.mcp import shorten_result
+from bough.connect.skill_mcp import shorten_result
 from bough.conversation import AsyncConversation
 from bough.errors import PermissionDenied
 from bough.settings import Settings

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from bough.agents.delegation import Delegation
+from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.guard import Limits
 from bough.settings import Settings

@@ -26,8 +26,8 @@ from bough.agents.skills.tools import SkillToolset, make_registry
 from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
 from bough.agents.workspace.tools import workspace_toolset
-from bough.connect.mcp import SkillServers
 from bough.connect.mcp_pool import AgentServers, McpPool
+from bough.connect.skill_mcp import SkillServers
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from bough.agents.delegation import Delegation, SharedBound
+from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.errors import NotFound
 from bough.events.model import Event
 from bough.events.record import Lease

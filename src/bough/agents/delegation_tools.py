@@ -17,7 +17,7 @@ from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
 from bough.agents.context import ToolContext
-from bough.agents.delegation import Asking, CallWaits, Child, Delegation, RunStopped
+from bough.agents.delegation_protocol import Asking, CallWaits, Child, Delegation, RunStopped
 from bough.errors import BoughError, Conflict, LimitExceeded, NotFound, Unavailable
 from bough.types import Json, JsonObject
 

@@ -72,7 +72,7 @@ class RuleOptions:
     def list_kept_rules(self, recorded: JsonObject) -> Iterator[str]:
         """Yield what was asked for in vain: the recorded rules of a conversation are never widened."""
         from bough.guard import limits_from_json, policy_from_json, policy_named
-        from bough.guard.policy import allows_change
+        from bough.guard.confirmation_policy import allows_change
 
         old = policy_from_json(recorded["policy"]) if "policy" in recorded else None
         if self.policy is not None and old is not None and not allows_change(old, policy_named(self.policy)):

@@ -15,8 +15,8 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import AgentRunError, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from bough.connect.mcp import PASSED_ON, is_closed
 from bough.connect.mcp_config import MCPClientConfig
+from bough.connect.skill_mcp import PASSED_ON, is_closed
 from bough.errors import BoughError, ConnectError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
-from bough.agents.delegation import Delegation
+from bough.agents.delegation_protocol import Delegation
 from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn

@@ -8,7 +8,7 @@ from typing import Unpack, cast
 from uuid import UUID
 
 from bough.agents.build import Blueprint, BlueprintCache
-from bough.agents.delegation import Delegation
+from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import (

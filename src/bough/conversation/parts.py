@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bough.agents.build import Blueprint
-from bough.agents.delegation import Delegation
+from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.log.journal import Journal
 from bough.conversation.rules import Rules

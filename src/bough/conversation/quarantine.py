@@ -19,7 +19,7 @@ from bough.errors import Conflict
 from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
 from bough.guard import Policy
-from bough.guard.policy import narrower
+from bough.guard.confirmation_policy import narrower
 from bough.settings import Settings
 
 

@@ -32,9 +32,9 @@ from bough.guard import (
     policy_from_json,
     policy_named,
 )
+from bough.guard.confirmation_policy import narrower as narrower_policy
 from bough.guard.hook_file import load_hooks
 from bough.guard.limits import narrower as narrower_limits
-from bough.guard.policy import narrower as narrower_policy
 from bough.settings import Settings
 from bough.skills import TrustStore
 from bough.types import JsonObject

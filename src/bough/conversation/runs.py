@@ -16,9 +16,9 @@ from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
 from bough.conversation.run import ask
 from bough.conversation.run.checks import condense
+from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.models import RunModels
 from bough.conversation.run.run import Runner
-from bough.conversation.run.step import NodeListener
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, PermissionDenied
 from bough.events.content import Source

@@ -13,7 +13,7 @@ from uuid import UUID
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from bough.agents.delegation import Delegation
+from bough.agents.delegation_protocol import Delegation
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, AgentOf
 from bough.conversation.conversation import AsyncConversation

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bough.evals.report.compare import compare_runs
     from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
-    from bough.evals.scorer import score_logs
+    from bough.evals.score_logs import score_logs
     from bough.evals.set_case import SetCase
     from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
     from bough.evals.trace import Trace, TracedCall
@@ -77,7 +77,7 @@ _HOMES = {
     "evaluate_skill": "bough.evals.skill.evaluate",
     "read_set": "bough.evals.formats.read",
     "run_harbor": "bough.evals.harbor.evaluate",
-    "score_logs": "bough.evals.scorer",
+    "score_logs": "bough.evals.score_logs",
 }
 
 __all__ = [

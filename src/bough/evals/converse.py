@@ -17,7 +17,7 @@ from bough.guard import Limits, NeverConfirm
 from bough.settings import Settings
 
 if TYPE_CHECKING:
-    from bough.agents.delegation import Delegation
+    from bough.agents.delegation_protocol import Delegation
     from bough.execution.base import CodeExecutor
     from bough.guard import Secrets
 

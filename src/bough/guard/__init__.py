@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bough.guard.allow import AllowList, allow_list_from_json
     from bough.guard.analyzer import RuleAnalyzer, SecurityAnalyzer, analyzer_from_json
-    from bough.guard.guard import Guard, Review
-    from bough.guard.hook_trust import find_hooks
-    from bough.guard.hook_verdict import HookAnswer, HookVerdict
-    from bough.guard.hooks import Hook, HookInput, HookKind, HookSet
-    from bough.guard.limits import Limits, limits_from_json
-    from bough.guard.mask import Masker, MaskStream
-    from bough.guard.policy import (
+    from bough.guard.confirmation_policy import (
         AlwaysConfirm,
         ConfirmationPolicy,
         ConfirmRisky,
@@ -26,6 +20,12 @@ if TYPE_CHECKING:
         policy_from_json,
         policy_named,
     )
+    from bough.guard.guard import Guard, Review
+    from bough.guard.hook_trust import find_hooks
+    from bough.guard.hook_verdict import HookAnswer, HookVerdict
+    from bough.guard.hooks import Hook, HookInput, HookKind, HookSet
+    from bough.guard.limits import Limits, limits_from_json
+    from bough.guard.masker import Masker, MaskStream
     from bough.guard.request import ToolRequest
     from bough.guard.risk import Assessment, Risk, RiskFinding
     from bough.guard.secrets import EnvSecret, FileSecret, Secrets, secrets_from_json
@@ -68,10 +68,10 @@ __all__ = [
 
 _HOMES = {
     "AllowList": "allow",
-    "AlwaysConfirm": "policy",
+    "AlwaysConfirm": "confirmation_policy",
     "Assessment": "risk",
-    "ConfirmRisky": "policy",
-    "ConfirmationPolicy": "policy",
+    "ConfirmRisky": "confirmation_policy",
+    "ConfirmationPolicy": "confirmation_policy",
     "EnvSecret": "secrets",
     "FileSecret": "secrets",
     "RiskFinding": "risk",
@@ -83,10 +83,10 @@ _HOMES = {
     "HookSet": "hooks",
     "HookVerdict": "hook_verdict",
     "Limits": "limits",
-    "MaskStream": "mask",
-    "Masker": "mask",
-    "NeverConfirm": "policy",
-    "Policy": "policy",
+    "MaskStream": "masker",
+    "Masker": "masker",
+    "NeverConfirm": "confirmation_policy",
+    "Policy": "confirmation_policy",
     "Review": "guard",
     "Risk": "risk",
     "RuleAnalyzer": "analyzer",
@@ -97,8 +97,8 @@ _HOMES = {
     "analyzer_from_json": "analyzer",
     "find_hooks": "hook_trust",
     "limits_from_json": "limits",
-    "policy_from_json": "policy",
-    "policy_named": "policy",
+    "policy_from_json": "confirmation_policy",
+    "policy_named": "confirmation_policy",
     "secrets_from_json": "secrets",
 }
 

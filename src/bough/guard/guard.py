@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Literal
 
 from bough.guard.allow import AllowList
 from bough.guard.analyzer import SecurityAnalyzer
+from bough.guard.confirmation_policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.hook_verdict import HookVerdict
 from bough.guard.hooks import HookInput, HookKind, HookSet, nothing_to_settle
-from bough.guard.policy import AlwaysConfirm, NeverConfirm, Policy, narrower
 from bough.guard.request import ToolRequest
 from bough.guard.risk import Assessment, Risk, RiskFinding
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
     from bough.events.model import HookRan, UsageAdded
-    from bough.guard.mask import Masker
+    from bough.guard.masker import Masker
 
 
 _UNKNOWN = Assessment.of(Risk.UNKNOWN).findings

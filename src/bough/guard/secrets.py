@@ -21,7 +21,7 @@ from bough.portal import threads
 from bough.types import Json, JsonObject
 
 if TYPE_CHECKING:
-    from bough.guard.mask import Masker
+    from bough.guard.masker import Masker
 
 MIN_CHARACTERS = 6
 """A shorter value cannot be masked: it would be found in ordinary words."""
@@ -100,7 +100,7 @@ class _SeenValues:
 
     def masker(self) -> Masker:
         """Return what hides all of them, made anew only when there is a new one."""
-        from bough.guard.mask import Masker
+        from bough.guard.masker import Masker
 
         with self._lock:
             if self._masker is None:

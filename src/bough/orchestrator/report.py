@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.conversation.log.state import State, TaskLink
-from bough.conversation.run.step import REMINDER
+from bough.conversation.run.loop import REMINDER
 from bough.events.model import TaskEnded, UserMessage
 from bough.events.store import EventStore
 

@@ -1,6 +1,6 @@
 """Tasks: work that survives the process which asked for it.
 
-A task is a conversation with a lifecycle: one run of it, from asked to ended. Its events are a stretch of that log, its
+A task is a conversation with a lifecycle: one run of it, from asked to ended. Its events are a range of that log, its
 claim is that log's lease, its cost is that log's usage; a narrow row says who is next and in which state.
 
 Names are loaded on first use: who only looks at tasks does not load what runs them.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID, uuid5
 
-from bough.agents.delegation import Asking, Child, SharedBound, Spent
+from bough.agents.delegation_protocol import Asking, Child, SharedBound, Spent
 from bough.cancellation import finish
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.fork.workspace import ForkedWorkspace, fork_workspace
@@ -52,7 +52,7 @@ def id_of_call(conversation: UUID, call: str) -> UUID:
 
 
 class BrokerDelegation:
-    """Starts, watches and stops the tasks of conversations. See `agents.delegation.Delegation`.
+    """Starts, watches and stops the tasks of conversations. See `agents.delegation_protocol.Delegation`.
 
     Args:
         broker: Submits, waits and cancels.

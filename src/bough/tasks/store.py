@@ -18,7 +18,7 @@ from bough.tasks.model import Task, TaskEvent
 from bough.tasks.state import TaskState
 
 if TYPE_CHECKING:
-    from bough.agents.delegation import Spent
+    from bough.agents.delegation_protocol import Spent
     from bough.events.store import EventStore
 
 LEASE_SECONDS = 15.0

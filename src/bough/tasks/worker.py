@@ -15,12 +15,12 @@ from uuid import UUID
 from opentelemetry.trace import Span, Status, StatusCode
 
 from bough.agents.build import BlueprintCache
-from bough.agents.delegation import Delegation, SharedBound
+from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
 from bough.cancellation import finish
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
-from bough.conversation.log.ending import Ending
+from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Update
 from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, RulesInForce

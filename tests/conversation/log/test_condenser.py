@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
-from bough.conversation.log.condenser import KeepFirstCondenser, NoCondenser, Size, SummarizingCondenser, stretch
+from bough.conversation.log.condenser import KeepFirstCondenser, NoCondenser, Size, SummarizingCondenser, select_range
 from bough.conversation.log.view import View, response_json
 from bough.conversation.run.ask import summarize
 from bough.errors import InvalidInput
@@ -62,7 +62,7 @@ def check_pairs(view: View) -> None:
 def test_every_stretch_keeps_calls_and_results_together(turns: int, calls: int, first: int, last: int) -> None:
     events = log(turns, calls)
     view = view_of(events)
-    middle = stretch(view.shown, keep_first=first, keep_last=last)
+    middle = select_range(view.shown, keep_first=first, keep_last=last)
     if not middle:
         return
     from bough.events.model import Condensed

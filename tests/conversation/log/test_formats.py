@@ -31,7 +31,7 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.google import GoogleProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from bough.conversation.log.condenser import stretch
+from bough.conversation.log.condenser import select_range
 from bough.conversation.log.tool_result import encode_result
 from bough.conversation.log.view import View, response_json
 from bough.events.model import (
@@ -167,7 +167,7 @@ def condensations(draw: st.DrawFn, view: View, head: int) -> Condensed | None:
     if draw(st.booleans()):
         start = draw(st.integers(0, head))
         return Condensed(start=start, stop=draw(st.integers(start, head)), summary="in short")
-    middle = stretch(view.shown, keep_first=draw(st.integers(0, 3)), keep_last=draw(st.integers(0, 4)))
+    middle = select_range(view.shown, keep_first=draw(st.integers(0, 3)), keep_last=draw(st.integers(0, 4)))
     return Condensed(start=middle[0].start, stop=middle[-1].stop, summary="in short") if middle else None
 
 

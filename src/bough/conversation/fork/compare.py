@@ -55,7 +55,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class CallDifference:
-    """A stretch of tool calls in which the two sides differ: calls of `a`, and those that `b` made instead."""
+    """A run of tool calls in which the two sides differ: calls of `a`, and those that `b` made instead."""
 
     a: tuple[ComparedCall, ...]
     b: tuple[ComparedCall, ...]

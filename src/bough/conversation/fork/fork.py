@@ -37,8 +37,8 @@ from bough.events.record import ConversationRecord
 from bough.events.store import Cut
 from bough.execution.base import Isolation
 from bough.guard import AllowList, HookSet, Limits, Policy, Secrets, SecurityAnalyzer
+from bough.guard.confirmation_policy import allows_change as allows_policy
 from bough.guard.limits import allows_change as allows_limits
-from bough.guard.policy import allows_change as allows_policy
 from bough.types import JsonObject, new_id
 
 _MADE = "made"

@@ -1,4 +1,4 @@
-"""Keeping what the model sees short: a summary stands for a stretch of the log, and the log stays as it is.
+"""Keeping what the model sees short: a summary stands for a range of the log, and the log stays as it is.
 
 Source: OpenHands' condensers (`keep_first`, a summarizing model), as events instead of rewrites.
 """
@@ -65,7 +65,7 @@ class KeepFirstCondenser:
         """Return a note in the place of the middle when there are more than `max_events` messages."""
         if not force and size.messages <= self.max_events:
             return None
-        middle = stretch(view.shown, keep_first=self.keep_first, keep_last=self.max_events // 2)
+        middle = select_range(view.shown, keep_first=self.keep_first, keep_last=self.max_events // 2)
         if not middle:
             return None
         note = f"[{len(middle)} earlier messages were left out here.]"
@@ -102,7 +102,7 @@ class SummarizingCondenser:
         if not (force or over):
             return None
         keep_last = min(self.max_events, size.messages) // 2
-        middle = stretch(view.shown, keep_first=self.keep_first, keep_last=keep_last)
+        middle = select_range(view.shown, keep_first=self.keep_first, keep_last=keep_last)
         if not middle or self.model is None or isinstance(self.model, str) or self.summarize is None:
             return None
         summary, usage = await self.summarize(self.model, [shown.message for shown in middle])
@@ -110,7 +110,7 @@ class SummarizingCondenser:
         return Condensed(start=middle[0].start, stop=middle[-1].stop, summary=text, usage=usage)
 
 
-def stretch(shown: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
+def select_range(shown: Sequence[Shown], *, keep_first: int, keep_last: int) -> Sequence[Shown]:
     """Return the messages between the first and the last ones, moved so that no call is parted from its result."""
     first, last = keep_first, len(shown) - keep_last
     while first < len(shown) and shown[first].continues_calls:

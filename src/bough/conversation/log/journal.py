@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from bough.conversation.log.ending import Ending
 from bough.conversation.log.fold import Fold
 from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.kept_states import find_nearest
+from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
 from bough.conversation.log.pace import Pace
 from bough.conversation.log.prefix import PrefixWatch
+from bough.conversation.log.staged_write import Also, Condition, Writer
 from bough.conversation.log.state import State
-from bough.conversation.log.write import Also, Condition, Writer
 from bough.conversation.log.write_buffer import Staging
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import Event, UserMessage

@@ -188,7 +188,7 @@ class View:
         self.shown = [*self.shown[:first], condensed, *self.shown[last:]]  # a new list: marks keep the old one
 
     def _whole_calls(self, first: int, last: int) -> tuple[int, int]:
-        """Return the stretch without what it has of calls whose other part, call or result, lies outside of it."""
+        """Return the range without what it has of calls whose other part, call or result, lies outside of it."""
         while first < last and self.shown[first].continues_calls:
             first += 1
         while first < last and isinstance(end := self.shown[last - 1].message, ModelResponse) and end.tool_calls:

@@ -25,7 +25,7 @@ from bough.conversation.log.fold import STEP, Fold, Mark
 from bough.conversation.log.kept_states import StateWriter, find_nearest
 from bough.conversation.log.listeners import Delta, Listeners
 from bough.conversation.log.pace import LOOK_EVENTS, Pace
-from bough.conversation.log.write import Also, Condition, Write, Writer, is_control
+from bough.conversation.log.staged_write import Also, Condition, Write, Writer, is_control
 from bough.errors import Conflict
 from bough.events.codec import encode
 from bough.events.model import (

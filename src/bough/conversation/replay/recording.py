@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from bough.conversation.log.condenser import Size
 from bough.conversation.log.state import State
 from bough.conversation.log.view import View
-from bough.conversation.run.step import REMINDER
+from bough.conversation.run.loop import REMINDER
 from bough.events.model import (
     Condensed,
     Event,

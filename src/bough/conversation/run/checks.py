@@ -12,9 +12,9 @@ from bough.conversation.log.condenser import Condenser, NoCondenser, Size
 from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State, ToolCall
 from bough.conversation.rules import Rules
+from bough.conversation.run.loop import REMINDER, Stop
 from bough.conversation.run.recorder import Recorder
 from bough.conversation.run.shared_bounds import SharedBounds
-from bough.conversation.run.step import REMINDER, Stop
 from bough.conversation.run.stop import StopNote
 from bough.conversation.run.stuck import StuckDetector
 from bough.errors import BoughError
@@ -233,7 +233,7 @@ async def condense(journal: Journal, condenser: Condenser, *, force: bool = Fals
     """Condense what the model sees if it is too much, and say whether that was done. A failure is recorded."""
     view = await journal.render()
     if view.shown and view.shown[-1].stop > journal.durable:
-        await journal.settle()  # a stretch is named by the places of its events, which must be final
+        await journal.settle()  # a range is named by the places of its events, which must be final
         view = await journal.render()
     size = Size(messages=len(view.shown), tokens=journal.state.request_tokens)
     try:

@@ -32,7 +32,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 
 from bough.agents.context import ToolContext
-from bough.agents.delegation import CallWaits, RunStopped
+from bough.agents.delegation_protocol import CallWaits, RunStopped
 from bough.agents.delegation_tools import ChildFailed
 from bough.agents.usage import UsageMeter, usage_of
 from bough.cancellation import is_cancelled

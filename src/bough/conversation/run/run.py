@@ -15,17 +15,18 @@ from pydantic_ai import Agent
 
 from bough.agents.build import Blueprint
 from bough.agents.context import ToolContext
-from bough.agents.delegation import Delegation, SharedBound
+from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.models.streaming import can_stream
 from bough.agents.retry_policy import RetryPolicy
 from bough.conversation.agent import AgentInForce
-from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.write import is_control
+from bough.conversation.log.last_write import Ending
+from bough.conversation.log.staged_write import is_control
 from bough.conversation.parts import Environment
 from bough.conversation.result import RunResult
 from bough.conversation.rules import Rules, RulesInForce, RulesOfRun
 from bough.conversation.run.checks import FindReached, Supervisor
+from bough.conversation.run.loop import REMINDER, Loop, NodeListener
 from bough.conversation.run.models import RunModels
 from bough.conversation.run.outcome import RunOutcome, read_data
 from bough.conversation.run.recorder import Recorder
@@ -33,7 +34,6 @@ from bough.conversation.run.results import find_result, result_chars
 from bough.conversation.run.retry import Retries
 from bough.conversation.run.run_logging import log_run
 from bough.conversation.run.shared_bounds import SharedBounds
-from bough.conversation.run.step import REMINDER, Loop, NodeListener
 from bough.conversation.run.stop import StopNote, StopReason
 from bough.conversation.run.tracing import run_span
 from bough.conversation.run.waiting.waits import release_ended

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from bough.agents.delegation import Delegation, SharedBound, Spent
+from bough.agents.delegation_protocol import Delegation, SharedBound, Spent
 from bough.conversation.log.state import State, add_usage, subtract_usage
 from bough.conversation.rules import Rules
 from bough.events.model import LimitReached, Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bough.conversation.rules import GivenRules
 from bough.guard import Policy, analyzer_from_json, policy_from_json, policy_named
-from bough.guard.policy import allows_change
+from bough.guard.confirmation_policy import allows_change
 from bough.server.access import Access
 from bough.server.forms.conversations import NewConversation
 

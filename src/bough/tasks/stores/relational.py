@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 from uuid import UUID
 
-from bough.agents.delegation import Spent
+from bough.agents.delegation_protocol import Spent
 from bough.conversation.log.ledger import USAGE, follow_usage
 from bough.errors import Conflict, InvalidInput, Unavailable
 from bough.events.beside import Beside, Tables

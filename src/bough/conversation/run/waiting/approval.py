@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bough.conversation.log.ending import Ending
 from bough.conversation.log.journal import Journal
+from bough.conversation.log.last_write import Ending
 from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import (
     CallDecision,

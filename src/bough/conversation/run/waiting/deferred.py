@@ -16,7 +16,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 
 from bough.agents.context import ToolContext
-from bough.agents.delegation import CallWaits, WaitKind
+from bough.agents.delegation_protocol import CallWaits, WaitKind
 from bough.conversation.log.state import State, ToolCall
 from bough.conversation.log.tool_result import encode_result
 from bough.types import JsonObject

@@ -125,7 +125,7 @@ class Loop:
                     return None
                 if not self._journal.state.open_calls and (stop := await self._checks.before_request()):
                     return stop
-                if stop := await self._stretch_or_recover(agent, deps):
+                if stop := await self._run_agent_or_recover(agent, deps):
                     return stop
             if self._is_cut_off:
                 return "paused"
@@ -146,16 +146,16 @@ class Loop:
                 *(ToolInterrupted(tool_call_id=call.id, tool=call.tool, reason="the run ended") for call in lost)
             )
 
-    async def _stretch_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
+    async def _run_agent_or_recover(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         try:
-            return await self._stretch(agent, deps)
+            return await self._run_agent(agent, deps)
         except ModelError as error:
             state = self._journal.state
             if state.partial and not state.has_work:
                 return None  # it is cut off before it says anything: a result, no failure
             return None if await self._retries.recover(error) else "paused"
 
-    async def _stretch(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
+    async def _run_agent(self, agent: AbstractAgent[ToolContext, Any], deps: ToolContext) -> Stop:
         """Run PydanticAI from the log's end until it has its answer, a check says stop, or the view was rewritten."""
         await self._show()
         view = await self._journal.render()

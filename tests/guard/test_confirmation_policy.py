@@ -9,7 +9,7 @@ import pytest
 
 from bough.errors import InvalidInput
 from bough.guard import AlwaysConfirm, ConfirmRisky, NeverConfirm, Policy, Risk, policy_from_json, policy_named
-from bough.guard.policy import allows_change, narrower
+from bough.guard.confirmation_policy import allows_change, narrower
 
 HEIGHTS = (Risk.LOW, Risk.MEDIUM, Risk.HIGH)
 POLICIES: list[Policy] = [
