@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -243,7 +244,9 @@ class ChildProcess:
 
     def _kill(self) -> None:
         if not self._exited.done():
-            self._process.send_signal(signal.SIGKILL)
+            # Not `Popen.send_signal`, which takes the exit status of a process that has just ended away from `_reap`.
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _read_report(self) -> None:
         try:
@@ -277,13 +280,15 @@ class ChildProcess:
 
     def _reap(self) -> None:
         """Take the first process's exit status and resource usage; everything below it is gone by then, or soon."""
-        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        try:
+            pid, status, self._usage = os.wait4(self._process.pid, os.WNOHANG)
+        except ChildProcessError:  # this program waits for any child of its own, and was first
+            pid, status, self._usage = self._process.pid, 0, None
         if not pid:
             return
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._usage = usage
         self._exited.set_result(None)
         self._loop.call_later(GRACE_SECONDS, self._hang_up)
 
