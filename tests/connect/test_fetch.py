@@ -89,6 +89,7 @@ async def test_a_file_comes_with_the_name_that_its_url_has(site: Site) -> None:
         ("/to/ftp://127.0.0.1/x", InvalidInput, "which leads to ftp://127.0.0.1/x cannot be fetched"),
         ("/to/http://10.0.0.1/meta", PermissionDenied, "to http://10.0.0.1/meta cannot be fetched: it leads"),
         ("/to/http://[::ffff:10.0.0.1]/", PermissionDenied, "this machine or a private network"),
+        ("/to/http://[64:ff9b::a00:1]/", PermissionDenied, "this machine or a private network"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_fetched_is_said(site: Site, path: str, error: type[BoughError], says: str) -> None:

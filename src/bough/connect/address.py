@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from bough.errors import InvalidInput, PermissionDenied
+from bough.execution.process.public_address import is_public
 
 _MAX_LENGTH = 2000
 _PORTS = {"http": 80, "https": 443}
@@ -58,7 +59,7 @@ async def check_address(url: str, networks: Sequence[str] = (), *, setting: str 
     found = [ipaddress.ip_address(each) for each in number]
     plain = [getattr(each, "ipv4_mapped", None) or each for each in found]
     listed = all(any(each in network for network in allowed if network.version == each.version) for each in plain)
-    if not listed and not all(each.is_global and not each.is_multicast for each in plain):
+    if not listed and not all(is_public(str(each)) for each in plain):
         raise PermissionDenied(
             "url: it leads to this machine or a private network", hint=f"the operator can list it in {setting}"
         )

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import h11
 
 from bough.execution.domain_rule import DomainRule
+from bough.execution.process.public_address import is_public
 
 MAX_CONNECTIONS: Final = 64
 """How many connections of a run are served at once; more are accepted and closed."""
@@ -34,10 +35,6 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"proxy-authenticate", b"te"}
     | {b"trailer", b"transfer-encoding", b"upgrade", b"host", b"expect"}
 )
-_EMBEDDING: Final = tuple(map(ipaddress.IPv6Network, ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
-"""Networks of version 6 whose addresses end with one of version 4."""
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class _RefusedError(Exception):
@@ -248,28 +245,6 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
 async def _read(source: asyncio.StreamReader) -> bytes:
     async with asyncio.timeout(_IDLE_SECONDS):
         return await source.read(_CHUNK_BYTES)
-
-
-def is_public(text: str) -> bool:
-    """Whether an address, and the one of version 4 that may be in it, is of the public network."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    embedded = _find_embedded(address)
-    if address.is_reserved and not embedded:
-        return False
-    return all(each.is_global and not (each.is_multicast or each.is_unspecified) for each in (address, *embedded))
-
-
-def _find_embedded(address: Address) -> list[Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    found: list[Address] = []
-    if any(address in network for network in _EMBEDDING):
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    if address.sixtofour is not None:
-        found.append(address.sixtofour)
-    if address.teredo is not None:
-        found += address.teredo
-    return found
 
 
 def _is_address(host: str) -> bool:
