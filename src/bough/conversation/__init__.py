@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bough.conversation.conversation import AsyncConversation
     from bough.conversation.fork.compare import Comparison
     from bough.conversation.fork.cut import CutPoint, Pending, Turn
-    from bough.conversation.fork.fork import ForkOverrides
+    from bough.conversation.fork.request import ForkOverrides
     from bough.conversation.fork.workspace import WorkspacePolicy
     from bough.conversation.log.journal import Delta, Update
     from bough.conversation.log.state import State, ToolCall
@@ -44,7 +44,7 @@ _HOMES = {
     "Conversation": "sync",
     "CutPoint": "fork.cut",
     "Delta": "log.journal",
-    "ForkOverrides": "fork.fork",
+    "ForkOverrides": "fork.request",
     "Pending": "fork.cut",
     "RunResult": "result",
     "State": "log.state",

@@ -12,7 +12,8 @@ from bough.agents.delegation_protocol import Delegation
 from bough.conversation.agent import AgentLike, AgentOf, settle_default, spec_of
 from bough.conversation.fork.compare import Comparison, compare, make_graft
 from bough.conversation.fork.cut import Pending, Snap, Turn
-from bough.conversation.fork.fork import ForkOverrides, ForkRequest, Source
+from bough.conversation.fork.fork import Source
+from bough.conversation.fork.request import ForkOverrides, ForkRequest
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.open import Beginning, create_or_open, page_of, reopen
 from bough.conversation.parts import Parts, require_delegation

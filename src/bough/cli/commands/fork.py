@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import typer
 
@@ -12,13 +13,12 @@ from bough.cli.commands.resume import Message, continue_run
 from bough.cli.opening import open_conversation
 from bough.cli.render import Report, renderer_for
 from bough.cli.rule_options import NO_RULES, RuleOptions
-from bough.cli.target import Target
+from bough.cli.target import Target, short
 from bough.cli.text import line, one_line
 from bough.cli.turns.turn import shows_stream
 from bough.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from bough.conversation import AsyncConversation
+from bough.events.record import ConversationRecord
+from bough.settings import Settings
 
 
 def fork(
@@ -44,17 +44,21 @@ def fork(
     tags = options.tags_of(tag)
     settings = options.settings_of(home, store, script_timeout=script_timeout)
     renderer = renderer_for(json=json)
+    cut = _parse_pending(pending)
 
     async def main() -> Report | int:
+        if prompt is None and model is None and rules == NO_RULES:
+            report = await _fork_unopened(settings, target, title=title, tags=tags, reason=reason, pending=cut)
+            if report is not None:
+                return report
         async with await open_conversation(target.name, settings, rules) as source:
             name = title if title is not None or prompt is None else one_line(prompt, 60)
             agent = None if model is None else source.agent.model_copy(update={"model": model})
-            branch = await source.fork(
-                at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=_parse_pending(pending)
-            )
+            branch = await source.fork(at=target.at, agent=agent, title=name, tags=tags, reason=reason, pending=cut)
             async with branch:
                 if prompt is None:
-                    return await _report_fork(source, branch)
+                    record = await branch.store.get(branch.id)
+                    return _report_fork(source.id, record, has_work=branch.state.has_work)
                 return await continue_run(
                     branch,
                     renderer,
@@ -69,22 +73,31 @@ def fork(
     return asyncio.run(main())
 
 
-async def _report_fork(source: AsyncConversation, branch: AsyncConversation) -> Report:
+async def _fork_unopened(settings: Settings, target: Target, **wanted: Any) -> Report | None:
+    """Fork without building the agent, which takes a second and a program's memory; None where that is needed.
+
+    Args:
+        wanted: Fields of the request.
+    """
+    from bough.conversation.fork.request import ForkRequest
+    from bough.conversation.fork.rows import fork_unopened
+
+    async with options.open_settings_store(settings) as store:
+        source = await store.resolve(target.name)
+        made = await fork_unopened(store, source, ForkRequest(at=target.at, **wanted), settings)
+    return None if made is None else _report_fork(source, made.record, has_work=made.state.has_work)
+
+
+def _report_fork(source: UUID, record: ConversationRecord, *, has_work: bool) -> Report:
     from bough.cli.commands.conv.look import record_json
 
-    record = await branch.store.get(branch.id)
-    at = record.forked_at
-    then = f"bough resume {branch.short_id}" + ("" if branch.state.has_work else ' "…"')
+    name = short(record.id)
+    then = f"bough resume {name}" + ("" if has_work else ' "…"')
     return Report(
         command="fork",
         data={"conversation": record_json(record)},
-        blocks=[
-            line(
-                (branch.short_id, "id"),
-                f"  fork of {source.short_id}@{at}",
-            )
-        ],
-        next=(then, f"bough conv tree {branch.short_id}"),
+        blocks=[line((name, "id"), f"  fork of {short(source)}@{record.forked_at}")],
+        next=(then, f"bough conv tree {name}"),
     )
 
 

@@ -1,24 +1,20 @@
-"""Making a fork: what is asked for, what the source and the cut demand, and what is written.
+"""Making a fork: what the source and the cut demand, and what is written.
 
 Source: seed 001, `Conversation.fork()`; the fourteen rules are in docs/concepts/fork.md.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
-from pydantic_ai.models import Model
-
 from bough.agents.build import Blueprint
-from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
-from bough.conversation.fork.cut import CutPoint, Pending, Snap, Turn, find_cut
+from bough.conversation.fork.cut import CutPoint, find_cut
+from bough.conversation.fork.request import ForkRequest
 from bough.conversation.fork.workspace import (
+    MADE,
     ForkedWorkspace,
     WorkspacePolicy,
     fork_workspace,
@@ -31,92 +27,13 @@ from bough.conversation.parts import Parts
 from bough.conversation.rules import Rules, limits_by_count
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput, NotFound, StoreError, Unavailable
-from bough.events.draft import parse_cut, parse_id
-from bough.events.model import Event, ForkedFrom, Imported, StateChanged
+from bough.events.model import Event, Imported, StateChanged
 from bough.events.record import ConversationRecord
-from bough.events.store import Cut
 from bough.execution.base import Isolation
-from bough.guard import AllowList, HookSet, Limits, Policy, Secrets, SecurityAnalyzer
+from bough.guard import Secrets
 from bough.guard.confirmation_policy import allows_change as allows_policy
 from bough.guard.limits import allows_change as allows_limits
 from bough.types import JsonObject, new_id
-
-_MADE = "made"
-"""Key of a row's config: under which name the files of a fork were copied before the row was written."""
-
-
-class ForkOverrides(TypedDict, total=False):
-    """What a fork may do otherwise than its source. Rules only get stricter; hooks and analyzers are added."""
-
-    model: str | Model
-    system_prompt: str
-    confirmation_policy: Policy
-    security_analyzer: SecurityAnalyzer
-    hooks: HookSet
-    allow_list: AllowList
-    limits: Limits
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForkRequest:
-    """Everything a caller says of a fork; see `AsyncConversation.fork`."""
-
-    id: UUID | None = None
-    agent: AgentSpec | None = None
-    title: str | None = None
-    tags: Mapping[str, str] | None = None
-    reset_metrics: bool = True
-    at: Cut | Turn | None = None
-    snap: Snap = "exact"
-    pending: Pending = "close"
-    overrides: ForkOverrides = field(default_factory=ForkOverrides)
-    inherit_tags: bool = True
-    workspace: WorkspacePolicy = "shared"
-    secrets: str = "reference"
-    reason: str | None = None
-    actor: str | None = None
-    ephemeral: bool = False
-
-    def __post_init__(self) -> None:
-        if self.id is not None:
-            object.__setattr__(self, "id", parse_id(self.id))
-        if not isinstance(self.at, Turn):
-            object.__setattr__(self, "at", parse_cut(self.at))
-        if self.secrets not in ("reference", "none"):
-            raise InvalidInput(f"invalid way to fork secrets: {self.secrets!r}", hint="reference or none")
-        unknown = set(self.overrides) - set(ForkOverrides.__annotations__)
-        if unknown:
-            known = ", ".join(ForkOverrides.__annotations__)
-            raise InvalidInput(f"a fork cannot override {', '.join(sorted(unknown))}", hint=f"it can override {known}")
-
-    def lineage(self) -> JsonObject:
-        """Return what the fork's row says of its origin; equal for equal requests, and only for those."""
-        asked = {
-            "agent": None if self.agent is None else self.agent.snapshot(),
-            "at": str(self.at),
-            "overrides": self.overrides_json(),
-            "flags": [self.reset_metrics, self.snap, self.inherit_tags, self.secrets, self.ephemeral],
-            "named": [self.title, None if self.tags is None else dict(self.tags)],
-        }
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
-        overrides = sorted([*self.overrides, *(["agent"] if self.agent else [])])
-        said: JsonObject = {"reason": self.reason, "actor": self.actor, "overrides": overrides}
-        return said | {"pending": self.pending, "workspace": self.workspace, "request": digest}
-
-    def overrides_json(self) -> JsonObject:
-        """Return what the fork does otherwise, as JSON."""
-        values: JsonObject = {name: _plain(value) for name, value in self.overrides.items()}
-        return values | ({} if self.agent is None else {"agent": self.agent.snapshot()})
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case str():
-            return value
-        case Model():
-            return f"{MODEL_OBJECT}{value.model_name}"
-        case _:
-            return value.to_json()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +70,7 @@ class Source:
                 raise
             record = there
         if plan.nonce is not None:
-            if record.config.get(_MADE) != nonce:
+            if record.config.get(MADE) != nonce:
                 await workspace.remove()  # its own copy alone: the row names the one that another caller made
                 return await self._reopen(record, request)
             await settle_workspace(home, record.id, nonce)
@@ -175,7 +92,7 @@ class Source:
             there = None
         except (StoreError, Unavailable):
             raise error from None
-        if there is None or there.config.get(_MADE) != plan.nonce:
+        if there is None or there.config.get(MADE) != plan.nonce:
             await workspace.remove()
         if not isinstance(error, Exception) or there is None or plan.request.id is None:
             return None
@@ -202,7 +119,7 @@ class Source:
         journal = Journal(self.parts.journal.store, record.id, secrets=self.parts.journal.secrets)
         await journal.catch_up()
         home = self.parts.environment.settings.home
-        if (nonce := record.config.get(_MADE)) is not None:
+        if (nonce := record.config.get(MADE)) is not None:
             await settle_workspace(home, record.id, nonce)
         made = home / "workspaces" / str(record.id)
         own = journal.state.workspace_policy in ("copy", "worktree")
@@ -276,8 +193,8 @@ class Source:
         tags = (state.tags if request.inherit_tags else {}) | dict(request.tags or {})
         spec = plan.blueprint.spec
         config = {"agent": spec.name, "model": spec.model_name, "workspace": str(workspace.path)}
-        config |= {} if plan.nonce is None else {_MADE: plan.nonce}
-        inherited = {key: value for key, value in self.parts.record.config.items() if key != _MADE}
+        config |= {} if plan.nonce is None else {MADE: plan.nonce}
+        inherited = {key: value for key, value in self.parts.record.config.items() if key != MADE}
         mask = self._mask
         events = plan.events(self.parts.journal.cid, self._changes(plan, workspace, title, tags))
         return await self.parts.journal.store.fork(
@@ -327,18 +244,7 @@ class _ForkPlan:
 
     def events(self, source: UUID, changes: JsonObject) -> list[Event]:
         """Return the fork's first own events."""
-        forked = ForkedFrom(
-            source=source,
-            at=self.cut.at,
-            event_id=self.cut.last,
-            source_head=self.head,
-            actor=self.request.actor,
-            reason=self.request.reason,
-            overrides=self.request.overrides_json(),
-            pending=self.request.pending,
-            workspace=self.workspace,
-            reset_metrics=self.request.reset_metrics,
-        )
+        forked = self.request.describe(source, self.cut, source_head=self.head, workspace=self.workspace)
         is_new = self.blueprint.spec.snapshot() != self.journal.state.agent
         always = standing_events(self.blueprint.standing) if is_new else []
         return [forked, *self.cut.closing, *self.apart, StateChanged(changes=changes), *always]

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import UUID
@@ -20,14 +23,22 @@ from uuid import UUID
 from bough import git
 from bough.cancellation import finish
 from bough.errors import InvalidInput, LimitExceeded, Unavailable
+from bough.events.owner import owner
 
 WorkspacePolicy: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """`shared`: the source's folder. `readonly`: the same, but the fork's tools only read it, and its scripts get a fresh
 folder each. `copy`: a copy. `worktree`: a git worktree with the present state of the files that git does not ignore."""
 
+MADE = "made"
+"""Key of a row's config: under which name the files of a fork were copied before the row was written."""
+
+MAKING = ".making-"
+"""What the name of a copy begins with until its row is written; a file of that name and `.owner` says who makes it."""
+
 MAX_COPIED_BYTES = 4 << 30
 MAX_COPIED_FILES = 200_000
 _FICLONE = 0x40049409
+_NONCE = re.compile("[0-9a-f]{32}")
 _log = logging.getLogger(__name__)
 
 
@@ -47,16 +58,28 @@ class ForkedWorkspace:
     async def remove(self) -> None:
         """Remove what was made for the fork. Nothing happens where nothing was."""
         if self.made is not None:
-            await finish(asyncio.to_thread(_remove, self.made))
+            await remove_workspace(self.made)
 
 
 def name_making(home: Path, nonce: str) -> Path:
     """Return where the files of a fork are copied to before its row is written."""
-    return home / "workspaces" / f".making-{nonce}"
+    return home / "workspaces" / f"{MAKING}{nonce}"
+
+
+def name_owner(making: Path) -> Path:
+    """Return the file that says which process makes a copy."""
+    return making.with_name(f"{making.name}.owner")
+
+
+async def remove_workspace(made: Path) -> None:
+    """Remove a folder that was made for a fork. Nothing happens where there is none."""
+    await finish(asyncio.to_thread(_remove, made))
 
 
 async def settle_workspace(home: Path, cid: UUID, nonce: str) -> None:
     """Give the files of a fork whose row is written their place. Whoever sees the row may; twice is nothing more."""
+    if not _NONCE.fullmatch(str(nonce)):
+        return  # a row from elsewhere may say anything
     await finish(asyncio.to_thread(_settle, name_making(home, nonce), home / "workspaces" / str(cid)))
 
 
@@ -65,6 +88,8 @@ def _settle(making: Path, place: Path) -> None:
         making.rename(place)
     with suppress(OSError, UnicodeDecodeError):
         _point_back(making, place)
+    with suppress(OSError):
+        name_owner(making).unlink(missing_ok=True)
 
 
 def _point_back(making: Path, place: Path) -> None:
@@ -98,10 +123,13 @@ async def fork_workspace(
         case "shared" | "readonly":
             return ForkedWorkspace(source, policy)
         case "copy" | "worktree":
-            make = _copy if policy == "copy" else _worktree
+            make = partial(_make, _copy if policy == "copy" else _worktree)
             made = making or place
             try:
                 path = await finish(asyncio.to_thread(make, source, made))
+            except asyncio.CancelledError:
+                await remove_workspace(made)  # it may have been copied to its end by now, and no row will name it
+                raise
             except OSError as error:
                 raise Unavailable(
                     f"the workspace could not be copied to {place}: {error.strerror}",
@@ -119,12 +147,27 @@ async def fork_workspace(
             )
 
 
+def _make(make: Callable[[Path, Path], Path], source: Path, place: Path) -> Path:
+    try:
+        return make(source, place)
+    except BaseException:
+        name_owner(place).unlink(missing_ok=True)
+        raise
+
+
+def _prepare(place: Path) -> None:
+    """Make the folder that a copy is put into, and say who makes the copy: a killed one leaves an orphan."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.name.startswith(MAKING):
+        name_owner(place).write_text(owner(), "utf-8")
+
+
 def _copy(source: Path, place: Path) -> Path:
     """Copy the tree under another name and rename it, so that a copy is whole or not there."""
     if place.resolve().is_relative_to(source.resolve()):
         raise InvalidInput(f"{place} lies in the workspace itself", hint="set BOUGH_HOME to a folder outside of it")
     _measure(source)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    _prepare(place)
     temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         _copy_folder(source, temporary, source.resolve())
@@ -197,7 +240,7 @@ def _worktree(source: Path, place: Path) -> Path:
         raise InvalidInput(f"{source} is not in a git repository", hint="fork with workspace=copy")
     top, prefix = repository.work_tree, os.path.relpath(os.path.realpath(source), repository.work_tree)
     head = _git(top, "rev-parse", "--verify", "HEAD").strip()
-    place.parent.mkdir(parents=True, exist_ok=True)
+    _prepare(place)
     with tempfile.TemporaryDirectory(prefix="bough-index-") as folder:
         index = {"GIT_INDEX_FILE": f"{folder}/index"}
         _git(top, "read-tree", head, env=index)
@@ -219,6 +262,7 @@ def _worktree(source: Path, place: Path) -> Path:
 
 def _remove(made: Path) -> None:
     """Remove a worktree or a copy; a worktree whose `.git` leads elsewhere by now is only a folder."""
+    name_owner(made).unlink(missing_ok=True)
     if (made / ".git").is_file():
         try:
             _git(made, "worktree", "remove", "--force", "--force", str(made))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from bough.conversation.log.fold import Fold
-from bough.conversation.log.inputs import fill_inputs
 from bough.conversation.log.kept_states import find_nearest
 from bough.conversation.log.last_write import Ending
 from bough.conversation.log.listeners import Delta, Listeners, OnEvent, Update
@@ -84,6 +83,8 @@ class Journal:
 
         Raises: see `render`.
         """
+        from bough.conversation.log.inputs import fill_inputs  # with PydanticAI, which a fork does not need
+
         messages = (await self.render()).messages()
         await fill_inputs(self.store, messages)
         return messages
