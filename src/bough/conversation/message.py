@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import cast
+from uuid import UUID
 
 from bough.agents.skills.activation import make_skip_events
 from bough.agents.skills.tools import SkillToolset
 from bough.conversation.agent import title_of
-from bough.conversation.inputs import check_size
+from bough.conversation.inputs import check_size, fetch_inputs
 from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import clean
 from bough.conversation.skills import activation_events
-from bough.errors import InvalidInput, PermissionDenied
+from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.events.codec import decode, encode
 from bough.events.content import IMAGES, Source, image_type
 from bough.events.model import (
     ContentPart,
@@ -24,6 +27,7 @@ from bough.events.model import (
     TextPart,
     UserMessage,
 )
+from bough.events.store import EventStore
 from bough.guard import HookVerdict
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
@@ -88,6 +92,34 @@ def _not_a_message(given: object) -> InvalidInput:
     return InvalidInput(
         f"a {type(given).__name__} is not a message",
         hint='give a text, or UserMessage(content=(TextPart(text="…"), ImagePart.of(path)))',
+    )
+
+
+async def is_sent(store: EventStore, conversation: UUID, message: UserMessage, networks: Sequence[str] = ()) -> bool:
+    """Whether a log has this very message. Reads one row; what is at a URL is fetched only to be compared.
+
+    Args:
+        message: With secrets masked.
+        networks: See `fetch_inputs`.
+
+    Raises:
+        Conflict: Its id is that of another event of the log.
+    """
+    try:
+        _, seq = await store.locate(message.id, cid=conversation)
+    except NotFound:
+        return False
+    message = cast("UserMessage", await fetch_inputs(message, networks))
+    # As the log has it: bytes named by digest, invalid text replaced.
+    sent = cast("UserMessage", decode(seq, message.id, message.kind, message.ts, encode(message)))
+    async for stored in store.read(conversation, seq, seq + 1):
+        there = stored.event
+        if isinstance(there, UserMessage) and (there.content, there.sender) == (sent.content, sent.sender):
+            return True
+    raise Conflict(
+        f"the id {message.id} is that of another event",
+        hint="send another message under an id of its own",
+        details={"event": str(message.id)},
     )
 
 

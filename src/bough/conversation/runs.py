@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import cast
+from uuid import UUID
 
 from bough.cancellation import is_cancelled
 from bough.conversation.control import ConversationControl
 from bough.conversation.inputs import fetch_inputs
 from bough.conversation.log.condenser import NoCondenser, SummarizingCondenser
 from bough.conversation.log.listeners import OnEvent
-from bough.conversation.message import add_inputs, events_of, make_hook_events, refuse_untrusted
+from bough.conversation.message import add_inputs, events_of, is_sent, make_hook_events, refuse_untrusted
 from bough.conversation.message import check_message as message_event
 from bough.conversation.result import RunResult, T
 from bough.conversation.rules import RulesOfRun
@@ -22,6 +24,7 @@ from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import Conflict, PermissionDenied
 from bough.events.content import Source
+from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.guard import Limits
@@ -36,19 +39,25 @@ class ConversationRuns(ConversationControl[T]):
         *,
         images: Sequence[Source | ImagePart] = (),
         files: Sequence[Source | FilePart] = (),
+        id: UUID | None = None,
         sender: str = "user",
-    ) -> None:
+    ) -> UUID:
         """Append a message and the skills it activates, durable on return. A run in progress sees it at its next step.
 
         What a person says while calls wait answers them: they are rejected, and the model is told the text as the
         reason.
 
+        Returns:
+            The id of its event.
+
         Args:
             images: Paths, bytes or URLs of images (png, jpeg, gif, webp) that the model is shown behind the text. A URL
                 is fetched now, within 30 s. Bytes are kept beside the log, once however often they are sent.
             files: Likewise of documents (pdf), texts and sounds (wav, mp3).
+            id: Of its event. Sent again with the same id, because an answer was lost, the same message is there once.
 
         Raises:
+            Conflict: `id` is that of another event.
             InvalidInput: The message is not text and no `UserMessage`, is empty, or too long; an image or a file cannot
                 be read, or is none that models can read.
             LimitExceeded: An image or a file has more than 20 MiB, or all of them more than 64 MiB.
@@ -57,12 +66,22 @@ class ConversationRuns(ConversationControl[T]):
                 https, or leads to a private network that `Settings.fetch_networks` does not list. It is not sent.
         """
         await self._settle_abandoned()
-        events = await self.prepare_message(add_inputs(message, images, files, sender=sender), sender=sender)
-        first = events[0]
-        if self.state.waiting and isinstance(first, UserMessage) and first.sender == "user":
-            await Decisions(self._journal).reply(events, first.plain, by=first.sender)
-        else:
-            await self._journal.append(*events)
+        whole = add_inputs(message, images, files, sender=sender)
+        if id is not None:
+            whole = message_event(whole, sender=sender).model_copy(update={"id": parse_id(id)})
+            if await self._has_sent(whole):  # before hooks are asked: they were, the first time
+                return whole.id
+        events = await self.prepare_message(whole, sender=sender)
+        first = cast("UserMessage", events[0])
+        try:
+            if self.state.waiting and first.sender == "user":
+                await Decisions(self._journal).reply(events, first.plain, by=first.sender)
+            else:
+                await self._journal.append(*events, alone=id is not None)
+        except Conflict:
+            if not await self._has_sent(first):
+                raise
+        return first.id
 
     async def prepare_message(self, message: str | UserMessage, *, sender: str = "user") -> list[Event]:
         """Return what sending a message appends, the message first, secrets masked; nothing is appended.
@@ -174,6 +193,14 @@ class ConversationRuns(ConversationControl[T]):
             return await condense(self._journal.use_lease(lease.generation), condenser, force=True)
 
     # How it does it.
+
+    async def _has_sent(self, message: UserMessage) -> bool:
+        """Whether the log has this very message, which is folded then. Raises: see `is_sent`."""
+        (masked,) = self._journal.mask([message])
+        if not await is_sent(self.store, self.id, cast("UserMessage", masked), self.settings.fetch_networks):
+            return False
+        await self._journal.catch_up()
+        return True
 
     async def _leave(self, run: asyncio.Task[RunResult[T]]) -> None:
         """Interrupt a run: how it ended is told then, unlike where it is cancelled."""

@@ -218,11 +218,12 @@ class Conversation(Generic[T]):
         *,
         images: Sequence[Source | ImagePart] = (),
         files: Sequence[Source | FilePart] = (),
+        id: UUID | None = None,
         sender: str = "user",
-    ) -> None:
+    ) -> UUID:
         """Append a message and the skills it activates; see `AsyncConversation.send_message`."""
         whole = add_inputs(message, images, files, sender=sender)
-        self._loop.call(self._core.send_message, whole, sender=sender)
+        return self._loop.call(self._core.send_message, whole, id=id, sender=sender)
 
     def run(self, *, on_event: OnEvent | None = None, limits: Limits | None = None) -> RunResult[T]:
         """Run until the model has answered everything; see `AsyncConversation.run`.

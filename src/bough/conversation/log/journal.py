@@ -139,18 +139,22 @@ class Journal:
         if self._writer.failure is not None:
             raise self._writer.failure
 
-    async def append(self, *events: Event, expected_head: int | None = None, change: Ending | None = None) -> None:
+    async def append(
+        self, *events: Event, expected_head: int | None = None, change: Ending | None = None, alone: bool = False
+    ) -> None:
         """Append all or none, durable on return, and fold them: `stage` and `settle`.
 
         Args:
             change: Made in the same transaction, behind the events.
+            alone: In a write of their own: where one of their ids is taken, nothing else is refused with them.
 
         Raises:
-            Conflict: The lease was lost, or the head is not `expected_head`.
+            Conflict: The lease was lost, the head is not `expected_head`, or an id is that of another event.
             StoreError: The store could not write.
         """
         also = None if change is None else _also(change, None)
-        batch = self._staging.add(self._writer, self.mask(events), expected_head=expected_head, also=also)
+        masked = self.mask(events)
+        batch = self._staging.add(self._writer, masked, expected_head=expected_head, also=also, alone=alone)
         await self._staging.wait_written(batch)
 
     @property

@@ -90,12 +90,14 @@ class Staging:
         expected_head: int | None = None,
         condition: Condition | None = None,
         also: Also | None = None,
+        alone: bool = False,
     ) -> Write:
         """Fold events and have them written; O(len(events)).
 
         Args:
             condition: They are written only while it holds; it has to hold now. See `Write.withdrawn`.
             also: Made in the same transaction; they are in a write of their own then, even where there are none.
+            alone: In a write of their own, as events with `expected_head` are.
 
         Raises:
             CorruptLog: An event does not match its kind; nothing is staged.
@@ -104,7 +106,7 @@ class Staging:
         events = [_as_recorded(event) for event in events]
         if writer.failure is not None:
             raise writer.failure
-        alone = expected_head is not None or also is not None
+        alone = alone or expected_head is not None or also is not None
         batch = None if alone else self._open_batch(writer)
         if batch is None:
             batch = Write(writer, self._fold.mark(), asyncio.get_running_loop().create_future(), expected_head, also)

@@ -37,6 +37,7 @@ from bough.conversation.remote.transport import ServerTransport
 from bough.conversation.result import T
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput
+from bough.events.draft import parse_id
 from bough.events.model import UserMessage
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut
@@ -184,17 +185,23 @@ class RemoteConversation(RemoteRuns[T]):
         """Write it to a file as the server does: a signed bundle, JSON lines, or a document to read."""
         await self._transport.download(f"{self._path}/export", {"format": format}, file)
 
-    async def send_message(self, message: str | UserMessage, *, sender: str = "user") -> None:
-        """Append a message, durable on return. A run in progress sees it at its next step.
+    async def send_message(self, message: str | UserMessage, *, id: UUID | None = None, sender: str = "user") -> UUID:
+        """Append a message, durable on return, and return the id of its event. A run sees it at its next step.
+
+        Args:
+            id: Of its event. Sent again with the same id, because an answer was lost, the same message is there once.
 
         Raises:
+            Conflict: `id` is that of another event.
             InvalidInput: The message is empty or too long.
             PermissionDenied: A hook of the server refuses it.
         """
         event = check_message(message, sender=sender)
-        body = {"content": content_body(event.content), "sender": event.sender, "id": str(event.id)}
-        await self._post("events", body, key=event.id)
+        chosen = event.id if id is None else parse_id(id)
+        body = {"content": content_body(event.content), "sender": event.sender, "id": str(chosen)}
+        await self._post("events", body, key=chosen)
         await self.refresh()
+        return chosen
 
     async def ask(self, question: str) -> str:
         """Return the model's answer to a question about the conversation; the log is left untouched."""
