@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
@@ -14,6 +15,8 @@ Json: TypeAlias = Any
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object."""
+
+_RAW_CONTROLS = re.compile("[\x7f-\x9f]")
 
 
 class Clock(Protocol):
@@ -43,3 +46,11 @@ class SystemClock:
 def new_id() -> UUID:
     """Return a fresh uuid7: 48 bits of milliseconds, then a counter and randomness; ordered within a process."""
     return uuid7()
+
+
+def escape_json_controls(text: str) -> str:
+    """Return JSON with every control character escaped, so that a terminal which shows it obeys nothing in it.
+
+    JSON demands that of those below U+0020 only; U+009B begins a command to a terminal as well.
+    """
+    return _RAW_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

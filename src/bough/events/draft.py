@@ -63,12 +63,12 @@ class Draft(NamedTuple):
     """Encoded events and the projection they ask for.
 
     Attributes:
-        rows: In the order they are appended.
+        rows: In the order they are appended; those of an import are read as they are iterated.
         changes: New values of `status`, `title` and `tags`, where the events set them.
         blobs: Bytes that they name, to be kept beside them.
     """
 
-    rows: tuple[EventRow, ...]
+    rows: Sequence[EventRow]
     changes: Mapping[str, Any]
     blobs: Sequence[BlobRow] = ()
 

@@ -7,20 +7,25 @@ are never in a log. Payloads travel byte for byte.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
+from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
 from bough.events.bundle.format import FORMAT, VERSION, no_bundle
+from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
-from bough.events.draft import Draft, EventRow, ImportPiece
+from bough.events.draft import Draft, ImportPiece
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, StoredEvent, microseconds
+from bough.types import escape_json_controls
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from bough.events.bundle.check import Contents
     from bough.events.store import EventStore
 
-_PAGE = 500
 _MAX_LINE_BYTES = 1 << 30
 
 
@@ -92,7 +96,7 @@ async def write_bundle(
 async def read_bundle(
     store: EventStore, file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None
 ) -> ConversationRecord:
-    """Store what a bundle carries and return the conversation. All or nothing; O(events), in memory.
+    """Store what a bundle carries and return the conversation. All or nothing; O(events), in bounded memory.
 
     What the store has already is shared, not stored again: importing twice adds nothing, and importing a longer
     version of a conversation that was not continued here appends what is new.
@@ -108,7 +112,9 @@ async def read_bundle(
         PermissionDenied: Nobody of `trusted` signed it.
         Conflict: The conversation exists here with other events.
     """
-    return await store_bundle(store, parse_bundle(file, trusted=trusted, owner=owner))
+    bundle = await finish(asyncio.to_thread(parse_bundle, file, trusted=trusted, owner=owner))
+    with closing(bundle.events):
+        return await store_bundle(store, bundle)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,21 +125,23 @@ class Bundle:
         record: The conversation; its `config` has who signed it.
         ancestors: What it descends from, each after what that descends from.
         ranges: Who owns which events, oldest first.
-        events: All of them, ordered by seq.
+        events: All of them, ordered by seq, in a temporary file that goes with them.
     """
 
     record: ConversationRecord
     ancestors: Sequence[ConversationRecord]
     ranges: Sequence[Range[UUID]]
-    events: Sequence[StoredEvent]
+    events: EventSpool
 
 
 def parse_bundle(file: IO[bytes], *, trusted: Collection[bytes] | None = None, owner: str | None = None) -> Bundle:
-    """Return what a bundle carries. O(events), in memory; blocks. Arguments and errors: see `read_bundle`."""
-    contents, events = _read(file, trusted)
-    from bough.events.bundle.check import check_events  # an export needs none of it
-
-    check_events(contents, events)
+    """Return what a bundle carries. O(events), in bounded memory; blocks. Arguments and errors: see `read_bundle`."""
+    events = EventSpool()
+    try:
+        contents = _read(file, trusted, events)
+    except BaseException:
+        events.close()
+        raise
     # Who signed it is said here, whatever the bundle says: what was imported is kept apart by it.
     config = contents.record.config | {"signed_by": contents.signer}
     return Bundle(
@@ -219,14 +227,16 @@ class _Plan:
         """Return the first seq from `lo` on at which the store and the bundle differ, `hi` if nowhere."""
         if local.base != lo:
             return lo
-        for start in range(lo, hi, _PAGE):
-            for stored in await self._store.span(local.id, start, min(start + _PAGE, hi)):
-                if stored[1] != self._events[stored.seq][1]:
+        for start in range(lo, hi, PAGE):
+            stop = min(start + PAGE, hi)
+            here = await self._store.span(local.id, start, stop)
+            for stored, other in zip(here, self._events[start:stop], strict=True):
+                if stored[1] != other[1]:
                     return stored.seq
         return max(lo, hi)
 
     def _rows(self, lo: int, hi: int) -> Draft:
-        return Draft(tuple(EventRow.of(*stored[1:]) for stored in self._events[lo:hi]), {})
+        return Draft(self._events.rows(lo, hi), {})
 
 
 class _Lines:
@@ -237,7 +247,7 @@ class _Lines:
         self._digest = hashlib.sha256()
 
     def write(self, value: Any) -> None:
-        line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        line = escape_json_controls(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"
         self._digest.update(line)
         self._file.write(line)
 
@@ -257,25 +267,30 @@ class _Lines:
 
 
 async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncIterator[StoredEvent]:
-    for start in range(lo, hi, _PAGE):
-        for stored in await store.span(owner, start, min(start + _PAGE, hi)):
+    for start in range(lo, hi, PAGE):
+        for stored in await store.span(owner, start, min(start + PAGE, hi)):
             yield stored
 
 
-def _read(file: IO[bytes], trusted: Collection[bytes] | None) -> tuple[Contents, list[StoredEvent]]:
-    lines, digest = _parse_lines(file), hashlib.sha256()
-    events: list[StoredEvent] = []
-    from bough.events.bundle.check import read_event, read_header
+def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool) -> Contents:
+    """Return what the header says, and add the events to `events`; all of it is checked."""
+    from bough.events.bundle.check import check_events, read_event, read_header  # an export needs none of it
 
-    contents: Contents | None = None
-    for number, (line, value) in enumerate(lines, 1):
+    digest, contents = hashlib.sha256(), None
+    count, in_order = 0, True
+    for number, (line, value) in enumerate(_parse_lines(file), 1):
         if contents is None:
             contents = read_header(value)
         elif isinstance(value, dict) and "sha256" in value:
-            contents.signer = _verify(value, digest.digest(), len(events), trusted)
-            return contents, events
+            contents.signer = _verify(value, digest.digest(), count, trusted)
+            check_events(contents, count, in_order=in_order, distinct=len(events))
+            return contents
         else:
-            events.append(read_event(value, number))
+            event = read_event(value, number)
+            in_order = in_order and event.seq == count
+            count += 1
+            if in_order:
+                events.add(event)
         digest.update(line)
     raise no_bundle("it ends too early")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -118,18 +117,23 @@ def read_event(value: Any, line: int) -> StoredEvent:
     return stored
 
 
-def check_events(contents: Contents, events: Sequence[StoredEvent]) -> None:
+def check_events(contents: Contents, count: int, *, in_order: bool, distinct: int) -> None:
     """Refuse events that are not exactly those that the header speaks of.
+
+    Args:
+        count: How many there are.
+        in_order: Whether each has the seq of its place.
+        distinct: How many ids they have.
 
     Raises:
         InvalidInput: One is missing, doubled or out of place.
     """
-    if [stored.seq for stored in events] != list(range(contents.record.head)):
+    if not in_order or count != contents.record.head:
         raise InvalidInput(
             "the bundle has gaps: it was salvaged from a damaged store",
             hint="it can be read, one line of JSON an event, but not continued",
         )
-    _require(len({stored[1] for stored in events}) == len(events), "two of its events have one id")
+    _require(distinct == count, "two of its events have one id")
 
 
 def _check_descent(contents: Contents) -> None:

@@ -23,6 +23,7 @@ from bough.types import Clock
 
 _IN_USE = {"running", "waiting_for_confirmation"}
 _MICROSECOND = timedelta(microseconds=1)
+_PAGE = 500
 
 
 class AppendFollower(Protocol):
@@ -58,7 +59,7 @@ class RelationalWriting(RelationalReading):
 
     Attributes:
         news: What the transaction will have to tell watchers once it is durable: conversation, first seq, events;
-            no events means that the conversation is gone.
+            an empty draft means that they have to look, None that the conversation is gone.
         followers: What writes rows beside certain events.
     """
 
@@ -153,11 +154,16 @@ class RelationalWriting(RelationalReading):
         return size
 
     def restore(self, pieces: Sequence[ImportPiece]) -> None:
-        """Insert what an import found missing."""
+        """Insert what an import found missing, a page of events in memory."""
         for piece in pieces:
             row = self.row(piece.record.id)
             number = self._restore(piece) if row is None else self._resume(row, piece)
-            self.insert_events(piece.record.id, number, piece.first, piece.events)
+            told, rows = len(self.news), piece.events.rows
+            for start in range(0, len(rows), _PAGE):
+                page = Draft(tuple(rows[start : start + _PAGE]), {})
+                self.insert_events(piece.record.id, number, piece.first + start, page)
+                del self.news[told:]  # it would hold all events until the commit
+            self.news.append((piece.record.id, piece.first, Draft((), {})))
 
     @abstractmethod
     def lease_time(self) -> tuple[int, str]:
@@ -292,5 +298,5 @@ class RelationalWriting(RelationalReading):
 
 
 def batch_of(first: int, draft: Draft | None) -> Batch:
-    """Return what watchers are told: the appended events, or that the conversation is gone."""
-    return END if draft is None else draft.make_stored(first)
+    """Return what watchers are told: the appended events, that there are some, or that the conversation is gone."""
+    return END if draft is None else draft.make_stored(first) or None

@@ -1,0 +1,135 @@
+"""The events of a bundle while it is imported: on disk, so that memory does not grow with how many there are."""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import overload
+
+from bough.errors import StoreError
+from bough.events.draft import EventRow
+from bough.events.record import EventTuple, StoredEvent
+
+PAGE = 500
+"""How many events are in memory at a time."""
+
+_CREATE = """
+create table event (seq integer primary key, id blob not null unique, kind text not null, ts integer not null,
+                    data blob not null)
+"""
+
+
+class EventSpool(Sequence[StoredEvent]):
+    """Events from seq 0 on, in a temporary file that nobody else sees and that goes with `close` or with this object.
+
+    It is filled by one thread and then read by others, one at a time. An event whose id was added before is left out:
+    `len` then is less than the number of events that were added.
+
+    Raises:
+        StoreError: There is no space for temporary files; by each method.
+    """
+
+    def __init__(self) -> None:
+        with _explain_errors():
+            # An empty name is a file of SQLite's own, deleted as soon as it is open.
+            self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._finalizer = weakref.finalize(self, self._db.close)
+            for statement in ("pragma journal_mode = off", "pragma synchronous = off", _CREATE, "begin"):
+                self._db.execute(statement)
+        self._page: list[EventTuple] = []
+        self._count = 0
+
+    def add(self, event: StoredEvent) -> None:
+        """Put one more event behind those that are there."""
+        seq, id, kind, ts, raw = event
+        self._page.append((seq, id, kind, ts, raw))
+        if len(self._page) >= PAGE:
+            self._write()
+
+    def close(self) -> None:
+        """Remove the file. More than once is nothing."""
+        self._finalizer()
+
+    def __len__(self) -> int:
+        self._write()
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> StoredEvent: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[StoredEvent]: ...
+
+    def __getitem__(self, place: int | slice) -> StoredEvent | list[StoredEvent]:
+        """Return one event, or a list of a range: O(its length)."""
+        if isinstance(place, slice):
+            start, stop, step = place.indices(len(self))
+            return self._read(start, stop)[::step]
+        found = self._read(place, place + 1)
+        if not found:
+            raise IndexError(place)
+        return found[0]
+
+    def __iter__(self) -> Iterator[StoredEvent]:
+        """Iterate all events, a page of them in memory."""
+        for start in range(0, len(self), PAGE):
+            yield from self._read(start, start + PAGE)
+
+    def rows(self, start: int, stop: int) -> SpooledRows:
+        """Return the rows of a range, which are read when they are iterated or sliced."""
+        return SpooledRows(self, start, max(start, stop))
+
+    def _write(self) -> None:
+        if self._page:
+            with _explain_errors():
+                added = self._db.executemany("insert or ignore into event values (?, ?, ?, ?, ?)", self._page)
+                self._count += added.rowcount
+            self._page = []
+
+    def _read(self, start: int, stop: int) -> list[StoredEvent]:
+        self._write()
+        with _explain_errors():
+            rows = self._db.execute("select * from event where seq >= ? and seq < ? order by seq", (start, stop))
+            return StoredEvent.of_rows(rows)
+
+
+class SpooledRows(Sequence[EventRow]):
+    """A range of spooled events as rows of a store; a slice of it is a tuple."""
+
+    def __init__(self, spool: EventSpool, start: int, stop: int) -> None:
+        self._spool = spool
+        self._places = range(start, stop)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> EventRow: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[EventRow, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> EventRow | tuple[EventRow, ...]:
+        """Return one row, or those of a range without steps: O(its length)."""
+        if isinstance(place, slice):
+            chosen = self._places[place]
+            return tuple([EventRow.of(*stored[1:]) for stored in self._spool[chosen.start : chosen.stop]])
+        return EventRow.of(*self._spool[self._places[place]][1:])
+
+    def __iter__(self) -> Iterator[EventRow]:
+        """Iterate all rows, a page of them in memory."""
+        for start in range(0, len(self), PAGE):
+            yield from self[start : start + PAGE]
+
+
+@contextmanager
+def _explain_errors() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"the bundle cannot be kept in a temporary file: {error}",
+            hint="free space in the folder for temporary files, or set TMPDIR to another one",
+        ) from error
