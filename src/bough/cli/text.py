@@ -138,6 +138,19 @@ def harmless(text: str) -> str:
     return "".join(char if char in _KEPT or category(char) not in ("Cc", "Cf") else "\ufffd" for char in text)
 
 
+def escape_controls(text: str) -> str:
+    r"""Return `text` with the characters written out that `harmless` leaves out, as `\x1b`.
+
+    For pipes and files, which lose nothing that way, and whose content may be shown on a terminal later.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char in _KEPT or category(char) not in ("Cc", "Cf") else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 def harmless_line(shown: Line) -> Line:
     """Return a line without control characters."""
     return replace(shown, spans=tuple((harmless(text), style) for text, style in shown.spans))

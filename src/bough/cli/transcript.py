@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bough.cli.describe import describe_event
 from bough.cli.target import short
-from bough.cli.text import Span
+from bough.cli.text import Span, escape_controls
 from bough.events.record import ConversationRecord
 from bough.types import JsonObject
 
@@ -42,7 +42,8 @@ class Transcript(NamedTuple):
 
 def markdown_document(record: ConversationRecord) -> Transcript:
     """Return a document with what was said as it is, and what tools said in fences."""
-    return Transcript(f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n", _write_section)
+    head = f"# {_one_line(record.title or 'untitled')}\n\n{_about(record)}\n"
+    return Transcript(_escape_controls(head), _write_section)
 
 
 def as_markdown(record: ConversationRecord, events: Iterable[JsonObject]) -> Iterator[str]:
@@ -56,12 +57,11 @@ def _write_section(event: JsonObject) -> str:
     word, summary, text = describe_event(event)
     heading, told = f"\n## {event['seq']} {word}\n", _join_lines(summary)
     if word == "user":
-        return f"{heading}\n{told}{chr(10) + text if text else ''}\n"
+        return _escape_controls(f"{heading}\n{told}{chr(10) + text if text else ''}\n")
     if told:
         heading += f"\n{_code(told)}\n"
-    if not text:
-        return heading
-    return f"{heading}\n{text if word in _SPOKEN else _fence(text)}\n"
+    body = f"\n{text if word in _SPOKEN else _fence(text)}\n" if text else ""
+    return _escape_controls(heading + body)
 
 
 def html_document(record: ConversationRecord) -> Transcript:
@@ -74,7 +74,8 @@ def html_document(record: ConversationRecord) -> Transcript:
         f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_CSS}</style></head>\n'
         f"<body><header><h1>{title}</h1><p>{escape(_about(record))}</p></header><main>\n"
     )
-    return Transcript(head, _article, "</main></body></html>\n")
+    tail = "</main></body></html>\n"
+    return Transcript(_escape_controls(head), _article, tail)
 
 
 def _article(event: JsonObject) -> str:
@@ -83,7 +84,7 @@ def _article(event: JsonObject) -> str:
     if word == "user":
         text, told = "\n".join(filter(None, (told, text))), ""
     body = f"<pre>{escape(text)}</pre>" if text else ""
-    return (
+    return _escape_controls(
         f'<article class="{escape(word)}" id="e{seq}"><h2><a href="#e{seq}">{seq}</a> {escape(word)} '
         f'<span class="summary">{escape(told)}</span></h2>{body}</article>\n'
     )
@@ -100,6 +101,11 @@ def _about(record: ConversationRecord) -> str:
     if record.forked_from is not None:
         parts.append(f"fork of {short(record.forked_from)}@{record.forked_at}")
     return " · ".join(parts)
+
+
+def _escape_controls(text: str) -> str:
+    """Return text without control characters: a document is shown on terminals, too. Lines end as in the document."""
+    return escape_controls(text.replace("\r\n", "\n"))
 
 
 def _join_lines(summary: Sequence[Span]) -> str:

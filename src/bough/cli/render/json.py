@@ -11,7 +11,7 @@ from typing import TextIO
 from bough.cli.render.base import SCHEMA_VERSION, Report
 from bough.cli.text import Line
 from bough.errors import BoughError
-from bough.types import Json
+from bough.types import Json, escape_json_controls
 
 
 class JsonRenderer:
@@ -70,4 +70,4 @@ def _envelope(command: str, data: Json, next: tuple[str, ...]) -> Json:
 
 
 def _dump(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return escape_json_controls(json.dumps(value, ensure_ascii=False, default=str))

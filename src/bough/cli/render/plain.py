@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from bough.cli.render.base import Report
-from bough.cli.text import Line, harmless, harmless_line, layout, line
+from bough.cli.text import Line, escape_controls, harmless, harmless_line, layout, line
 from bough.errors import BoughError
 from bough.types import Json
 
 
 class PlainRenderer:
-    """Writes lines. On a terminal tables fit its width and control characters are left out; in a pipe all is kept."""
+    """Writes lines. On a terminal tables fit its width and control characters are left out.
+
+    In a pipe nothing is left out, and control characters are escaped.
+    """
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
@@ -50,7 +53,7 @@ class PlainRenderer:
 
     def text(self, text: str) -> None:
         """Write to stdout at once."""
-        self._out.write(harmless(text) if self._out.isatty() else text)
+        self._out.write(harmless(text) if self._out.isatty() else escape_controls(text))
         self._out.flush()
 
     def record(self, value: Json) -> None:
@@ -63,7 +66,7 @@ class PlainRenderer:
 
     def _write(self, stream: TextIO, line: Line) -> None:
         if not stream.isatty():
-            stream.write(line.plain.rstrip() + "\n")
+            stream.write(escape_controls(line.plain.rstrip()) + "\n")
         else:
             for part in layout(harmless_line(line), _width(stream)):
                 self._write_on_terminal(stream, part)

@@ -24,7 +24,7 @@ from bough.cli.turns.confirm import can_ask
 from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied, StoreError
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.settings import Settings
-from bough.types import JsonObject
+from bough.types import JsonObject, escape_json_controls
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -171,7 +171,7 @@ def _document(kind: str, record: ConversationRecord) -> Transcript:
 
 
 def _write_line(event: JsonObject) -> str:
-    return json_module.dumps(event, ensure_ascii=False) + "\n"
+    return escape_json_controls(json_module.dumps(event, ensure_ascii=False)) + "\n"
 
 
 def _to_stdout(exporting: _Exporting, *, json: bool) -> Report | None:

@@ -11,9 +11,9 @@ import typer
 from bough.cli import options
 from bough.cli.commands.eval.options import Run, Runs, runs_root
 from bough.cli.render import Report
-from bough.cli.text import Block, Span, Table, line
+from bough.cli.text import Block, Span, Table, escape_controls, line
 from bough.errors import StoreError
-from bough.types import JsonObject
+from bough.types import JsonObject, escape_json_controls
 
 
 def report(
@@ -43,7 +43,7 @@ def report(
 
     text = asyncio.run(main())
     if format is not None and output is None:
-        typer.echo(text, nl=False)
+        typer.echo(escape_json_controls(text) if format == "json" else escape_controls(text), nl=False)
         return 0
     if output is not None:
         try:
