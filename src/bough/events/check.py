@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
+def _tell_nobody(_looked: int, _of: int) -> None:
+    pass
+
+
 class _Place(NamedTuple):
     """What of a conversation others are held against: small, since there is one of each conversation at a time."""
 
@@ -23,10 +27,13 @@ class _Place(NamedTuple):
     head: int
 
 
-async def check(store: EventStore) -> Integrity:
+async def check(store: EventStore, progress: Callable[[int, int], object] = _tell_nobody) -> Integrity:
     """Return what a look at every row of the store finds. O(store), in bounded memory but for 0.3 KB a conversation.
 
     It may run beside writers.
+
+    Args:
+        progress: Called now and then with how many conversations have been looked at, and how many there are.
     """
     census = await store.census()
     findings = [IntegrityFinding(f"the database says: {problem}") for problem in census.damage]
@@ -37,13 +44,16 @@ async def check(store: EventStore) -> Integrity:
         places[record.id] = _Place(record.base, record.head)
         if record.parent is not None:
             furthest[record.parent] = max(record.base, furthest.get(record.parent, 0))
-    counted = 0
+    counted = looked = 0
     async for record in every_record(store):
         places[record.id] = _Place(record.base, record.head)  # it may have grown since, and been forked there
         findings += [problem async for problem in _own_problems(store, record)]
         problems = _find_place_problems(record, places, furthest.get(record.id, 0), frozenset(census.rows))
         findings += (IntegrityFinding(problem, record.id) for problem in problems)
         counted += record.head - record.base
+        looked += 1
+        if looked % _PAGE == 0:
+            progress(looked, len(places))
     if census.events != counted and not findings:
         findings.append(IntegrityFinding(f"{census.events} events are stored, conversations account for {counted}"))
     return Integrity(len(places), counted if census.events is None else census.events, tuple(findings))

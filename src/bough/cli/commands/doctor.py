@@ -10,13 +10,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 from bough.cli import options
-from bough.cli.render import Report
+from bough.cli.render import Renderer, Report, renderer_for
 from bough.cli.text import Line, Style, line
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
+from bough.events.check import check as check_store
 from bough.events.url import hide_password
 from bough.execution.base import Isolation
 from bough.settings import Settings
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["ok", "missing", "broken"]
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY")
+_SHOWN_ORPHANS = 5
 _PACKAGES = ("pydantic-ai-slim", "pydantic", "typer", "rich")
 _STYLES: Mapping[State, Style] = {"ok": "good", "missing": "dim", "broken": "bad"}
 
@@ -57,7 +60,7 @@ def doctor(
 ) -> Report:
     """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
     settings = options.settings_of(home, store)
-    checks = asyncio.run(_all(settings))
+    checks = asyncio.run(_all(settings, _Progress(renderer_for(json=json))))
     works = not any(check.essential and check.state != "ok" for check in checks)
     return Report(
         command="doctor",
@@ -67,11 +70,25 @@ def doctor(
     )
 
 
-async def _all(settings: Settings) -> list[Check]:
+class _Progress:
+    """Says on stderr, once a second, how much of a large store has been looked at."""
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._told_seconds = monotonic()
+
+    def __call__(self, looked: int, of: int) -> None:
+        """Take in how many conversations have been looked at, and how many there are."""
+        if monotonic() - self._told_seconds >= 1:
+            self._told_seconds = monotonic()
+            self._renderer.note(line((f"{looked} of {of} conversations", "dim")))
+
+
+async def _all(settings: Settings, progress: _Progress) -> list[Check]:
     return [
         *await _executors(),
         *_models(settings, os.environ),
-        *await _store(settings),
+        *await _store(settings, progress),
         *await _tasks(settings),
         *await asyncio.to_thread(_config, settings),
         *_versions(),
@@ -125,14 +142,18 @@ def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
 
 
-async def _store(settings: Settings) -> list[Check]:
-    """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable."""
+async def _store(settings: Settings, progress: _Progress) -> list[Check]:
+    """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable.
+
+    Then at the folders that were made for its forks.
+    """
     name = hide_password(settings.store)
     try:
         async with options.open_settings_store(settings, create=False) as store:
-            found = await store.check()
+            found = await check_store(store, progress)
             found.require()
             states = await _check_states(store)
+            folders = await _check_folders(store, settings)
     except CorruptLog as error:
         findings: list[JsonObject] = error.details.get("findings") or []
         checks = [Check("store", name, "broken", error.message, error.hint, essential=True)]
@@ -140,7 +161,7 @@ async def _store(settings: Settings) -> list[Check]:
     except BoughError as error:
         return [Check("store", name, "broken", error.message, error.hint, essential=True)]
     counts = f"{found.conversations} conversations, {found.events} events, ok"
-    return [Check("store", name, "ok", counts, essential=True), states]
+    return [Check("store", name, "ok", counts, essential=True), states, *folders]
 
 
 async def _check_states(store: EventStore) -> Check:
@@ -155,6 +176,19 @@ async def _check_states(store: EventStore) -> Check:
     if not found.damaged:
         return Check("store", "kept states", "ok", said)
     return Check("store", "kept states", "broken", said, "nothing: they are made again when they are next needed")
+
+
+async def _check_folders(store: EventStore, settings: Settings) -> list[Check]:
+    """Look for folders that were made for forks and belong to nobody. They take space and harm nothing."""
+    from bough.conversation.fork.orphans import find_orphans
+
+    orphans = await find_orphans(store, settings.home)
+    if not orphans:
+        return []
+    shown = ", ".join(map(str, orphans[:_SHOWN_ORPHANS]))
+    more = f" and {len(orphans) - _SHOWN_ORPHANS} more" if len(orphans) > _SHOWN_ORPHANS else ""
+    said = f"{len(orphans)} made for forks belong to no conversation of this store: {shown}{more}"
+    return [Check("store", "folders", "broken", said, "remove them, unless a conversation of another store has them")]
 
 
 async def _tasks(settings: Settings) -> list[Check]:

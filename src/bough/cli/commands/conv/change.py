@@ -132,9 +132,13 @@ async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
 async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], mode: DeleteMode) -> None:
     """Delete a conversation, with `cascade` the others too, unless one of them is being run: then nothing is deleted.
 
+    Folders that were made for them go as well, unless another conversation works in them.
+
     Raises:
         Conflict: One is being run.
     """
+    from bough.conversation.fork.orphans import remove_made
+
     async with options.open_settings_store(settings) as store, AsyncExitStack() as leases:
         for each in concerned:
             try:
@@ -146,6 +150,7 @@ async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], m
                     details=conflict.details,
                 ) from conflict
         await store.delete(concerned[0].id, mode)
+        await remove_made(store, settings.home, concerned)
 
 
 def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
