@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +132,35 @@ async def test_files_of_a_script_without_a_workspace_are_kept_for_the_user(kit: 
     kept = [Path(result["output_folder"]) for result in (first, second)]
     assert [json.loads((folder / "out/args.json").read_text()) for folder in kept] == [["one"], ["two"]]
     assert {folder.parent for folder in kept} == {tmp_path / "made"}
+
+
+ONE_RUN = """
+import asyncio, sys
+from pathlib import Path
+from tests.agents.test_skill_tools import LocalSandboxCodeExecutor, SkillToolset, answers, registry_of, run
+
+toolset = SkillToolset(registry_of(Path(sys.argv[1])), code_executor=LocalSandboxCodeExecutor())
+(result,) = asyncio.run(answers(toolset, run(["one"])))
+print((Path(result["output_folder"]) / "out/args.json").read_text())
+"""
+
+
+def test_a_folder_that_nobody_named_goes_with_the_process(kit: Path, tmp_path: Path) -> None:
+    """And what a killed process left goes when the next one makes such a folder."""
+    temporary = tmp_path / "tmp"
+    dead = temporary / "bough-output-dead"
+    (dead / "run-1").mkdir(parents=True)
+    gone = "from bough.events.owner import owner; print(owner(), end='')"
+    (dead / "owner").write_bytes(subprocess.run([sys.executable, "-c", gone], capture_output=True, check=True).stdout)
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_RUN, kit],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, '["one"]\n'), done.stderr
+    assert list(temporary.glob("bough-output-*")) == []
 
 
 async def test_files_go_to_the_workspace_where_there_is_one(kit: Path, tmp_path: Path) -> None:

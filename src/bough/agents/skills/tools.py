@@ -21,6 +21,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 from bough.agents.context import ToolContext, context_of
 from bough.agents.skills.activation import make_activation_event, standing, update_of
 from bough.errors import BoughError, InvalidInput, NotFound
+from bough.events.private_folder import PrivateFolder
 from bough.execution.base import CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
 from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
@@ -43,6 +44,7 @@ You have skills: folders of instructions, files and scripts for particular jobs.
 SKILL_TOOLS = ("list_skills", "search_skills", "load_skill", "load_skill_resource", "run_skill_script")
 """The names of these tools; a skill may always use its own files and scripts."""
 
+_OUTPUT_PREFIX = "bough-output-"
 _MAX_ENUM = 50
 _MAX_ANSWER_BYTES = 16 << 10
 _MAX_FOUND = 50
@@ -65,8 +67,9 @@ class SkillToolset(AbstractToolset[Any]):
         code_executor: Runs scripts; None takes the run's.
         script_timeout: Seconds a script may take; None takes the run's, then the executor's default.
         catalog_tokens: Budget of the catalogue; beyond it `search_skills` is offered.
-        output_folder: Where files of scripts without a workspace are kept, a numbered folder for each run; None
-            makes a temporary folder at the first file. Nothing in it is ever deleted here.
+        output_folder: Where files of scripts without a workspace are kept, a folder for each run; nothing in it is
+            ever deleted here. None makes a temporary folder at the first file, which goes with the toolset, and at
+            the latest with the process.
 
     Attributes:
         standing: The skills that are always active; their text is part of `instructions`.
@@ -87,6 +90,7 @@ class SkillToolset(AbstractToolset[Any]):
         self.code_executor = code_executor
         self.script_timeout = script_timeout
         self.output_folder = output_folder
+        self._temporary: PrivateFolder | None = None
         self.standing = standing(self.registry)
         self._offered = self.registry.list_catalogued()
         self._with_files = [
@@ -275,7 +279,8 @@ class SkillToolset(AbstractToolset[Any]):
     def _keep(self, files: Iterable[File]) -> Path:
         """Write a script's files into a new folder, and return it."""
         if self.output_folder is None:
-            self.output_folder = Path(tempfile.mkdtemp(prefix="bough-output-"))
+            self._temporary = PrivateFolder(_OUTPUT_PREFIX)
+            self.output_folder = self._temporary.path
         self.output_folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.output_folder))
         for file in files:

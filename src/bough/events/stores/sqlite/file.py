@@ -14,12 +14,15 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from bough.errors import BoughError, CorruptLog, StoreError
+from bough.events.private_folder import PrivateFolder
 from bough.events.queries import Migration, migrations, split_statements
 from bough.events.stores.sqlite.connection import BUSY_SECONDS, SQLITE_ERRORS, StoreFile, connect, store_error
-from bough.events.stores.sqlite.private import PrivateFolder
 
 APPLICATION_ID = 0x626F7567
 """Written into the file's header, so that another program's database is never taken for a store."""
+
+MEMORY_PREFIX = "bough-memory-"
+"""Of the temporary folders that stores are kept in which end with their use."""
 
 _LOG = logging.getLogger("bough.events")
 _PAGE_SIZE_BYTES = 16384
@@ -104,7 +107,7 @@ def _is_usable(file: StoreFile) -> bool:
 
 def _copy(path: Path) -> OpenedFile:
     """Copy a file and its write-ahead log to a private folder, and bring the copy up to date."""
-    folder = PrivateFolder()
+    folder = PrivateFolder(MEMORY_PREFIX)
     copy = folder.path / "log.db"
     try:
         shutil.copyfile(path, copy)

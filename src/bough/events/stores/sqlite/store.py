@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from bough.events.draft import Append
 from bough.events.lease_renewal import Keeper
+from bough.events.private_folder import PrivateFolder
 from bough.events.queries import queries
 from bough.events.record import Lease
 from bough.events.stores import faults
 from bough.events.stores.batch import Batch
 from bough.events.stores.relational.store import RelationalEventStore
 from bough.events.stores.sqlite.commit import GroupCommit, ReadOnlyWork, Request
-from bough.events.stores.sqlite.file import OpenedFile, open_file
-from bough.events.stores.sqlite.private import PrivateFolder
+from bough.events.stores.sqlite.file import MEMORY_PREFIX, OpenedFile, open_file
 from bough.events.stores.sqlite.readers import Readers
 from bough.events.stores.sqlite.reading import SqliteReading
 from bough.events.stores.sqlite.writing import SqliteWriting
@@ -75,7 +75,7 @@ class SqliteEventStore(RelationalEventStore):
 
     @classmethod
     def _open_private(cls, clock: Clock) -> SqliteEventStore:
-        folder = PrivateFolder()
+        folder = PrivateFolder(MEMORY_PREFIX)
         return cls(open_file(folder.path / "log.db")._replace(folder=folder), clock, is_private=True)
 
     async def aclose(self) -> None:
