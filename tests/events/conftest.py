@@ -12,7 +12,7 @@ import pytest
 from bough.events import PostgresEventStore, SqliteEventStore, open_store
 from bough.events.store import EventStore
 from bough.testing.postgres import drop_schema
-from bough.types import new_id
+from bough.types import Clock, new_id
 
 
 class Place(NamedTuple):
@@ -21,10 +21,10 @@ class Place(NamedTuple):
     url: str
     schema: str
 
-    async def open(self) -> EventStore:
+    async def open(self, clock: Clock | None = None) -> EventStore:
         if self.url.startswith("sqlite:///"):
-            return await SqliteEventStore.open(Path(self.url.removeprefix("sqlite:///")))
-        return await PostgresEventStore.open(self.url, schema=self.schema)
+            return await SqliteEventStore.open(Path(self.url.removeprefix("sqlite:///")), clock=clock)
+        return await PostgresEventStore.open(self.url, schema=self.schema, clock=clock)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])

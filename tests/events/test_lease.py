@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,37 @@ from bough.errors import Conflict
 from bough.events import open_store
 from bough.events.lease import hold_lease, owner
 from bough.testing.task_store.claims import make_gone_owner
+from bough.types import SystemClock
 
 pytestmark = pytest.mark.anyio
+
+
+class SkewedClock(SystemClock):
+    """A machine's clock that is wrong by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._skew = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        """What this clock takes for the present moment."""
+        return super().now() + self._skew
+
+
+@pytest.mark.parametrize("skew", [3600, 20, -20, -3600])
+async def test_a_wrong_clock_neither_takes_a_lease_nor_holds_one_back(place: Any, skew: float) -> None:
+    """Postgres decides by its own clock, SQLite by the one that all processes of the machine share."""
+    mine, theirs = await place.open(), await place.open(SkewedClock(skew))
+    record = await mine.create()
+    held = await mine.acquire(record.id, "mine", 10)
+    with pytest.raises(Conflict) as refused:
+        await theirs.acquire(record.id, "theirs", 10)
+    assert refused.value.details["owner"] == "mine"
+    await mine.release(held)
+    over = await theirs.acquire(record.id, "theirs", 0)
+    taken = await mine.acquire(record.id, "mine", 10)
+    assert taken.generation > over.generation, "a moment of a clock that is ahead blocks nobody"
+    await mine.aclose()
+    await theirs.aclose()
 
 
 async def test_a_lease_that_was_taken_over_is_in_the_takers_name(tmp_path: Path) -> None:

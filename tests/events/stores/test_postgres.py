@@ -17,6 +17,7 @@ from bough.events.draft import Append, digest_of, draft
 from bough.events.model import ToolReturned, UserMessage
 from bough.events.queries import migrations
 from bough.events.stores.postgres.appending import rounds
+from bough.events.stores.postgres.writing import PostgresWriting
 from bough.events.stores.relational.reading import PAGE_BYTES
 from bough.testing.postgres import drop_schema
 from bough.types import new_id
@@ -187,6 +188,31 @@ async def test_a_lost_notification_is_found_by_looking(store: PostgresEventStore
     await store._write(lambda log: log.run("seal", cid=record.number))
     async with asyncio.timeout(20):
         assert (await waiting).id == id
+
+
+async def test_a_lost_notification_is_found_beside_steady_traffic(
+    store: PostgresEventStore, postgres: str, schema: str
+) -> None:
+    """Looking goes by time, not by silence: events that come and come must not put it off."""
+    record, busy = await store.create(events=[message("first")]), await store.create()
+    tail, other = store.subscribe(record.id), store.subscribe(busy.id)
+    assert (await anext(tail)).seq == 0
+    waiting = asyncio.ensure_future(anext(tail))
+    ((kind, ts, data),) = execute(postgres, schema, "select kind, ts, data from event")
+    id = new_id()
+    digest = digest_of(id.bytes, kind, ts, data)
+
+    def write(log: PostgresWriting) -> None:
+        log.db.execute("insert into event select cid, 1, %s, kind, ts, data, %s from event", (id, digest))
+        log.db.execute("update conversation set head = 2 where cid = %s", (record.number,))
+        log.run("seal", cid=record.number)
+
+    await store._write(write)
+    async with asyncio.timeout(60):
+        while not waiting.done():
+            await store.append(busy.id, [message()])
+            await anext(other)
+    assert (await waiting).id == id
 
 
 async def test_another_process_is_heard(store: PostgresEventStore, postgres: str, schema: str) -> None:

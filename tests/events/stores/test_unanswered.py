@@ -5,50 +5,26 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.events.stores.flaky_proxy import FlakyProxy, flaky_proxy
+from tests.events.stores.flaky_proxy import FlakyProxy
 
 from bough.errors import BoughError, StoreError, Unavailable
 from bough.events import PostgresEventStore
 from bough.events.beside import Beside
 from bough.events.model import UserMessage
 from bough.events.stores.postgres import store as store_module
-from bough.testing.postgres import drop_schema
-from bough.types import new_id
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("postgres")]
 
 SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
 SLACK_SECONDS = 30
 """A machine that does other work as well: a call without a bound would take longer than any of this."""
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bounds a test can wait for; that they are kept does not depend on how long they are."""
-    for module in ("bounds", "store", "appending", "connection", "listen", "renewal"):
-        path = f"bough.events.stores.postgres.{module}"
-        for name, seconds in {"ANSWER_SECONDS": 0.6, "CALL_SECONDS": 1.5, "CONNECT_SECONDS": 2.0}.items():
-            monkeypatch.setattr(f"{path}.{name}", seconds, raising=False)
-
-
-@pytest.fixture
-def schema(postgres: str) -> Iterator[str]:
-    name = f"flaky_{new_id().hex}"
-    yield name
-    drop_schema(postgres, name)
-
-
-@pytest.fixture
-def between(postgres: str) -> Iterator[tuple[FlakyProxy, str]]:
-    with flaky_proxy(postgres) as pair:
-        yield pair
 
 
 @pytest.fixture
