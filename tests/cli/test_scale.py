@@ -14,21 +14,21 @@ from typing import NamedTuple
 import pytest
 
 from bough.events import SqliteEventStore
-from bough.events.model import UserMessage
+from bough.events.model import ModelResponded, Usage, UserMessage
 from bough.events.stores.sqlite.connection import StoreFile, connect
 
 MEGABYTE = 1 << 20
 
 NUMBERS = """
 create temp table generate_numbers as
-with recursive n (value) as (select 1 union all select value + 1 from n where value < ?) select value from n
+with recursive n (value) as (select 2 union all select value + 1 from n where value < ? - 1) select value from n
 """
 FILL = """
 insert into event (k, id, kind, ts, data, digest)
 with row (seq, id) as (
   select value, unhex_text(printf('0199%028x', value)) from generate_numbers)
-select 1 << 32 | seq, id, kind, ts, data, event_digest(id, kind, ts, data) from row, (
-  select kind, ts, data from event where k = 1 << 32)
+select 1 << 32 | seq, id, kind, ts, data, event_digest(id, kind, ts, data) from row join (
+  select k & 1 as parity, kind, ts, data from event) on parity = seq & 1
 """
 
 
@@ -41,12 +41,16 @@ class Used(NamedTuple):
 
 
 def fill(path: Path, events: int) -> None:
-    """Make a store with one conversation of so many events, written by SQL."""
+    """Make a store with one conversation of so many events, messages and their answers, written by SQL."""
     from zlib import crc32
+
+    part = {"part_kind": "text", "content": "an answer of a usual length, say a hundred characters " * 2}
+    answer = {"kind": "response", "model_name": "m", "parts": [part], "timestamp": "2026-01-01T00:00:00Z"}
 
     async def make() -> None:
         store = await SqliteEventStore.open(path)
-        await store.create(events=[UserMessage.text("a message of a usual length, say a hundred characters " * 2)])
+        said = UserMessage.text("a message of a usual length, say a hundred characters " * 2)
+        await store.create(events=[said, ModelResponded(response=answer, model="m", usage=Usage(requests=1))])
         await store.aclose()
 
     asyncio.run(make())
@@ -54,7 +58,7 @@ def fill(path: Path, events: int) -> None:
         db.create_function("event_digest", 4, lambda id, kind, ts, data: crc32(id + f"{kind}{ts}".encode() + data))
         db.execute("pragma synchronous = off")
         db.execute("begin")
-        db.execute(NUMBERS, (events - 1,))
+        db.execute(NUMBERS, (events,))
         db.execute(FILL)
         db.execute("update conversation set head = ? where cid = 1", (events,))
         seal(db)
@@ -110,6 +114,26 @@ def test_a_long_log_is_shown_and_exported_in_bounded_memory(tmp_path: Path) -> N
         assert used.peak_bytes < most, f"{name}: {used.peak_bytes / MEGABYTE:.0f} MB"
         whole = "export" in name or "--all" in name
         assert (len(used.stdout) > events * 50) == whole, name
+
+
+def test_a_long_log_is_forked_continued_and_imported_in_bounded_memory(tmp_path: Path) -> None:
+    """Its events are read a page at a time and kept by nobody, whether its state is kept or made for the first time."""
+    events = 40_000
+    fill(tmp_path / "log.db", events)
+    assert use(tmp_path, "conv", "export", "-", "-o", "log.bundle").code == 0
+    mine = ("--store", f"sqlite:///{tmp_path / 'other.db'}")
+    for command, most in (
+        (("fork", "-"), 80),
+        (("fork", "-"), 60),
+        (("resume", "-"), 120),
+        (("conv", "import", "log.bundle", *mine), 95),
+        (("conv", "import", "log.bundle", *mine), 95),
+    ):
+        used = use(tmp_path, *command)
+        assert used.code == 0, command
+        assert used.peak_bytes < most * MEGABYTE, f"{command}: {used.peak_bytes / MEGABYTE:.0f} MB"
+    with closing(sqlite3.connect(tmp_path / "other.db")) as db:
+        assert db.execute("select count(*), max(imported) from event, conversation").fetchone() == (events, events)
 
 
 def test_a_page_of_a_long_log_is_shown(tmp_path: Path) -> None:
