@@ -106,7 +106,7 @@ def _home(workspace: Workspace) -> str:
 def _argv(plan: Plan) -> tuple[str, ...]:
     if plan.python is None:
         return plan.argv
-    runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/init.py", "run")
+    runner = (sys.executable, "-I", "-S", "-X", "utf8", f"{INSIDE}/program.py")
     return (*runner, plan.python, plan.path0, *plan.argv[1:])
 
 

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _signal as signal
 
 import init
+import program
 
 
 def fetch(path, token_path):
@@ -49,4 +50,4 @@ def main():
 
 
 if __name__ == "__main__":
-    init.execute_main(*main())
+    program.execute_main(*main())

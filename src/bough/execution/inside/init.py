@@ -1,31 +1,28 @@
 """The first process of a run, inside the sandbox: sets the bounds, starts the program, waits, reports.
 
-It is started as `python3 -I -S init.py start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the host;
-STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
+It is started from compiled code with the arguments `start CONF_FD STATUS_FD`. CONF_FD holds a marshalled dict from the
+host; STATUS_FD is a socket on which it answers `r` when it stands, `e ERRNO` when the program could not be started, and
 `s WAIT_STATUS CPU_MICROSECONDS MAX_RSS_KIB` when the program ended. The host believes none of it about time or limits.
 When the host sends `k`, it stops the program, kills everything else and answers `k`; after `c` the program continues.
 It ends when the program has, or when the host closes its end of the socket (or dies); its end is the end of every
 process in its process namespace, daemons included.
 
 CONF_FD may be the name of a file, and STATUS_FD 0, for sandboxes that let nothing else through; the program's input
-then is the file that the dict names. `python3 -I -S init.py run FILE PATH0 [ARG…]` only runs a Python file the way it
-does, where another first process is in charge.
+then is the file that the dict names.
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOptionalMemberAccess=false
-# ruff: noqa: S606, S302, S102 - as little as possible is imported, for old Pythons too
+# ruff: noqa: S302 - as little as possible is imported, for old Pythons too
 
 import _signal as signal  # signal itself imports enum, which costs more than all the rest
-import _thread
-import _weakref
-import atexit
-import builtins
 import gc
 import marshal
 import posix as os  # os itself is a millisecond for those who need it
 import select
 import sys
+
+from program import become_main, call, execute, execute_main
 
 PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
@@ -34,12 +31,6 @@ SECCOMP_MODE_FILTER = 2
 ST_RDONLY = 1
 ESTALE = 116
 CAPABILITY_VERSION_3 = 0x20080522
-HARMLESS = (
-    *("_bisect", "_contextvars", "_csv", "_datetime", "_decimal", "_hashlib", "_heapq", "_json", "_opcode", "_random"),
-    *("_posixsubprocess", "_socket", "_statistics", "_struct", "_typing", "array", "binascii", "grp", "math"),
-    *("resource", "select", "unicodedata", "zlib"),
-)
-"""Compiled modules of the standard library, whose objects only give memory back at their end."""
 
 PROGRAM_PID = (0x7EB0CA75).to_bytes(4, sys.byteorder)
 """Stands for the program's own process in a filter, which may bound and order that one by its number."""
@@ -61,14 +52,6 @@ def free_stdin(path):
     os.dup2(source, 0)
     os.close(source)
     return status_fd
-
-
-def call(name, *arguments):
-    """Call a function of the C library that Python has no name for; ctypes itself would take three milliseconds."""
-    import _ctypes
-
-    if _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name), arguments):
-        raise OSError(name)
 
 
 def drop_privileges(uid, gid):
@@ -163,146 +146,6 @@ def offer_to_die_first():
     """Let the kernel, when it wants memory back, end the program and not the first process, which has to tell of it."""
     with open("/proc/self/oom_score_adj", "w") as target:
         target.write("1000")
-
-
-def execute(conf, status_fd):
-    """Replace this process by `conf["argv"]`, looked up in the PATH of its own environment."""
-    for name in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(name, signal.SIG_DFL)
-    from os import execvpe
-
-    try:
-        execvpe(conf["argv"][0], conf["argv"], conf["env"])
-    except OSError as error:
-        os.write(status_fd, b"e %d\n" % (error.errno or 0))
-        os._exit(127)
-
-
-def add_site(paths):
-    """Do what an interpreter without `-S` does, except for customisations and the texts for people at a prompt.
-
-    Args:
-        paths: Where packages are, if that is known; to find out takes a millisecond or two.
-    """
-    if hasattr(builtins, "exit"):
-        return
-    if paths is None:
-        add_packages()
-    else:
-        sys.path += paths
-        sys.meta_path.append(LatePackages)
-    import _sitebuiltins as made
-
-    end = "Ctrl-D (i.e. EOF)"
-    builtins.quit, builtins.exit = made.Quitter("quit", end), made.Quitter("exit", end)
-    builtins.help = made._Helper()
-
-
-def add_packages():
-    """Add the folders of packages to `sys.path`, and run what packages want to be run at every start."""
-    import site
-
-    site.addsitepackages(site.removeduppaths())
-
-
-class LatePackages:
-    """Runs what packages want to be run at every start at the first import that finds nothing."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        """Look once more, with everything in place."""
-        sys.meta_path.remove(cls)
-        add_packages()
-        return sys.modules["_frozen_importlib"]._find_spec(name, path, target)
-
-
-def set_environment(env):
-    """Let `env` be all there is, for C code, for `os` where it was imported, and for when it will be."""
-    if "os" in sys.modules:
-        sys.modules["os"].environ.clear()
-        sys.modules["os"].environ.update(env)
-        return
-    for name in os.environ:
-        os.unsetenv(name)
-    os.environ.clear()
-    for name, value in env.items():
-        os.putenv(name, value)
-        os.environ[name.encode("utf-8", "surrogateescape")] = value.encode("utf-8", "surrogateescape")
-
-
-def become_main(conf):
-    """Turn this interpreter into one that was started on `conf["python"]`; return its code and namespace."""
-    if conf["env"] is not None:
-        set_environment(conf["env"])
-    add_site(conf.get("site"))
-    sys.argv = conf["argv"]
-    sys.path.insert(0, conf["path0"])
-    sys.stdout.reconfigure(line_buffering=True)
-    main = type(sys)("__main__")
-    main.__file__ = conf["python"]
-    main.__builtins__ = builtins
-    sys.modules["__main__"] = main
-    with open(conf["python"], "rb") as source:
-        text = source.read()
-    hide_own_frames()
-    return compile(text, conf["python"], "exec", dont_inherit=True), main.__dict__
-
-
-def hide_own_frames():
-    """Let a traceback begin with the program's own first line."""
-
-    def show(kind, error, trace):
-        while trace is not None and trace.tb_frame.f_globals is not sys.modules["__main__"].__dict__:
-            trace = trace.tb_next
-        sys.__excepthook__(kind, error.with_traceback(trace), trace)
-
-    sys.excepthook = show
-
-
-def execute_main(program, namespace):
-    """Run a program in this process, to its end."""
-    loaded, frozen = set(sys.modules), gc.get_freeze_count()
-    exec(program, namespace)
-    finish(loaded, frozen)
-
-
-def finish(loaded, frozen):
-    """End the way an interpreter ends after a program that came to its last line; return where that is the only way.
-
-    An interpreter takes its modules down one by one, which writes to every page of its memory. In a forked process all
-    of them must be copied for it, which takes longer than a short program. So they are left to the kernel where
-    nobody could tell the difference: where nothing is left that wants to do something at its end.
-
-    Args:
-        loaded: The names of the modules that were there before the program.
-        frozen: How many objects could not be seen before the program.
-    """
-    try:
-        if "threading" in sys.modules:
-            sys.modules["threading"]._shutdown()
-        atexit._run_exitfuncs()
-        if _thread._count() or gc.get_freeze_count() > frozen:
-            return
-        if any(map(is_opaque, set(sys.modules) - loaded)) or any(map(has_an_end, gc.get_objects())):
-            return
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            stream.flush()
-    except BaseException:  # noqa: BLE001 - the interpreter comes across it again, and says so in its own way
-        return
-    call("exit", 0)  # the C library's own: it writes out what C code left in buffers
-
-
-def is_opaque(name):
-    """Whether a module is made of machine code that may do at its end what cannot be seen from here."""
-    return name not in HARMLESS and str(getattr(sys.modules[name], "__file__", None)).endswith(".so")
-
-
-def has_an_end(thing):
-    """Whether something happens when `thing` is taken away."""
-    kind = type(thing)
-    if isinstance(thing, _weakref.ref):
-        return getattr(thing.__callback__, "__module__", None) not in (None, "weakref", "_weakrefset")
-    return hasattr(kind, "__del__") or kind.__name__ in ("generator", "coroutine", "async_generator")
 
 
 def wake_on_child():
@@ -465,11 +308,5 @@ def start():
     return run(conf, status_fd)
 
 
-def run_file():
-    """Run the file named by the arguments in this process."""
-    _, _, path, path0, *rest = sys.argv
-    return become_main({"python": path, "path0": path0, "argv": [path, *rest], "env": None})
-
-
 if __name__ == "__main__":
-    execute_main(*(start() if sys.argv[1] == "start" else run_file()))
+    execute_main(*start())

@@ -16,6 +16,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
+import program
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -86,7 +87,7 @@ def start_program(conf, status_fd):
     except OSError as error:
         os.write(status_fd, b"e %d\n" % (error.errno or 0))
         os._exit(127)
-    init.execute(conf, status_fd)
+    program.execute(conf, status_fd)
 
 
 def main():

@@ -18,6 +18,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import init
+import program
 
 
 def high(fd):
@@ -104,7 +105,7 @@ def run_child(conf, answer_fd):
     pid = os.fork()
     if not pid:
         os.set_inheritable(answer_fd, False)
-        init.execute(conf, answer_fd)
+        program.execute(conf, answer_fd)
     return os.waitpid(pid, 0)[1]
 
 
@@ -146,13 +147,14 @@ def call(fds, namespace):
 
 def main():
     """Serve calls until the host is gone."""
-    init.add_site(None)
+    program.add_site(None)
+    program.hide_own_modules()
     control = socket.socket(fileno=high(os.dup(0)))
     close_streams()
     module = type(sys)("__main__")
     module.__builtins__ = __builtins__
     sys.modules["__main__"] = module
-    sys.path[0] = ""
+    sys.path.insert(0, "")
     while True:
         fds = receive(control)
         if fds is None:

@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import _signal as signal
 
 import init
+import program
 from mounts import (
     LIBC,
     MS_BIND,
@@ -83,9 +84,9 @@ def child(fds):
         os.write(status_fd, b"e %d\n" % (error.errno or 5))
         os._exit(127)
     if conf["python"] is None:
-        init.execute(conf, status_fd)
+        program.execute(conf, status_fd)
     os.close(status_fd)
-    return init.become_main(conf)
+    return program.become_main(conf)
 
 
 def receive(control):
@@ -147,7 +148,7 @@ def main():
     """Say that it stands, and serve."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     init.call("prctl", init.PR_SET_DUMPABLE, 0, 0, 0, 0)
-    init.add_site(None)
+    program.add_site(None)
     compile("", "", "exec")  # what the first one makes is there for all
     control = socket.socket(fileno=int(sys.argv[1]))
     control.send(b"r")
@@ -155,4 +156,4 @@ def main():
 
 
 if __name__ == "__main__":
-    init.execute_main(*main())
+    program.execute_main(*main())

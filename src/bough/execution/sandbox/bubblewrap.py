@@ -21,7 +21,7 @@ from bough.execution.process.identity import Identity, free_uid, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
-from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
+from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport, read_first_sources
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
@@ -87,7 +87,7 @@ class BubblewrapRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Prepare `inside/init.py` in the sandbox; return what went wrong, or nothing."""
+        """Compile the first process in the sandbox; return what went wrong, or nothing."""
         identity = Identity(free_uid(), free_uid()) if os.geteuid() == 0 else Identity()
         filter_fd = readable(self._filter, "bough-filter")
         argv = [
@@ -100,10 +100,14 @@ class BubblewrapRung:
             PREPARE,
         ]
         try:
-            with open(f"{INSIDE}/init.py", "rb") as source:
-                done = subprocess.run(  # noqa: S603
-                    argv, stdin=source, capture_output=True, timeout=_PROBE_SECONDS, env={}, pass_fds=[filter_fd]
-                )
+            done = subprocess.run(  # noqa: S603
+                argv,
+                input=read_first_sources(),
+                capture_output=True,
+                timeout=_PROBE_SECONDS,
+                env={},
+                pass_fds=[filter_fd],
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         finally:
@@ -126,7 +130,7 @@ class BubblewrapRung:
         program = program.replace(PROGRAM_PID.to_bytes(4, sys.byteorder), (2).to_bytes(4, sys.byteorder))
         filter_fd = readable(program, "bough-filter")
         users_fd = readable(_users(identity), "bough-users")
-        init_fd = readable(self._prepared.init, "bough-init")
+        init_fd = readable(self._prepared.code, "bough-init")
         argv = [
             *self._isolation_arguments(identity, filter_fd, tmp_bytes=plan.request.limits.tmp_bytes),
             *self._places(plan, workspace),
@@ -177,8 +181,7 @@ class BubblewrapRung:
             "-S",
             "-X",
             "utf8",
-            f"{_INSIDE}/init.py",
-            "run",
+            f"{_INSIDE}/program.py",
             plan.python,
             plan.path0,
             *plan.argv[1:],

@@ -16,18 +16,38 @@ from bough.execution.request import Plan
 INSIDE: Final = str(Path(__file__).parent.parent / "inside")
 """The folder of the programs that run on the other side."""
 
-FIRST: Final = "import marshal\nexec(marshal.loads(open({!r}, 'rb').read()))"
+FIRST_SOURCES: Final = ("program.py", "init.py")
+"""The files of `INSIDE` that the first process is made of, in the order in which one needs the other."""
+
+FIRST: Final = """
+import marshal, sys
+compiled, main = marshal.loads(open({!r}, 'rb').read())
+sys.modules['program'] = module = type(sys)('program')
+exec(compiled, module.__dict__)
+exec(main)
+"""
 """How the first process starts from compiled code, in a file or a descriptor."""
 
 PREPARE: Final = """
 import marshal, site, sys
-with open(sys.argv[1], 'rb') if sys.argv[1:] else sys.stdin.buffer as source:
-    compiled = marshal.dumps(compile(source.read(), 'init.py', 'exec'))
+if sys.argv[1:]:
+    sources = [open(path, 'rb').read() for path in sys.argv[1:]]
+else:
+    sources = sys.stdin.buffer.read().split(b'\\0')
+names = 'program.py', 'init.py'
+compiled = marshal.dumps([compile(source, name, 'exec') for source, name in zip(sources, names)])
 count = len(sys.path)
 site.addsitepackages(site.removeduppaths())
 sys.stdout.buffer.write(b'%d ' % len(compiled) + compiled + '\\0'.join(sys.path[count:]).encode())
 """
-"""Compiles `init.py`, and finds out where packages are: both take time that is saved in every run."""
+"""Compiles the files that its arguments name, or that its input holds with a zero byte between them, and finds out
+where packages are: both take time that is saved in every run.
+"""
+
+
+def read_first_sources() -> bytes:
+    """Return the input of `PREPARE`, for a sandbox that shows no file of bough's."""
+    return b"\0".join(Path(INSIDE, name).read_bytes() for name in FIRST_SOURCES)
 
 
 @dataclass(frozen=True)
@@ -35,11 +55,11 @@ class Preparation:
     """What `PREPARE` found out in a sandbox.
 
     Attributes:
-        init: The compiled `init.py`, for the interpreter that runs there.
+        code: The compiled files of `FIRST_SOURCES`, for the interpreter that runs there.
         site: The folders of packages that it would add.
     """
 
-    init: bytes = b""
+    code: bytes = b""
     site: tuple[str, ...] = ()
 
     @classmethod

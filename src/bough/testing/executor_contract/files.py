@@ -22,6 +22,15 @@ from bough.testing.executor_contract.base import Contract
 class FilesContract(Contract):
     """What every executor promises about files that go in and come out, and a person's own workspace."""
 
+    async def test_modules_of_the_program_may_have_any_name(self, executor: CodeExecutor) -> None:
+        """Names of bough's own files that run beside it, too."""
+        names = ("contained", "init", "keeper", "mounts", "program", "session", "zygote")
+        files = [File(path=f"{name}.py", content=f"x = {name!r}".encode()) for name in names]
+        code = f"import sys\nsys.path.insert(0, '.')\nimport {', '.join(names)}\n"
+        code += f"print([each.x for each in ({', '.join(names)})] == {list(names)!r})"
+        result = await self.run(executor, code, input_files=files)
+        assert result.stdout == b"True\n", result.stderr
+
     async def test_input_files_nested_empty_binary_and_executable(self, executor: CodeExecutor) -> None:
         files = (
             File(path="a/b/c.bin", content=bytes(range(256))),
