@@ -87,8 +87,27 @@ def show_beside(boundary):
         placed[kind][target] = place
     for path, identity in boundary["guarded"]:
         make_read_only(placed["shown"]["/work"], path, identity)
+    hide_namesakes(placed, boundary["system"])
     placed["writable"] = [*placed["shown"], *(path for path in boundary["writable"] if path not in boundary["shown"])]
     return placed
+
+
+def hide_namesakes(placed, needed):
+    """Put what is shown over what the host has at the same names, its `/tmp` above all.
+
+    Where a folder that is shown lacks a name, sandlock takes the host's path of that name for many a call (`mkdir`,
+    `rename`, `truncate`), and Landlock lets it, as the boundary names the folder.
+
+    Args:
+        placed: The boundary, with the places of what is shown.
+        needed: Folders that must stay visible; what has one of them below it is not covered.
+    """
+    shown = placed["shown"] | placed["read_only"]
+    for target in shown:
+        is_within = any(target.startswith(other + "/") for other in shown)
+        is_needed = any(path.startswith(target + "/") for path in needed)
+        if os.path.exists(target) and not is_within and not is_needed:
+            mount(shown[target], target, None, MS_BIND | MS_REC)
 
 
 def open_expected(path, identity):
@@ -132,11 +151,11 @@ def probe_mounts():
 
 
 def probe(sandlock, python, folder, code):
-    """Run `code` on `init.py` in an interpreter; write what it writes, and end with its exit code."""
+    """Run `code` on the first process's files in an interpreter; write what it writes, and end with its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
     readable = ["/usr", "/bin", "/lib", "/lib64", "/proc", here, *([folder] if folder else [])]
     boundary = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)], chroot="/")
-    result = boundary.run([python, "-I", "-S", "-c", code, here + "/init.py"], timeout=10)
+    result = boundary.run([python, "-I", "-S", "-c", code, here + "/program.py", here + "/init.py"], timeout=10)
     if not result.success:
         sys.stderr.buffer.write(result.stderr)
         print(result.error or "a confined python did not end with 0", file=sys.stderr)

@@ -47,6 +47,7 @@ _GAPS = (
 _GAPS_WITHOUT_MOUNTS = (
     "guarded names that exist can be changed through a link, or in a folder that is moved",
     "a mount whose source changes while the run starts can show something else",
+    "names in the host's `/tmp` and `/work` can be seen, and changed where the run's user may change them",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
@@ -72,7 +73,7 @@ class LandlockRung:
     makes_mounts: bool = False
 
     async def probe(self) -> RungReport:
-        """Prepare `inside/init.py` behind Landlock."""
+        """Compile the first process behind Landlock."""
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> RungReport:
@@ -95,7 +96,7 @@ class LandlockRung:
         return RungReport(name=self.name, isolation=self.isolation, works=False, missing=missing, install=install)
 
     def _try(self) -> str:
-        """Prepare `inside/init.py` in the sandbox; return what went wrong, or nothing."""
+        """Compile the first process in the sandbox; return what went wrong, or nothing."""
         argv = [*_supervisor(), "probe", self._interpreter.path, self._interpreter.folder or "", PREPARE]
         try:
             done = subprocess.run(  # noqa: S603
@@ -123,7 +124,7 @@ class LandlockRung:
         limits = plan.request.limits
         conf = {
             "program": {**_program(plan), "filter": self._filter, "site": self._prepared.site},
-            "code": self._prepared.init,
+            "code": self._prepared.code,
             "init": [
                 self._interpreter.path,
                 *_FLAGS,
@@ -168,6 +169,7 @@ class LandlockRung:
             "read_only": read_only,
             "readable": [*system, "/proc", *_DEVICES],
             "writable": [*shown, "/dev/null"],
+            "system": system,
             "identities": dict(plan.shown),
             "guarded": [(entry.path, entry.identity) for entry in guards],
         }

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -15,6 +17,43 @@ from bough.execution.base import (
     Mount,
 )
 from bough.testing.executor_threats.base import Threats, read_text
+
+_CHANGE_TREE = """
+import os, sys
+
+def attack(folder):
+    file = os.path.join(folder, 'file')
+    for attempt in (
+        lambda: os.mkdir(file + '-made'), lambda: os.mkfifo(file + '-pipe'), lambda: os.symlink('x', file + '-link'),
+        lambda: os.link(file, file + '-linked'), lambda: os.link(file, '/work/linked'),
+        lambda: os.setxattr(file, 'user.bough', b'x'), lambda: os.utime(file, (1, 1)), lambda: os.chmod(file, 0o600),
+        lambda: os.chmod(folder, 0o755), lambda: os.chown(file, os.getuid(), os.getgid()),
+        lambda: os.truncate(file, 1), lambda: os.rename(file, file + '-moved'),
+        lambda: os.rename(file, '/work/moved'), lambda: os.unlink(file),
+        lambda: os.rmdir(os.path.join(folder, 'empty')),
+        lambda: print(os.stat(file)), lambda: print(os.listdir(folder)), lambda: print(os.open(file, os.O_PATH)),
+        lambda: print(os.listxattr(file)),
+    ):
+        try: attempt()
+        except OSError: pass
+
+for folder in sys.argv[1:]:
+    attack(folder)
+    try: os.chdir(folder)
+    except OSError: continue
+    attack('.')
+"""
+
+
+def _describe_tree(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return what a program could change of each file and folder."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in (folder, *folder.rglob("*")):
+        state = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        attributes = os.listxattr(path, follow_symlinks=False)
+        found[str(path)] = (state.st_mode, state.st_uid, state.st_mtime_ns, state.st_nlink, content, attributes)
+    return found
 
 
 class WritingThreats(Threats):
@@ -32,6 +71,24 @@ class WritingThreats(Threats):
         folders = [str(outside), "/tmp", "/var/tmp", "/dev/shm", "/", "/usr", "/etc", "/root", "/run", "/proc/1/cwd"]
         await self.run(executor, code, name, *folders)
         assert [folder for folder in folders if os.path.exists(os.path.join(folder, name))] == []
+
+    async def test_change_what_lies_outside(self, executor: CodeExecutor, outside: Path) -> None:
+        """By every call that changes a tree without opening a file; a supervisor may make it for the program."""
+        elsewhere = Path(tempfile.mkdtemp(prefix="bough-", dir="/var/tmp"))
+        elsewhere.chmod(0o777)
+        try:
+            for folder in (outside, elsewhere):
+                (folder / "file").write_text("as it was")
+                (folder / "file").chmod(0o666)
+                (folder / "empty").mkdir()
+                (folder / "empty").chmod(0o777)
+            before = [_describe_tree(folder) for folder in (outside, elsewhere)]
+            result = await self.run(executor, _CHANGE_TREE, outside, elsewhere)
+            assert result.exit_code == 0, result.stderr
+            assert [_describe_tree(folder) for folder in (outside, elsewhere)] == before
+            assert result.stdout == b"", "nor is told what is there"
+        finally:
+            shutil.rmtree(elsewhere)
 
     async def test_change_the_own_skill(self, executor: CodeExecutor, outside: Path) -> None:
         (outside / "SKILL.md").write_text("as it was")
