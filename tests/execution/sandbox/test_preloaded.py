@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
-from bough.execution.process.watch import processes_below
+from bough.execution.process.child import processes_below
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("landlock")]
 

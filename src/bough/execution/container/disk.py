@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from bough.execution.process.watch import DiskUse
+from bough.execution.process.disk_use import DiskUse
 
 LOOK_SECONDS: Final = 1.0
 """How often it is looked at; less often where a look takes long."""

@@ -160,6 +160,11 @@ class ChildProcess:
         """The process that was started; the program runs somewhere below it."""
         return self._process.pid
 
+    @property
+    def own_sockets(self) -> frozenset[int]:
+        """The numbers of sockets inside by which this process sends descriptors to a program."""
+        return frozenset()
+
     def stop(self, reason: str) -> None:
         """End the whole tree now; the first reason given is the one that counts."""
         if self._exited.done():
@@ -333,6 +338,34 @@ async def _both(first: Awaitable[_T], second: Awaitable[None]) -> _T:
         raise
     tasks[1].result()
     return tasks[0].result()
+
+
+def processes_below(pid: int) -> list[int]:
+    """Return the processes that descend from `pid`. Blocks."""
+    found: list[int] = []
+    todo = [pid]
+    while todo:
+        children = [child for task in _tasks(todo.pop()) for child in read_numbers(f"{task}/children")]
+        found += children
+        todo += children
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/task"
+    try:
+        return [f"{folder}/{name}" for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
+def read_numbers(path: str) -> list[int]:
+    """Return the numbers in a file of `/proc`; none where it is gone."""
+    try:
+        with open(path) as source:
+            return [int(word) for word in source.read().split()]
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)

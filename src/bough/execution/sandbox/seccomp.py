@@ -161,6 +161,8 @@ _NAMESPACE_FLAGS: Final = (
     0x40000000,  # CLONE_NEWNET
 )
 
+_CLONE_FILES, _CLONE_THREAD, _CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 2
+
 _MODE_ARGUMENTS: Final = {
     "chmod": 1,
     "fchmod": 1,
@@ -271,6 +273,7 @@ def _make_refusing_filter(seccomp: Any, *, network: bool) -> bytes:
             rule = seccomp.Arg(mode_argument, seccomp.MASKED_EQ, 0o170000, kind)
             _add(sieve, seccomp.ERRNO(errno.EPERM), name, rule)
     _refuse_setuid_files(sieve, seccomp)
+    _refuse_hiding(sieve, seccomp)
     _refuse_sockets(sieve, seccomp, network=network)
     return _export(sieve, seccomp)
 
@@ -297,11 +300,23 @@ def _refuse_setuid_files(sieve: Any, seccomp: Any) -> None:
         for name, argument in _MODE_ARGUMENTS.items():
             _add(sieve, refused, name, seccomp.Arg(argument, seccomp.MASKED_EQ, bit, bit))
         for name, flags in (("open", 1), ("openat", 2)):
-            for making in (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY):
-                makes = seccomp.Arg(flags, seccomp.MASKED_EQ, making, making)
-                _add(sieve, refused, name, makes, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
+            makes = seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_CREAT, os.O_CREAT)
+            _add(sieve, refused, name, makes, seccomp.Arg(flags + 1, seccomp.MASKED_EQ, bit, bit))
     # its mode lies in memory, where a filter cannot look; callers fall back to openat
     _refuse(sieve, seccomp, ("openat2",), errno.ENOSYS)
+
+
+def _refuse_hiding(sieve: Any, seccomp: Any) -> None:
+    """Refuse what keeps files where their size is not looked for: without a name from the start, in a thread alone."""
+    nameless = os.O_TMPFILE & ~os.O_DIRECTORY
+    for name, flags in (("open", 1), ("openat", 2)):
+        rule = seccomp.Arg(flags, seccomp.MASKED_EQ, nameless, nameless)
+        _add(sieve, seccomp.ERRNO(errno.EOPNOTSUPP), name, rule)  # as a file system that has none; libraries fall back
+    refused = seccomp.ERRNO(errno.EPERM)
+    # Descriptors of a thread's own: only those of its process can be listed cheaply.
+    own = seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD | _CLONE_FILES, _CLONE_THREAD)
+    _add(sieve, refused, "clone", own)
+    _add(sieve, refused, "close_range", seccomp.Arg(2, seccomp.MASKED_EQ, _CLOSE_RANGE_UNSHARE, _CLOSE_RANGE_UNSHARE))
 
 
 def _refuse_sockets(sieve: Any, seccomp: Any, *, network: bool) -> None:

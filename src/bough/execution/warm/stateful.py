@@ -22,11 +22,11 @@ from bough.cancellation import finish
 from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, readable
+from bough.execution.process.child import CONF, STATUS, ChildProcess, ExitReport, Launch, processes_below, readable
 from bough.execution.process.process import prepare
 from bough.execution.process.result import result_of
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.process.watch import processes_below, watch
+from bough.execution.process.watch import watch
 from bough.execution.process.workspace import Workspace, stale_workspace_error
 from bough.execution.request import Plan
 from bough.execution.sandbox.bubblewrap import BubblewrapRung, configuration
@@ -50,6 +50,7 @@ class Session:
         self.gone = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
+        self.socket_inside = 0
 
     async def start(self, launch: Launch) -> None:
         """Start it and wait until it stands.
@@ -60,6 +61,7 @@ class Session:
         """
         self.status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.calls, calls = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket_inside = os.fstat(calls.fileno()).st_ino
         conf = readable(_marshal(launch), "bough-configuration")
         names = {CONF: str(conf), STATUS: str(status.fileno())}
         try:
@@ -165,6 +167,11 @@ class SessionCall(ChildProcess):
     def pid(self) -> int:
         """The session's own wrapper."""
         return self._session.pid
+
+    @property
+    def own_sockets(self) -> frozenset[int]:
+        """The one by which the session is given its runs."""
+        return frozenset((self._session.socket_inside,))
 
     def stop(self, reason: str) -> None:
         """End the session, and with it this run."""

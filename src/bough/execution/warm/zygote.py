@@ -19,11 +19,10 @@ from typing import Any, Final, Protocol
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import LateGroup
-from bough.execution.process.child import CONTROL, ChildProcess, Launch
+from bough.execution.process.child import CONTROL, ChildProcess, Launch, processes_below
 from bough.execution.process.files import remove_tree
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
-from bough.execution.process.watch import processes_below
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 

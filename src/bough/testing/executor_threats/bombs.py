@@ -17,6 +17,80 @@ from bough.execution.base import (
 )
 from bough.testing.executor_threats.base import Threats, read_text
 
+_HOLD = """
+import ctypes, os, shutil, socket, sys, threading, time
+there = '/work' if os.path.isdir('/work') else os.getcwd()
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+held = []
+
+def make(kind, flags=os.O_CREAT):
+    found = []
+    for number in range(5):
+        name = f'{there}/{kind}-{number}'
+        try:
+            fd = os.open(there if flags == os.O_TMPFILE else name, os.O_RDWR | flags)
+        except OSError:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT)
+        if flags != os.O_TMPFILE or os.path.exists(name):
+            os.unlink(name)
+        os.write(fd, bytes(2 << 20))
+        found.append(fd)
+    return found
+
+def hide(kind, how):
+    reading, writing = os.pipe()
+    if os.fork():
+        os.read(reading, 1)
+        return
+    for fd in make(kind):
+        os.set_inheritable(fd, True)
+    how(writing)
+    os.write(writing, b'x')
+    time.sleep(1000)
+
+def hide_from_proc(writing):
+    libc.prctl(4, 0, 0, 0, 0)
+
+def become_unreadable(writing):
+    cat = f'{there}/cat'
+    shutil.copy(shutil.which('cat'), cat)
+    os.chmod(cat, 0o111)
+    os.dup2(os.open('/dev/null', os.O_WRONLY), 1)
+    reading, never = os.pipe()
+    os.dup2(reading, 0)
+    os.set_inheritable(never, True)
+    os.write(writing, b'x')
+    try:
+        os.execv(cat, ['cat'])
+    except OSError:  # such a file cannot be executed here
+        time.sleep(1000)
+
+def keep_in_thread():
+    libc.syscall(436, 1 << 20, 1 << 20, 2)  # close_range, CLOSE_RANGE_UNSHARE: descriptors of its own
+    held.extend(make('thread'))
+    ready.set()
+    time.sleep(1000)
+
+held += make('open') + make('nameless', os.O_TMPFILE)
+for fd in make('mapped'):
+    held.append(libc.mmap(None, 4096, 1, 1, fd, 0))
+    os.close(fd)
+here, other = socket.socketpair()
+for fd in make('sent'):
+    socket.send_fds(here, [b'x'], [fd])
+    os.close(fd)
+ready = threading.Event()
+threading.Thread(target=keep_in_thread, daemon=True).start()
+ready.wait()
+if sys.argv[1] == 'hide':
+    hide('hidden', hide_from_proc)
+    hide('unreadable', become_unreadable)
+    time.sleep(1000)
+time.sleep(0.3)
+"""
+
 
 class BombsThreats(Threats):
     """Attacks by using up the machine."""
@@ -55,19 +129,13 @@ class BombsThreats(Threats):
         assert most < 1024 << 20
 
     async def test_disk_bomb_of_files_without_names(self, executor: CodeExecutor) -> None:
-        code = (
-            "import os, time\n"
-            "held = []\n"
-            "for n in range(256):\n"
-            "    held.append(open(f'/work/{n}' if os.path.isdir('/work') else str(n), 'wb'))\n"
-            "    os.unlink(held[-1].name)\n"
-            "    held[-1].write(bytes(1 << 20))\n"
-            "    held[-1].flush()\n"
-            "time.sleep(60)"
-        )
-        limits = ExecutionLimits(work_bytes=32 << 20, open_files=1024)
-        result = await self.run(executor, code, timeout_seconds=20, limits=limits)
-        assert result.killed_by == "work_bytes"
+        """Each of seven ways to keep a file that was removed holds 10 MiB: all are counted, those seen once each."""
+        limits = ExecutionLimits(work_bytes=64 << 20, file_size_bytes=2 << 20)
+        result = await self.run(executor, _HOLD, "hide", timeout_seconds=30, limits=limits)
+        assert result.killed_by == "work_bytes", result.stderr
+        limits = ExecutionLimits(work_bytes=56 << 20, file_size_bytes=2 << 20)
+        result = await self.run(executor, _HOLD, "show", timeout_seconds=30, limits=limits)
+        assert (result.exit_code, result.killed_by) == (0, None), result.stderr
 
     async def test_a_deep_workspace_is_measured_like_any_other(self, executor: CodeExecutor) -> None:
         code = (

@@ -1,0 +1,185 @@
+"""How much disk a run takes: what has a name in its folders, and what its processes hold that has none any more."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from bough.execution.base import ExecutionLimits
+from bough.execution.process.child import processes_below
+from bough.execution.process.files import open_descriptor
+from bough.execution.process.tree import TreeCursor, identity_of
+
+_FOLDER_BYTES: Final = 4096
+_NAME_BYTES: Final = 512
+_PIDFD_GETFD: Final = 438
+_DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$", re.M)
+"""A mapping of a file without a name: its addresses, the file's device and its number."""
+
+_IN_FLIGHT: Final = re.compile(rb"^scm_fds:\s*(\d+)$", re.M)
+
+
+class DiskUse:
+    """The bytes in use below some folders, counted in slices of time: a tree may be of any depth and size.
+
+    A file counts with its blocks and 512 bytes for its name, a folder with 4,096 at least.
+
+    Args:
+        limits: Of a run; what cannot be measured is taken for as much as they allow.
+    """
+
+    def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
+        self._folders = folders
+        self._limits = limits or ExecutionLimits()
+        self._pass: Iterator[int] | None = None
+        self._counted = 0
+        self._latest = 0
+        self._in_flight: dict[int, int] = {}
+
+    def measure(self) -> int:
+        """Return what one whole pass counts. Blocks; O(entries)."""
+        while not self.advance(3600.0):
+            pass
+        return self._latest
+
+    def advance(self, seconds: float) -> bool:
+        """Count on for so long; return whether a pass is complete now. A pass that is not tells nothing."""
+        end = time.monotonic() + seconds
+        if self._pass is None:
+            self._pass, self._counted = self._entries(), 0
+        for number, entry_bytes in enumerate(self._pass):
+            self._counted += entry_bytes
+            if number % 64 == 63 and time.monotonic() > end:
+                return False
+        self._pass, self._latest = None, self._counted
+        return True
+
+    def total(self, pid: int, *, but: frozenset[int] = frozenset()) -> int:
+        """Return the latest pass, and the files without a name that the processes below `pid` hold. Blocks.
+
+        Held are open descriptors, mappings, and descriptors that were sent and not received. Of a file that cannot be
+        looked at the largest size is taken that it may have; so is everything of a process that hides what it holds.
+
+        Args:
+            but: Sockets whose waiting descriptors were sent from outside.
+        """
+        devices = {os.stat(folder).st_dev for folder in self._folders if os.path.isdir(folder)}
+        found: dict[tuple[int, int], int] = {}
+        in_flight: dict[int, int] = {}
+        for each in processes_below(pid):
+            try:
+                for state in self._list_open(each, in_flight):
+                    if stat.S_ISREG(state.st_mode) and not state.st_nlink and state.st_dev in devices:
+                        found[identity_of(state)] = state.st_blocks * 512
+            except PermissionError:
+                if _is_first_process(each):
+                    continue  # bough's own, which hides from the program
+                return self._latest + self._limits.open_files * self._limits.file_size_bytes
+            for identity, size in self._list_mapped(each):
+                if identity[0] in devices:
+                    found.setdefault(identity, size)
+        # A descriptor is on its way for microseconds; where it is twice in a row, it is kept there.
+        kept = sum(
+            min(in_flight[number], self._in_flight[number])
+            for number in (in_flight.keys() & self._in_flight.keys()) - but
+        )
+        self._in_flight = in_flight
+        return self._latest + sum(found.values()) + kept * self._limits.file_size_bytes
+
+    def _entries(self) -> Iterator[int]:
+        for folder in self._folders:
+            with suppress(FileNotFoundError), open_descriptor(folder) as root, TreeCursor(root) as cursor:
+                for _, _, state in cursor:
+                    size = state.st_blocks * 512
+                    yield max(size, _FOLDER_BYTES) if stat.S_ISDIR(state.st_mode) else size + _NAME_BYTES
+
+    def _list_open(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
+        """Yield the state of each descriptor of a process; note how many descriptors are on their way to its sockets.
+
+        All threads of a process have the same ones: the filter lets none have its own.
+
+        Raises:
+            PermissionError: They cannot be seen.
+        """
+        folder = f"/proc/{pid}/fd"
+        try:
+            names = os.listdir(folder)
+        except PermissionError:
+            yield from _take_descriptors(pid, self._limits.open_files)
+            return
+        except OSError:
+            return
+        for name in names:
+            with suppress(OSError):
+                state = os.stat(f"{folder}/{name}")
+                if stat.S_ISSOCK(state.st_mode):
+                    waiting = _count_in_flight(f"/proc/{pid}/fdinfo/{name}")
+                    if waiting and not _is_first_process(pid):  # that one is sent descriptors from outside
+                        in_flight[state.st_ino] = waiting
+                yield state
+
+    def _list_mapped(self, pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Yield (device, number) and bytes of each file without a name that a process has mapped."""
+        try:
+            with open(f"/proc/{pid}/maps", "rb") as source:
+                text = source.read()
+        except OSError:
+            return
+        for begin, end, major, minor, number in _DELETED.findall(text) if b" (deleted)\n" in text else ():
+            try:
+                state = os.stat(f"/proc/{pid}/map_files/{begin.decode()}-{end.decode()}")
+                yield identity_of(state), state.st_blocks * 512
+            except OSError:  # only root may look there
+                device = os.makedev(int(major, 16), int(minor, 16))
+                yield (device, int(number)), self._limits.file_size_bytes
+
+
+def _take_descriptors(pid: int, most: int) -> Iterator[os.stat_result]:
+    """Yield the state of each descriptor of a process that made its folder of `/proc` unreadable.
+
+    Raises:
+        PermissionError: They cannot be taken either.
+    """
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        for number in range(most):
+            fd = call(_PIDFD_GETFD, pidfd, number, 0)
+            if fd < 0 and ctypes.get_errno() in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+                raise PermissionError(f"descriptors of {pid}")
+            if fd >= 0:
+                try:
+                    yield os.fstat(fd)
+                finally:
+                    os.close(fd)
+    finally:
+        os.close(pidfd)
+
+
+def _is_first_process(pid: int) -> bool:
+    """Whether a process is the first one of its namespace, which no program can become."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as source:
+            return re.search(rb"^NSpid:.*\t1$", source.read(), re.M) is not None
+    except OSError:
+        return True  # gone
+
+
+def _count_in_flight(path: str) -> int:
+    """Return how many descriptors were sent to a socket and not received yet."""
+    try:
+        with open(path, "rb") as source:
+            found = _IN_FLIGHT.search(source.read())
+    except OSError:
+        return 0
+    return 0 if found is None else int(found.group(1))
