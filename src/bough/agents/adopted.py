@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,6 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from bough.agents.context import ToolContext
-from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
 
 
 class AdoptedAgent(WrapperAgent[Any, Any]):
@@ -35,7 +34,7 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
         model: Model,
         instructions: str,
         toolsets: Sequence[AbstractToolset[Any]],
-        paths: PathSkillIndex,
+        capabilities: Callable[[ToolContext], Sequence[AbstractCapability[Any]]],
         settings: ModelSettings | None = None,
     ) -> None:
         super().__init__(wrapped)
@@ -43,7 +42,7 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
         self._model = model
         self._added_instructions = instructions
         self._added_toolsets = toolsets
-        self._paths = paths
+        self._capabilities = capabilities
         self._added_settings = settings
 
     @asynccontextmanager
@@ -62,7 +61,7 @@ class AdoptedAgent(WrapperAgent[Any, Any]):
             instructions=self._added_instructions or None,
             toolsets=[ToolsetWithDeps(toolset, deps) for toolset in self._added_toolsets],
             model_settings=self._added_settings,
-            capabilities=[ReinjectSystemPrompt(), PathSkills(self._paths, deps), *capabilities],
+            capabilities=[ReinjectSystemPrompt(), *self._capabilities(deps), *capabilities],
             **options,
         ) as run:
             yield run

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from pydantic_ai import Agent
 from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import Tool
@@ -22,6 +23,7 @@ from bough.agents.delegation_tools import ask_toolset, delegation_toolset
 from bough.agents.result_tools import READ_RESULT, result_toolset
 from bough.agents.skills.activation import Standing
 from bough.agents.skills.path_skills import PathSkillIndex, PathSkills
+from bough.agents.skills.rule_watch import RuleWatch
 from bough.agents.skills.tools import SkillToolset, make_registry
 from bough.agents.spec import AgentSpec
 from bough.agents.template import has_place_for_skills, render_prompt, render_sub_agents
@@ -33,12 +35,25 @@ from bough.events.model import ErrorRaised
 from bough.skills import SkillRegistry
 
 
-def registry_of(spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> SkillRegistry:
-    """Return the skills of `spec`; `roots` are configured folders, used if it discovers skills."""
+def registry_of(
+    spec: AgentSpec,
+    *,
+    workspace: Path,
+    home: Path,
+    roots: Sequence[Path] = (),
+    changed_rules: Collection[str] = (),
+) -> SkillRegistry:
+    """Return the skills of `spec`.
+
+    Args:
+        roots: Configured folders, used if it discovers skills.
+        changed_rules: See `SkillRegistry.may_follow`.
+    """
     if spec.skills is not None:
         return make_registry(spec.skills)
     if spec.discover_skills:
-        return SkillRegistry.open(workspace, home=home, roots=(*spec.skill_roots, *roots))
+        folders = (*spec.skill_roots, *roots)
+        return SkillRegistry.open(workspace, home=home, roots=folders, changed_rules=changed_rules)
     registry = SkillRegistry(index=home / "cache", home=home)
     registry.discover(list(spec.skill_roots))
     return registry
@@ -193,7 +208,7 @@ class Blueprint:
                 model=model,
                 instructions=instructions,
                 toolsets=toolsets,
-                paths=self.paths,
+                capabilities=self._capabilities,
                 settings=settings,
             )
         return Agent(
@@ -204,9 +219,15 @@ class Blueprint:
             toolsets=toolsets,
             output_type=spec.output_type,
             model_settings=settings,
-            capabilities=[PathSkills(self.paths)] if self.paths.names else [],
+            capabilities=self._capabilities(),
             retries={"tools": _RETRIES, "output": _RETRIES if spec.output_type is str else spec.output_retries},
         )
+
+    def _capabilities(self, context: ToolContext | None = None) -> list[AbstractCapability[Any]]:
+        """Return what looks at the files that tools touch; first outermost: what changed is known when it is used."""
+        paths = [PathSkills(self.paths, context)] if self.paths.names else []
+        follows_rules = self.spec.skills is None and self.spec.discover_skills
+        return [*paths, *([RuleWatch(context)] if follows_rules else [])]
 
 
 class BlueprintCache:
@@ -225,13 +246,21 @@ class BlueprintCache:
         self._size = size
         self._kept: OrderedDict[_Key, tuple[tuple[Any, ...], Blueprint]] = OrderedDict()
 
-    def make(self, spec: AgentSpec, *, workspace: Path, home: Path, roots: Sequence[Path] = ()) -> Blueprint:
+    def make(
+        self,
+        spec: AgentSpec,
+        *,
+        workspace: Path,
+        home: Path,
+        roots: Sequence[Path] = (),
+        changed_rules: Collection[str] = (),
+    ) -> Blueprint:
         """Return the blueprint of one conversation, to be closed with it. Args: see `registry_of`.
 
         Raises:
             InvalidInput: Two skills have one name, or the prompt cannot be read.
         """
-        registry = registry_of(spec, workspace=workspace, home=home, roots=roots)
+        registry = registry_of(spec, workspace=workspace, home=home, roots=roots, changed_rules=changed_rules)
         key, contents = _key_of(spec, workspace, home, roots), registry.contents()
         kept = self._kept.get(key)
         if kept is None or kept[0] != contents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class ToolContext:
         emit: Appends an event to the conversation's log, durable on return.
         active_skills: Returns the names of the skills whose text is in the conversation now, with their hashes.
         skill_trees: Returns, by name, the digest of the copy that an active skill's scripts and files are taken from.
+        changed_rules: Returns the digests of rule files as tools of the conversation left them.
         secrets: Returns the environment of a script that declares these names of secrets; it blocks as providers do.
         secret_names: Returns the names of the secrets that there are.
         timeout_seconds: Wall time of a script; None takes the executor's default.
@@ -68,6 +69,7 @@ class ToolContext:
     emit: Callable[[Event], Awaitable[None]] = _drop
     active_skills: Callable[[], Mapping[str, str]] = dict[str, str]
     skill_trees: Callable[[], Mapping[str, str]] = dict[str, str]
+    changed_rules: Callable[[], Collection[str]] = frozenset[str]
     secrets: Callable[[Iterable[str]], Mapping[str, str]] = _no_secrets
     secret_names: Callable[[], tuple[str, ...]] = tuple[str, ...]
     timeout_seconds: float | None = None

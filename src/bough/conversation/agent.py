@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -232,17 +233,19 @@ def blueprint_of(
     *,
     pool: McpPool | None = None,
     cache: BlueprintCache | None = None,
+    changed_rules: Collection[str] = (),
 ) -> Blueprint:
     """Return the agent's blueprint with the skills it finds from `workspace`.
 
     Args:
+        changed_rules: See `SkillRegistry.may_follow`.
         pool: Runs the spec's MCP servers; None: one of its own does.
         cache: Shares what several conversations have in common, and has a pool of its own.
     """
-    home, roots = settings.home, settings.skill_roots
+    places: Any = {"workspace": workspace, "home": settings.home, "roots": settings.skill_roots}
     if cache is not None:
-        return cache.make(spec, workspace=workspace, home=home, roots=roots)
-    return Blueprint.of(spec, registry_of(spec, workspace=workspace, home=home, roots=roots), pool=pool)
+        return cache.make(spec, **places, changed_rules=changed_rules)
+    return Blueprint.of(spec, registry_of(spec, **places, changed_rules=changed_rules), pool=pool)
 
 
 def workspace_folder(path: str | Path) -> Path:

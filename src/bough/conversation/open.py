@@ -198,7 +198,8 @@ async def reopen(
         if state.quarantined:
             environment.require_sandbox()  # last: nothing that is given goes beyond it
         folder, pool = workspace_folder(state.workspace), environment.pool
-        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache)
+        changed = state.changed_rules
+        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed)
         if given is not None and given.snapshot() != state.agent:
             await journal.append(StateChanged(changes=agent_changes(blueprint)))
     return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=asked)

@@ -42,7 +42,7 @@ def activation_events(text: str, state: State, triggers: TriggerIndex, registry:
     room = max(0, MAX_ACTIVE - len(state.active_skills))
     fresh = [match for match in matches if match not in known]
     fitting = [match for match in fresh if match.kind != "keyword" or (room := room - 1) >= 0]
-    done = activate_matches(registry, fitting)
+    done = activate_matches(registry, fitting, changed_rules=state.changed_rules)
     left_out = [(match.skill, reason) for match, reason in done.left_out]
     full = too_many(f"more than {MAX_ACTIVE} skills are active")
     left_out += [(match.skill, full) for match in fresh if match not in fitting]
@@ -102,10 +102,11 @@ def _again(known: list[TriggerMatch], state: State, registry: SkillRegistry) -> 
 def _updates(state: State, registry: SkillRegistry) -> list[Event]:
     """Return always-active skills that are not, or no longer, what the conversation holds.
 
-    A fork may be cut between the instructions and the records of what they hold: then the records come without text.
+    Rules that a tool wrote are left out; that was recorded when it did. A fork may be cut between the instructions and
+    the records of what they hold: then the records come without text.
     """
     events: list[Event] = []
-    for each in standing(registry).activations:
+    for each in standing(registry, changed_rules=state.changed_rules).activations:
         known = state.active_skills.get(each.name)
         if known is None and each.rendered in state.instructions:
             events.append(SkillActivated(name=each.name, content_hash=each.content_hash, trigger="always"))

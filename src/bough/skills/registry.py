@@ -6,11 +6,10 @@ Source: seed 004 (`SkillRegistry.discover`, `get`, `list_all`).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound, PermissionDenied, StoreError
 from bough.skills.find.discover import Root, discover
 from bough.skills.find.index import SkillIndex
-from bough.skills.find.places import places
+from bough.skills.find.places import places, read_disabled
 from bough.skills.find.rule_files import read_rules
 from bough.skills.find.search import SkillSearch
 from bough.skills.model import Diagnostic, Skill, SkillMetadata, is_skill_file
@@ -63,7 +62,13 @@ class SkillRegistry:
 
     @classmethod
     def open(
-        cls, workspace: Path, *, home: Path, roots: Sequence[Path] = (), trust: TrustStore | None = None
+        cls,
+        workspace: Path,
+        *,
+        home: Path,
+        roots: Sequence[Path] = (),
+        trust: TrustStore | None = None,
+        changed_rules: Collection[str] = (),
     ) -> SkillRegistry:
         """Return a registry of all skills that apply in a working folder.
 
@@ -72,6 +77,7 @@ class SkillRegistry:
             home: bough's own folder (`Settings.home`): user skills, installed skills, trust and the index.
             roots: Explicitly configured folders; their skills take precedence and are trusted.
             trust: Which skills are trusted; None: the store in `home`.
+            changed_rules: See `may_follow`.
         """
         registry = cls(index=home / "cache")
         registry._origin = _Origin(workspace, trust or TrustStore(home))
@@ -85,7 +91,8 @@ class SkillRegistry:
         rules, notes = read_rules(workspace)
         registry.diagnostics.extend(notes)
         for rule in rules:
-            registry.add(rule)
+            if registry.may_follow(rule, changed_rules):
+                registry.add(rule)
         return registry
 
     def discover(self, roots: Iterable[Path | str]) -> list[SkillMetadata]:
@@ -220,6 +227,16 @@ class SkillRegistry:
     def always_active(self) -> list[Skill]:
         """Return the repository skills, which are active at every step, sorted by name. Reads their files."""
         return [self.get(skill.name) for skill in self.list_all() if skill.kind == "repository"]
+
+    def may_follow(self, rule: Skill, changed_rules: Collection[str]) -> bool:
+        """Whether no tool of the conversation wrote a rule's text, or a person trusted it since.
+
+        Args:
+            changed_rules: Digests of the rule files that changed while tools of the conversation ran.
+        """
+        if rule.content_hash not in changed_rules:
+            return True
+        return self._origin is not None and self._origin.remembers(rule)
 
     def contents(self) -> tuple[Any, ...]:
         """Return what two registries of the same places have in common when they hold the same. O(skills).
@@ -384,20 +401,14 @@ class _Origin:
         except StoreError:  # an unreadable trust file trusts nothing; `bough skills trust` reports it
             return None
 
+    def remembers(self, rule: Skill) -> bool:
+        try:
+            return self.trust.remembers(self.workspace, rule.name, rule.content_hash)
+        except StoreError:
+            return False
 
-DISABLED = "disabled.json"
-"""File in bough's own folder that lists the disabled skills."""
 
 _MAX_CHANGES = 5
-
-
-def read_disabled(home: Path) -> list[str]:
-    """Return the files of the disabled skills; empty if the list is missing or broken."""
-    try:
-        data: Any = json.loads((home / DISABLED).read_bytes())
-        return [str(each) for each in data["skills"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
 
 
 def _digest_now(skill: SkillMetadata) -> str:

@@ -8,14 +8,14 @@ Source: seed 002 (trigger `None` is active at every step; active skills are part
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from bough.errors import BoughError, InvalidInput
 from bough.events.model import SkillActivated, SkillSkipped
 from bough.skills import SkillMetadata, SkillRegistry
-from bough.skills.match.activation import Activation, activate, too_long, too_many
+from bough.skills.match.activation import Activation, activate, require_reviewed, too_long, too_many
 from bough.skills.model import Diagnostic, is_skill_file
 
 MAX_ALWAYS_SKILLS = 32
@@ -56,11 +56,18 @@ class Standing:
 
 
 def standing(
-    registry: SkillRegistry, *, max_skills: int = MAX_ALWAYS_SKILLS, max_bytes: int = MAX_ALWAYS_BYTES
+    registry: SkillRegistry,
+    *,
+    max_skills: int = MAX_ALWAYS_SKILLS,
+    max_bytes: int = MAX_ALWAYS_BYTES,
+    changed_rules: Collection[str] = (),
 ) -> Standing:
     """Return the always-active skills of a registry, sorted by name, within bounds. Reads their files.
 
     A skill that cannot be read or exceeds a bound is skipped, with the reason, and affects no other.
+
+    Args:
+        changed_rules: See `require_reviewed`.
     """
     done: list[Activation] = []
     left_out: list[tuple[str, BoughError]] = []
@@ -68,7 +75,9 @@ def standing(
     names = [skill.name for skill in registry.list_all() if _holds_always(skill)]
     for name in sorted(names, key=lambda name: name.count("/")):  # rules of outer folders before those of inner folders
         try:
-            activation = _always(activate(registry.get(name)))
+            skill = registry.get(name)
+            require_reviewed(registry, skill, changed_rules)
+            activation = _always(activate(skill))
         except BoughError as error:
             left_out.append((name, error))
             continue

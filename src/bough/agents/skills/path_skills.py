@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -83,13 +83,12 @@ class PathSkills(AbstractCapability[ToolContext]):
         return result
 
     async def _activate(self, tool: str, args: dict[str, Any], result: Any, deps: ToolContext, workspace: Path) -> None:
-        events = await asyncio.to_thread(self._events, tool, args, result, workspace, deps.active_skills())
+        events = await asyncio.to_thread(self._events, tool, args, result, workspace, deps)
         for event in events:
             await deps.emit(event)
 
-    def _events(
-        self, tool: str, args: dict[str, Any], result: Any, workspace: Path, active: Mapping[str, str]
-    ) -> list[Event]:
+    def _events(self, tool: str, args: dict[str, Any], result: Any, workspace: Path, deps: ToolContext) -> list[Event]:
+        active = deps.active_skills()
         found: dict[str, TriggerMatch] = {}
         for file in find_touched_files(tool, args, result, workspace):
             shown = Path(os.path.relpath(file, workspace)).as_posix()
@@ -101,13 +100,15 @@ class PathSkills(AbstractCapability[ToolContext]):
             for name, match in found.items()
             if name not in self._told and not is_current(registry, name, active.get(name))
         ]
-        return self._activate_within_bounds(matches, active)
+        return self._activate_within_bounds(matches, active, deps.changed_rules())
 
-    def _activate_within_bounds(self, matches: list[TriggerMatch], active: Mapping[str, str]) -> list[Event]:
+    def _activate_within_bounds(
+        self, matches: list[TriggerMatch], active: Mapping[str, str], changed_rules: Collection[str]
+    ) -> list[Event]:
         """Activate the skills within the bound, and report the others once."""
         room = max(0, MAX_ACTIVE - len(active))
         fitting = [match for match in matches if match.skill in active or (room := room - 1) >= 0]
-        done = activate_matches(self._index.registry, fitting)
+        done = activate_matches(self._index.registry, fitting, changed_rules=changed_rules)
         left_out = [(match.skill, reason) for match, reason in done.left_out]
         full = too_many(f"at most {MAX_ACTIVE} skills can be active")
         left_out += [(match.skill, full) for match in matches if match not in fitting]

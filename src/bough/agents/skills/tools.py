@@ -25,7 +25,7 @@ from bough.events.private_folder import PrivateFolder
 from bough.execution.base import CodeExecutor, File
 from bough.skills import Skill, SkillRegistry
 from bough.skills.find.catalog import Catalog, cut, first_sentence, render_catalog
-from bough.skills.match.activation import Activation, activate
+from bough.skills.match.activation import Activation, activate, require_reviewed
 from bough.skills.model import is_skill_file
 from bough.skills.read.resources import nearest, read_part
 from bough.skills.run.scripts import ScriptRefused, ScriptResult, make_refusal, resolve_script, run_script, shorten
@@ -345,6 +345,7 @@ class SkillToolset(AbstractToolset[Any]):
             return _refusal("MISSING_SKILL_NAME", "skill_name is missing")
         try:
             skill = self.registry.get(name.strip())
+            require_reviewed(self.registry, skill, deps.changed_rules())
         except BoughError as error:
             return _error(refusal_code(error), error)
         if skill.invocable or skill.name in deps.active_skills():

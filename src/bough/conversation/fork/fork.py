@@ -153,7 +153,10 @@ class Source:
         if not changed and request.agent is None:  # its servers are the fork's own
             return Blueprint.of(blueprint.spec, blueprint.registry, pool=environment.pool)
         spec = (request.agent or blueprint.spec).model_copy(update=changed)
-        return blueprint_of(spec, self.parts.journal.state.workspace, environment.settings, pool=environment.pool)
+        state = self.parts.journal.state
+        return blueprint_of(
+            spec, state.workspace, environment.settings, pool=environment.pool, changed_rules=state.changed_rules
+        )
 
     def _check_readonly(self, request: ForkRequest) -> None:
         if request.workspace == "readonly" and self.parts.environment.executor.isolation == Isolation.NONE:

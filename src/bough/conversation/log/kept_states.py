@@ -31,7 +31,7 @@ from bough.types import JsonObject
 SNAPSHOT = Beside("snapshot", "bough.conversation.log.sql")
 """The table of kept states."""
 
-FOLD = 3
+FOLD = 4
 """Raised whenever `State.apply` gives another state for the same events."""
 
 MOST_BYTES = 256 << 10
@@ -84,6 +84,7 @@ FIELDS: dict[str, tuple[_Convert, _Convert]] = {
     "spent": (_as_is, _as_is),
     "active_skills": (_as_is, _as_is),
     "skill_trees": (_as_is, _as_is),
+    "changed_rules": (sorted, frozenset),
     "task": (_as_is, lambda task: None if task is None else (task[0], task[1])),
     "allowed_tools": (_as_is, lambda tools: None if tools is None else tuple(tools)),
     "output": (_as_is, _as_is),

@@ -22,6 +22,7 @@ from bough.events.model import (
     ModelResponded,
     OutputGiven,
     PauseRequested,
+    RulesChanged,
     SkillActivated,
     StateChanged,
     TaskEnded,
@@ -124,6 +125,7 @@ class State:
         tasks: Tasks that this conversation started, by id, until they ended and were reported.
         active_skills: Content hash by name, of every skill whose text is in the log.
         skill_trees: Digest by name, of the copy that an active skill's scripts and files are taken from.
+        changed_rules: Digests of rule files as tools left them; texts with these are not taken up unasked.
         task: The task skill that was called last, with the inputs it was given; None where none was.
         allowed_tools: What the skills activated since the user last spoke let be called; None where none says so.
         output: Text of the latest model response without tool calls.
@@ -159,6 +161,7 @@ class State:
     spent: JsonObject | None = None
     active_skills: dict[str, str] = field(default_factory=dict[str, str])
     skill_trees: dict[str, str] = field(default_factory=dict[str, str])
+    changed_rules: frozenset[str] = frozenset()
     task: tuple[str, dict[str, str]] | None = None
     allowed_tools: tuple[str, ...] | None = None
     output: str = ""
@@ -258,6 +261,8 @@ class State:
                     self.task = (event.name, event.inputs)
                 if event.allowed_tools is not None:
                     self.allowed_tools = (self.allowed_tools or ()) + event.allowed_tools
+            case RulesChanged():
+                self.changed_rules = self.changed_rules.union(event.hashes)
             case Imported():
                 self._import(seq, event)
             case OutputGiven():

@@ -352,6 +352,7 @@ class Runner:
             emit=self._journal.append,
             active_skills=lambda: self._journal.state.active_skills,
             skill_trees=lambda: self._journal.state.skill_trees,
+            changed_rules=lambda: self._journal.state.changed_rules,
             secrets=self._rules.secrets.for_script,
             secret_names=lambda: self._rules.secrets.names,
             timeout_seconds=self._environment.settings.timeout_seconds,

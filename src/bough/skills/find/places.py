@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bough.skills.find.discover import Root
 
@@ -61,3 +63,16 @@ def _user(home: Path) -> Iterator[Root]:
     person = home.parent if home.name == ".bough" else home
     for place in (person / ".agents" / "skills", home / "skills", person / ".claude" / "skills"):
         yield Root(place, "user")
+
+
+DISABLED = "disabled.json"
+"""File in bough's own folder that lists the disabled skills."""
+
+
+def read_disabled(home: Path) -> list[str]:
+    """Return the files of the disabled skills; empty if the list is missing or broken."""
+    try:
+        data: Any = json.loads((home / DISABLED).read_bytes())
+        return [str(each) for each in data["skills"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []

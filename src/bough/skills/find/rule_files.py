@@ -42,8 +42,19 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
     the files there. A file with several links is read once; links that leave the project are not followed.
     """
     top = project_root(workspace)
-    skills: list[Skill] = []
     notes: list[Diagnostic] = []
+    found = [_read(file, real, top, below, notes) for file, real, below in _rule_files(top, workspace, notes)]
+    return [skill.fresh() for skill in found if skill is not None], notes
+
+
+def find_rule_files(workspace: Path) -> dict[str, Path]:
+    """Return the project's rule files, links followed, by the names of their rules. O(names), as `read_rules`."""
+    top = project_root(workspace)
+    return {file.relative_to(top).as_posix(): real for file, real, _ in _rule_files(top, workspace, [])}
+
+
+def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
+    """Yield (file, where it really is, folder it applies to) of every rule file of the project, each file once."""
     seen: set[str] = set()
     for file, below in _candidates(top, Path(os.path.abspath(workspace)), notes):
         real = os.path.realpath(file)
@@ -53,10 +64,7 @@ def read_rules(workspace: Path) -> tuple[list[Skill], list[Diagnostic]]:
         if not real.startswith(os.path.realpath(top) + os.sep):
             notes.append(Diagnostic("link-out", "warning", "not read: the link leaves the project", path=str(file)))
             continue
-        skill = _read(file, Path(real), top, below, notes)
-        if skill is not None:
-            skills.append(skill)
-    return skills, notes
+        yield file, Path(real), below
 
 
 def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:

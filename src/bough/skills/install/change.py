@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bough.errors import BoughError, InvalidInput, NotFound, StoreError
+from bough.skills.find.places import DISABLED, read_disabled
 from bough.skills.install.install import (
     InstallRequest,
     RefusedSkill,
@@ -23,7 +24,7 @@ from bough.skills.install.staging import StagingFolder, sweep
 from bough.skills.model import Diagnostic, SkillMetadata
 from bough.skills.read.parse import skill_file
 from bough.skills.read.resources import nearest
-from bough.skills.registry import DISABLED, SkillRegistry, read_disabled
+from bough.skills.registry import SkillRegistry
 from bough.skills.trust.lock import NAME, LockedSkill, change_lock, read_lock
 from bough.skills.trust.scan import Scanner
 from bough.skills.trust.tree import list_differences

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from bough.errors import BoughError, LimitExceeded
+from bough.errors import BoughError, LimitExceeded, PermissionDenied
 from bough.skills.match.inputs import (
     ARGUMENTS,
     check_inputs,
@@ -90,6 +90,7 @@ def activate_matches(
     *,
     max_skills: int = MAX_SKILLS,
     max_bytes: int = MAX_BYTES,
+    changed_rules: Collection[str] = (),
 ) -> Activated:
     """Activate the skills that a message matched, within bounds, `/name` calls first. Reads each skill's file.
 
@@ -98,6 +99,7 @@ def activate_matches(
     Args:
         max_skills: How many skills one message may activate.
         max_bytes: Total size of their texts.
+        changed_rules: See `require_reviewed`.
     """
     done: list[tuple[TriggerMatch, Activation]] = []
     left_out: list[tuple[TriggerMatch, BoughError]] = []
@@ -108,6 +110,7 @@ def activate_matches(
             continue
         try:
             skill = registry.get(match.skill)
+            require_reviewed(registry, skill, changed_rules)
             taken = registry.snapshot(skill)
             activation = activate(skill, match.inputs, tree="" if taken is None else taken.digest)
         except BoughError as error:
@@ -120,6 +123,27 @@ def activate_matches(
             left -= size
             done.append((match, activation))
     return Activated(tuple(done), tuple(left_out))
+
+
+def require_reviewed(registry: SkillRegistry, rule: Skill, changed_rules: Collection[str]) -> None:
+    """Check that no tool of the conversation wrote a rule, or that a person trusted it since.
+
+    Args:
+        changed_rules: Digests of the rule files that changed while tools of the conversation ran.
+
+    Raises:
+        PermissionDenied: A tool wrote it, and nobody trusted it.
+    """
+    if not registry.may_follow(rule, changed_rules):
+        raise make_rule_refusal(rule.name)
+
+
+def make_rule_refusal(name: str) -> PermissionDenied:
+    """Return why a rule that a tool of the conversation wrote is not followed in it."""
+    return PermissionDenied(
+        f"{name} changed while a tool of this conversation ran; the rules in it are not followed here",
+        hint="review it, then run `bough skills trust --rules`, or start another conversation",
+    )
 
 
 def too_many(reason: str) -> LimitExceeded:

@@ -34,6 +34,9 @@ def trust(
     accept_findings: Annotated[
         bool, typer.Option("--accept-findings", help="Also trust skills in which the scan found errors.")
     ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Also follow rule files (AGENTS.md) that a tool of a conversation wrote.")
+    ] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -45,6 +48,7 @@ def trust(
     from bough.agents.config.code import project_configs
     from bough.guard.hook_trust import project_hooks
     from bough.skills import TrustStore
+    from bough.skills.find.rule_files import read_rules
     from bough.skills.install.review import check_hosts, keep_reviewed, review_project
     from bough.skills.trust.snapshot import SnapshotStore
 
@@ -55,6 +59,8 @@ def trust(
         return _report_revoked(trusted.revoke(folder))
     hooks = {agreed.key: agreed.digest for agreed in project_hooks(folder) if agreed.digest}
     hooks |= project_configs(folder)
+    if rules:
+        hooks |= {rule.name: rule.content_hash for rule in read_rules(folder)[0]}
     reviews = review_project(folder)
     check_hosts(reviews, hosts := tuple(host_servers or ()))
     shown = list(_list_reviews(reviews, hosts)) + [line((name, "id")) for name in hooks]

@@ -1,0 +1,93 @@
+"""Noting the rule files that change while a tool runs: what a tool wrote becomes no rule of the same conversation.
+
+What a person writes between two calls has another text, and is taken up as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.tools import ToolDefinition
+
+from bough.agents.context import ToolContext
+from bough.agents.skills.activation import make_skip_events
+from bough.cancellation import finish
+from bough.events.model import RulesChanged
+from bough.skills.find.rule_files import find_rule_files
+from bough.skills.match.activation import make_rule_refusal
+from bough.skills.read.parse import read_bounded
+
+_READING: Final = frozenset({"list_skills", "search_skills", "load_skill", "load_skill_resource", "read_result"})
+"""Tools that write nothing, beside those that say so themselves."""
+
+_Stamp = tuple[int, int, int, int]
+
+
+class RuleWatch(AbstractCapability[ToolContext]):
+    """Records the rule files that changed while a tool ran, however it ended. One instance per run.
+
+    Each call looks for the project's rule files before and after it, and reads those that changed: O(names), within the
+    bounds of discovery.
+    """
+
+    def __init__(self, context: ToolContext | None = None) -> None:
+        """Use `context`, or the run's deps if it is None."""
+        self._context = context
+        self._digests: dict[Path, tuple[_Stamp, str]] = {}
+        self._recorded: set[tuple[str, str]] = set()
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[ToolContext],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+    ) -> Any:
+        """Run the tool, then record what it changed, before anything is made of its result."""
+        context = self._context or ctx.deps
+        reads_only = call.tool_name in _READING or bool((tool_def.metadata or {}).get("idempotent"))
+        if context.workspace is None or reads_only:
+            return await handler(args)
+        before = await asyncio.to_thread(self._look, context.workspace)
+        try:
+            return await handler(args)
+        finally:
+            await finish(self._record(before, context, context.workspace))
+
+    async def _record(self, before: Mapping[str, str], context: ToolContext, workspace: Path) -> None:
+        now = await asyncio.to_thread(self._look, workspace)
+        changed = {name: digest for name, digest in now.items() if before.get(name) != digest}
+        # Calls of one response run at the same time, and see the same changes.
+        new = {name: digest for name, digest in changed.items() if (name, digest) not in self._recorded}
+        if not new:
+            return
+        self._recorded.update(new.items())
+        await context.emit(RulesChanged(paths=tuple(new), hashes=tuple(new.values())))
+        for event in make_skip_events((name, make_rule_refusal(name)) for name in new):
+            await context.emit(event)
+
+    def _look(self, workspace: Path) -> dict[str, str]:
+        """Return the digest of each rule file by the name of its rule; files that are as they were are not read."""
+        found: dict[str, str] = {}
+        for name, file in find_rule_files(workspace).items():
+            try:
+                state = os.stat(file)
+            except OSError:
+                continue
+            stamp = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+            known = self._digests.get(file)
+            if known is None or known[0] != stamp:
+                data, _ = read_bounded(file)
+                known = self._digests[file] = (stamp, hashlib.sha256(data or b"").hexdigest())
+            found[name] = known[1]
+        return found
