@@ -36,7 +36,7 @@ class TestZygote(ExecutorThreats):
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 class TestRaces(MountThreats):
-    """Warm, where a round takes some milliseconds; the others do as many with BOUGH_ROUNDS."""
+    """Warm, where a round takes some milliseconds; the others do as many with BOUGH_RACE_ROUNDS."""
 
     rounds = 1000
     seconds = 15.0

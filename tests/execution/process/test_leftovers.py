@@ -6,19 +6,26 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
+from tests.execution.leftovers import (
+    below,
+    cancel_at_random_moments,
+    count_of,
+    memory_bytes,
+    mounts_of_all,
+    run_ids_at_once,
+    traces,
+)
 
-from bough.errors import Conflict
-from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor
+from bough.execution import CodeExecutionInput, Isolation, LocalSandboxCodeExecutor, UnsafeLocalCodeExecutor
+from bough.execution.base import CodeExecutor
 from bough.testing.executor_contract import DAEMONS
 
 PARENT = """
@@ -55,23 +62,6 @@ def eventually_locked(path: Path, seconds: float = 20.0) -> None:
         assert time.monotonic() < deadline
 
 
-def mounts_of_all() -> str:
-    """Return the mounts that any process sees, those of other namespaces included; not of those that end meanwhile."""
-    found: dict[str, str] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            found[os.readlink(folder / "ns" / "mnt")] = (folder / "mountinfo").read_text()
-    return "\n".join(found.values())
-
-
-def traces(token_folder: Path) -> set[str]:
-    """Return what is in the temporary folder, and the control groups that carry its names."""
-    names = set(os.listdir(token_folder))
-    for folder, groups, _ in os.walk("/sys/fs/cgroup"):
-        names |= {os.path.join(folder, group) for group in groups if group.rpartition("-")[0] in names}
-    return names
-
-
 def of_bubblewrap(*kinds: str) -> list[ParameterSet]:
     """Return parameters whose tests are left out where bubblewrap is not there."""
     return [pytest.param(kind, marks=pytest.mark.needs("bubblewrap")) for kind in kinds]
@@ -100,26 +90,6 @@ def test_kill_9_of_the_parent_in_the_middle_of_a_run(kind: str, tmp_path: Path) 
     while str(tmp_path) in mounts_of_all() and time.monotonic() < deadline:
         os.sched_yield()
     assert str(tmp_path) not in mounts_of_all()
-
-
-def below(pid: int) -> set[int]:
-    """Return the processes that descend from `pid`."""
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(folder.name))
-    found, todo = set[int](), [pid]
-    while todo:
-        more = children.get(todo.pop(), [])
-        found.update(more)
-        todo += more
-    return found
-
-
-def memory_bytes() -> int:
-    """Return what this process holds in memory alone."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def owners_of_shared_memory() -> set[str]:
@@ -163,30 +133,40 @@ async def test_long_runs_share_the_control_group_of_their_sandbox(
     await executor.aclose()
 
 
-RUNS = int(os.environ.get("BOUGH_RUNS", "1000"))
-"""How many runs in a row; BOUGH_RUNS=10000 takes ten times as long, minutes where each starts a sandbox."""
+EVERY_KIND = [*of_bubblewrap("cold", "warm", "stateful"), "sandlock", "unsafe"]
+USUAL_RUNS = {"sandlock": 100, "unsafe": 200}
+"""How many runs in a row where it is not 1,000: one behind Landlock takes a tenth of a second or two."""
+
+
+def executor_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CodeExecutor:
+    """Return an executor that keeps its files in `folder`."""
+    folder.chmod(0o711)
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    if kind == "unsafe":
+        return UnsafeLocalCodeExecutor()
+    if kind == "sandlock":
+        monkeypatch.setenv("PATH", str(folder))
+        return LocalSandboxCodeExecutor()
+    return LocalSandboxCodeExecutor(min_isolation=Isolation.NAMESPACES, stateful=kind == "stateful")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(280 * max(1, RUNS // 1000))
+@pytest.mark.timeout(280 * max(1, count_of("BOUGH_RUNS", 1000) // 1000))
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [*of_bubblewrap("cold", "warm", "stateful"), "sandlock"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 async def test_many_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run leaves must not grow with their number: processes, descriptors, memory, folders, control groups."""
-    tmp_path.chmod(0o711)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    if kind == "sandlock":
-        monkeypatch.setenv("PATH", str(tmp_path))
-    executor = LocalSandboxCodeExecutor(stateful=kind == "stateful")
+    executor = executor_of(kind, tmp_path, monkeypatch)
     request = CodeExecutionInput(code="print(1)", execution_id="stays" if kind in ("warm", "stateful") else None)
-    if kind == "warm":
+    if isinstance(executor, LocalSandboxCodeExecutor) and kind == "warm":
         assert await executor.warm_up(request)
     for _ in range(50):
         assert (await executor.execute(request)).ok
-    assert executor.isolation is (Isolation.LANDLOCK if kind == "sandlock" else Isolation.NAMESPACES)
+    isolation = {"sandlock": Isolation.LANDLOCK, "unsafe": Isolation.NONE}
+    assert executor.isolation is isolation.get(kind, Isolation.NAMESPACES)
     fds, processes = len(os.listdir("/proc/self/fd")), len(below(os.getpid()))
     folders, memory = traces(tmp_path), memory_bytes()
-    for _ in range(RUNS if kind != "sandlock" else RUNS // 10):  # one takes a quarter of a second
+    for _ in range(count_of("BOUGH_RUNS", USUAL_RUNS.get(kind, 1000))):
         assert (await executor.execute(request)).stdout == b"1\n"
     assert len(os.listdir("/proc/self/fd")) == fds
     assert len(below(os.getpid())) == processes
@@ -209,39 +189,20 @@ async def test_50_runs_at_once_all_end_well(kind: str) -> None:
     await executor.aclose()
 
 
-CANCELS = 100
-
-
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120 * max(1, count_of("BOUGH_CANCELS", 100) // 100))
 @pytest.mark.anyio
-@pytest.mark.parametrize("kind", [*of_bubblewrap("cold", "warm", "stateful"), "sandlock"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
 async def test_runs_that_are_cancelled_at_random_moments_leave_nothing(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the workspace is made, the sandbox starts, the program runs, the files are collected."""
-    tmp_path.chmod(0o711)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    if kind == "sandlock":
-        monkeypatch.setenv("PATH", str(tmp_path))
     before = below(os.getpid())  # servers of other tests, for example
-    executor = LocalSandboxCodeExecutor(stateful=kind == "stateful")
+    executor = executor_of(kind, tmp_path, monkeypatch)
     assert (await executor.execute(CodeExecutionInput(code="pass"))).ok
     fds = len(os.listdir("/proc/self/fd"))
-    moments = random.Random(kind)
-
-    async def cancel_one(number: int) -> bool:
-        lives_on = f"id{number % 4}" if kind in ("warm", "stateful") else None
-        request = CodeExecutionInput(code="import time; time.sleep(0.01)", execution_id=lives_on)
-        running = asyncio.ensure_future(executor.execute(request))
-        await asyncio.wait([running], timeout=moments.random() * 0.2)  # a random moment, nothing is waited for
-        running.cancel()
-        await asyncio.wait([running])
-        return running.cancelled()
-
-    was_cancelled: list[bool] = []
-    for begin in range(0, CANCELS, 4):
-        was_cancelled += await asyncio.gather(*(cancel_one(number) for number in range(begin, begin + 4)))
+    count = count_of("BOUGH_CANCELS", 100)
+    was_cancelled = await cancel_at_random_moments(executor, count, lives_on=kind in ("warm", "stateful"), seed=kind)
     assert any(was_cancelled)
     await executor.aclose()
     assert os.listdir(tmp_path) == []
@@ -252,22 +213,16 @@ async def test_runs_that_are_cancelled_at_random_moments_leave_nothing(
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.needs("bubblewrap")
-async def test_50_conversations_at_once_all_run_or_are_told_to_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [*of_bubblewrap("warm", "stateful"), "sandlock", "unsafe"])
+async def test_50_ids_at_once_all_run_or_are_told_to_wait_and_leave_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tmp_path.chmod(0o711)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = below(os.getpid())
-    executor = LocalSandboxCodeExecutor(stateful=True)
-    requests = [CodeExecutionInput(code=f"x = {n}; print(x)", execution_id=f"id{n}") for n in range(50)]
-    found = await asyncio.gather(*(executor.execute(request) for request in requests), return_exceptions=True)
-    for number, each in enumerate(found):
-        if isinstance(each, BaseException):
-            assert isinstance(each, Conflict), each
-        else:
-            assert (each.stdout, each.state_lost) == (b"%d\n" % number, False)
-    assert any(not isinstance(each, BaseException) for each in found)
+    executor = executor_of(kind, tmp_path, monkeypatch)
+    count = count_of("BOUGH_IDS", 10 if kind == "sandlock" else 50)
+    ran = await run_ids_at_once(executor, count)
+    assert ran == count or (kind == "stateful" and ran > 0)
     await executor.aclose()
     assert os.listdir(tmp_path) == []
     assert below(os.getpid()) <= before
+    assert str(tmp_path) not in mounts_of_all()

@@ -20,7 +20,8 @@ from bough.cancellation import finish
 from bough.errors import ExecutorError, InvalidInput, SandboxUnavailable, Unavailable
 from bough.execution.base import NO_GUARDS, CodeExecutionInput, CodeExecutionResult, Isolation
 from bough.execution.container.child import ContainedRun, ContainerChild, Invitation, NoGroup, OwnContainer, peer
-from bough.execution.container.engine import connect, engine_errors, is_refusal
+from bough.execution.container.engine import connect, engine_errors, is_refusal, socket_path_of
+from bough.execution.container.janitor import ContainerJanitor
 from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.cgroup import memory_group_of
 from bough.execution.process.child import ChildProcess, Launch
@@ -37,6 +38,9 @@ from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 INSIDE_AT: Final = "/run/bough/inside"
 """Where bough's own first process is seen in a container."""
+
+OWNER_LABEL: Final = "bough.owner"
+"""The label by which the containers of an executor are found when it is gone."""
 
 _EXCHANGE: Final = "/run/bough/exchange"
 _INVITATION: Final = (f"{_EXCHANGE}/socket", f"{_EXCHANGE}/token")
@@ -69,6 +73,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         self._docker_host = docker_host
         self._run_directory = RunDirectory(groups=False)
         self._engine: Any = None
+        self._janitor: ContainerJanitor | None = None
         self._image_id = ""
         self._filter = b""
         self._failure: str | None = None
@@ -120,8 +125,11 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """Let go of the engine and remove the executor's folder; closing twice is fine."""
         self._closed = True
         engine, self._engine = self._engine, None
+        janitor, self._janitor = self._janitor, None
         if engine is not None:
             await asyncio.to_thread(engine.close)
+        if janitor is not None:
+            await asyncio.to_thread(janitor.close)
         await asyncio.to_thread(self._run_directory.close)
 
     async def _connect(self) -> None:
@@ -143,8 +151,15 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         with ExitStack() as unless_it_works:
             unless_it_works.callback(engine.close)
             image_id = self._find_image(engine)
+            if path := socket_path_of(self._docker_host):
+                self._janitor = ContainerJanitor(path, f"{OWNER_LABEL}={self._owner}")
             unless_it_works.pop_all()
         return engine, image_id, program
+
+    @property
+    def _owner(self) -> str:
+        """What tells this executor's containers from those of others."""
+        return os.path.basename(self._run_directory.path)
 
     def _find_image(self, engine: Any) -> str:
         from docker import errors
@@ -189,7 +204,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         """Create and start the container. Blocks."""
         container: Any = None
         try:
-            container = self._engine.containers.create(self._image_id, **_options(checked, workspace))
+            container = self._engine.containers.create(self._image_id, **_options(checked, workspace, self._owner))
             container.start()
         except (OSError, *engine_errors()) as error:
             if container is not None:
@@ -256,7 +271,7 @@ class ContainerCodeExecutor(CodeExecutorMixin):
         )
 
 
-def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
+def _options(checked: Plan, workspace: Workspace, owner: str) -> dict[str, Any]:
     limits = checked.request.limits
     identity = workspace.identity
     volumes = [
@@ -295,6 +310,6 @@ def _options(checked: Plan, workspace: Workspace) -> dict[str, Any]:
             for entry in workspace.guards(checked)
         ],
         "auto_remove": True,
-        "labels": {"bough": "run"},
+        "labels": {"bough": "run", OWNER_LABEL: owner},
         "log_config": {"type": "none", "config": {}},
     }

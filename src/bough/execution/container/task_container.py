@@ -27,9 +27,10 @@ from bough.execution.base import CodeExecutionInput, CodeExecutionResult, Execut
 from bough.execution.container.archive import pack_file, pack_folder, pack_folders, pack_links, read_member
 from bough.execution.container.child import ContainedRun
 from bough.execution.container.command import CommandOutcome, ContainerCommand, run_in_container
-from bough.execution.container.container import INSIDE_AT, ContainerCodeExecutor
+from bough.execution.container.container import INSIDE_AT, OWNER_LABEL, ContainerCodeExecutor
 from bough.execution.container.disk import LOOK_SECONDS, ContainerDisk
-from bough.execution.container.engine import engine_errors, is_refusal
+from bough.execution.container.engine import engine_errors
+from bough.execution.container.exec_run import RunByExec, list_processes
 from bough.execution.process.child import ChildProcess, Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
@@ -74,7 +75,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
         network: Whether the container has the engine's network.
         cpus: How many processors it may use.
         disk_bytes: How much its files may take beside those of the image, the workspace included; None: unbounded.
-        labels: Of the container, beside `bough=task`.
+        labels: Of the container, beside `bough=task` and `bough.owner`.
     """
 
     guards_workspaces = False  # the workspace is thrown away with its task
@@ -315,7 +316,7 @@ class TaskContainerExecutor(ContainerCodeExecutor):
                 f"{self._run_directory.path}:{_RUNS}:rw",
                 f"{self._workspace}:{self._seat}:rw",
             ],
-            "labels": self._labels,
+            "labels": {**self._labels, OWNER_LABEL: self._owner},
             "log_config": {"type": "none", "config": {}},
         }
 
@@ -377,59 +378,13 @@ class TaskContainerExecutor(ContainerCodeExecutor):
             raise ExecutorError(
                 f"The run could not be started: {error}", hint="Check that the container engine is running."
             ) from error
-        return RunByExec(self, self._engine, self._container, made["Id"], resting)
+        return RunByExec(self._engine, self._container, made["Id"], resting, restart=self.restart)
 
     def _launch(self, checked: Plan, workspace: Workspace) -> Launch:
         found = super()._launch(checked, workspace)
         home = f"{_locate_run(workspace)}/home"  # each run's own, where `/tmp` is the container's
         env = {**checked.env, "HOME": checked.request.env.get("HOME", home)}
         return replace(found, configuration={**found.configuration, "home": home, "env": env})
-
-
-class RunByExec:
-    """A run whose first process was started in a container that stays."""
-
-    def __init__(self, task: TaskContainerExecutor, engine: Any, container: Any, id: str, resting: set[int]) -> None:
-        self._task = task
-        self._engine, self._container, self._id = engine, container, id
-        self._resting = resting
-        self._lock = threading.Lock()
-        self._is_settled = False
-
-    def first_process(self) -> int:
-        """Return the process that the engine started."""
-        try:
-            return int(self._engine.api.exec_inspect(self._id)["Pid"])
-        except engine_errors():
-            return 0
-
-    def has_ended(self) -> bool:
-        """Whether that process is gone."""
-        try:
-            return not self._engine.api.exec_inspect(self._id)["Running"]
-        except engine_errors() as error:
-            return is_refusal(error)
-
-    def settle(self) -> None:
-        """End what the program left behind, if it left anything."""
-        with self._lock:
-            left = list_processes(self._container) - self._resting - {self.first_process()}
-            if left and not self._is_settled:
-                self._task.restart()
-            self._is_settled = True
-
-    def end(self) -> None:
-        """End every process of the container, unless the run has been settled."""
-        with self._lock:
-            if not self._is_settled:
-                self._task.restart()
-            self._is_settled = True
-
-
-def list_processes(container: Any) -> set[int]:
-    """Return the processes in a container as this machine numbers them. Blocks."""
-    found = container.top(ps_args="-eo pid")
-    return {int(row[0]) for row in found["Processes"]}
 
 
 def _locate_run(workspace: Workspace) -> str:

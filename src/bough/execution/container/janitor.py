@@ -1,0 +1,102 @@
+"""What removes the containers of an executor that could not: a process that waits for its owner's end.
+
+It is started as `python3 -I -S janitor.py SOCKET_PATH LABEL` and waits for the end of its input, whose other end only
+the owner has. When that is killed, nothing else ends a container that stays, or removes one that was never started.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import weakref
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+_ROUNDS: Final = 20
+_PAUSE_SECONDS: Final = 0.5
+"""A request of the owner may reach the engine after its end."""
+
+
+class ContainerJanitor:
+    """A waiting process of some megabytes.
+
+    Args:
+        socket_path: Where the engine listens.
+        label: `NAME=VALUE` of the containers that are removed when this process has ended.
+    """
+
+    def __init__(self, socket_path: str, label: str) -> None:
+        reading, writing = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR)
+        try:
+            self._pid: int | None = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", __file__, socket_path, label],
+                {},
+                file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *((os.POSIX_SPAWN_DUP2, null, n) for n in (1, 2))],
+                setsid=True,
+            )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+            os.close(null)
+        self._release = weakref.finalize(self, os.close, writing)
+
+    def close(self) -> None:
+        """End it: the owner has removed its containers itself. Twice is fine. Blocks for a millisecond."""
+        pid, self._pid = self._pid, None
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self._release()
+
+
+def _ask(socket_path: str, method: str, path: str) -> Any:
+    """Return what the engine answers, as JSON; None where it says nothing."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.sock.settimeout(60)
+        connection.sock.connect(socket_path)
+        connection.request(method, path)
+        return json.loads(connection.getresponse().read() or b"null")
+    finally:
+        connection.close()
+
+
+def _remove_containers(socket_path: str, label: str) -> int:
+    """Remove all that have the label; return how many there were."""
+    filters = quote(json.dumps({"label": [label]}))
+    ids = [str(each["Id"]) for each in _ask(socket_path, "GET", f"/containers/json?all=1&filters={filters}")]
+    for id in ids:
+        _ask(socket_path, "DELETE", f"/containers/{id}?force=1&v=1")
+    return len(ids)
+
+
+def main() -> None:
+    """Wait for the owner's end; then remove what it left, until twice in a row nothing is there."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    while sys.stdin.buffer.read(1):
+        pass
+    empty = 0
+    for _ in range(_ROUNDS):
+        found = 1
+        with suppress(OSError, ValueError, http.client.HTTPException, KeyError, TypeError):
+            found = _remove_containers(*sys.argv[1:3])
+        empty = 0 if found else empty + 1
+        if empty == 2:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
