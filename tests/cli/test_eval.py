@@ -54,6 +54,7 @@ def test_a_set_runs_offline_and_its_exit_code_follows_the_threshold(cli: Any, tm
     assert [run["pass_rate"] for run in cli.data("eval", "list")["runs"]] == [0.5, 0.5]
     shown = cli("eval", "show", "-", "good")
     assert "conv show" in shown.stdout
+    assert "run_skill_script" in shown.stdout, "what happened stands there, too"
     command = next(line for line in shown.stdout.splitlines() if " conv show " in line).split()[1:]
     assert "word-count" in cli(*command).stdout
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Trigger,
     )
     from bough.evals.report.compare import compare_runs
+    from bough.evals.rescore import rescore_run
     from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
     from bough.evals.score_logs import score_logs
@@ -76,6 +77,7 @@ _HOMES = {
     "evaluate": "bough.evals.loop",
     "evaluate_skill": "bough.evals.skill.evaluate",
     "read_set": "bough.evals.formats.read",
+    "rescore_run": "bough.evals.rescore",
     "run_harbor": "bough.evals.harbor.evaluate",
     "score_logs": "bough.evals.score_logs",
 }
@@ -116,6 +118,7 @@ __all__ = [
     "evaluate_skill",
     "metrics",
     "read_set",
+    "rescore_run",
     "run_harbor",
     "score_logs",
     "statistics",

@@ -159,7 +159,7 @@ async def test_the_data_cannot_close_its_block_and_the_rubrics_are_the_only_ids(
 
     with OpenAIServer([look]) as server:
         found = await Judge("openai:test", base_url=server.url).judge(
-            case(Rubric("x", attack), trace=trace, files=[attack], expected=attack), host, tmp_path
+            case(Rubric("x", attack), trace=trace, files={attack: 7}, expected=attack), host, tmp_path
         )
     (text,) = seen
     opening, body = text.split("\n", 1)
@@ -167,7 +167,8 @@ async def test_the_data_cannot_close_its_block_and_the_rubrics_are_the_only_ids(
     assert closing == opening.replace("<", "</") and len(opening) == len("<data->") + 32
     assert "<" not in body, "nothing inside can close the block"
     data = json.loads(body)
-    assert [data["answer"], *data["files"], data["expected"], data["trace"][0]["result"]] == [attack] * 4
+    assert data["files"] == [{"name": attack, "bytes": 7}]
+    assert [data["answer"], data["expected"], data["trace"][0]["result"]] == [attack] * 3
     assert [each["rubric_id"] for each in data["rubrics"]] == ["r1"]
     assert found.verdicts[0].verdict is False
 

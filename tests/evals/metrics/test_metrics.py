@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any
 
@@ -10,9 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bough.evals import ToolUse, Trace, TraceContext, TracedCall, metrics
+from bough.evals import Rubric, ToolUse, Trace, TraceContext, TracedCall, metrics
+from bough.evals.context import AttemptHost
+from bough.evals.judge.verdict import Judgement, RubricVerdict
+from bough.evals.metrics.adherence import score_adherence
 from bough.evals.metrics.evaluators import OURS, evaluator_named
-from bough.events.model import ScriptRan, SkillActivated, ToolRejected, Usage
+from bough.evals.score import AT_MOST, METRICS, THRESHOLDS
+from bough.events.model import (
+    ModelResponded,
+    ScriptRan,
+    SkillActivated,
+    StateChanged,
+    ToolCalled,
+    ToolRejected,
+    ToolReturned,
+    Usage,
+    UserMessage,
+)
 
 EXPECTED = [
     ToolUse("load_skill", {"name": "a"}),
@@ -58,6 +73,65 @@ def test_thresholds_are_inclusive_and_each_metric_passes_by_its_own(trace: Trace
     assert metrics.steps(trace, 5).passed is True
     assert metrics.steps(trace, 4).passed is False
     assert metrics.steps(trace).passed is None
+
+
+def test_each_metric_passes_where_its_description_says() -> None:
+    """The table of the metrics: 1.0, but half of the calls in any order, and three quarters of the rubrics."""
+    told = {name: bound for name, bound in THRESHOLDS.items() if bound != 1.0}
+    assert told == {"tool_usage_score": 0.5, "trigger_score": 0.5, "instruction_adherence_score": 0.75}
+    assert frozenset({"steps", "cost_usd", "duration_seconds"}) == AT_MOST
+    assert {each.metric for each in OURS} == METRICS, "every metric can be named by a set"
+
+
+@pytest.mark.parametrize(("made", "value", "passed"), [(0, 0.0, False), (1, 0.5, True), (2, 1.0, True), (9, 1.0, True)])
+def test_half_of_the_expected_calls_are_enough_for_usage(make: Any, made: int, value: float, passed: bool) -> None:
+    trace = make.trace(*(make.called("t", id=str(n)) for n in range(made)))
+    score = metrics.tool_usage_score(trace, [ToolUse("t"), ToolUse("t")])
+    assert (score.value, score.passed) == (value, passed)
+
+
+@pytest.mark.parametrize(
+    ("yes", "value", "passed"), [(4, 1.0, True), (3, 0.75, True), (2, 0.5, False), (0, 0.0, False)]
+)
+def test_three_quarters_of_the_rubrics_are_enough(yes: int, value: float, passed: bool) -> None:
+    rubrics = [Rubric(f"r{n}", "p") for n in range(4)]
+    words = [RubricVerdict(rubric=rubric, verdict=n < yes, rationale="so") for n, rubric in enumerate(rubrics)]
+    ctx = TraceContext.of(Trace(), inputs="x")
+
+    async def judge(*_: Any) -> Judgement:
+        return Judgement(verdicts=tuple(words))
+
+    ctx.host = AttemptHost(judge=judge)
+    score = asyncio.run(score_adherence(ctx, rubrics, THRESHOLDS["instruction_adherence_score"]))
+    assert (score.value, score.passed, score.by) == (value, passed, "judge")
+
+
+def test_no_rubrics_are_1_and_nobody_is_asked() -> None:
+    score = asyncio.run(score_adherence(TraceContext.of(Trace(), inputs="x"), None, 0.75))
+    assert (score.value, score.passed, score.error) == (1.0, True, False)
+    asked = asyncio.run(score_adherence(TraceContext.of(Trace(), inputs="x"), [Rubric("r", "p")], 0.75))
+    assert (asked.value, asked.passed, asked.error) == (0.0, False, True), "without a judge they cannot be decided"
+
+
+def test_seconds_are_those_of_the_runs_and_their_bound_is_inclusive() -> None:
+    begun = datetime(2026, 11, 22, tzinfo=UTC)
+
+    def at(seconds: float, **fields: Any) -> dict[str, Any]:
+        return {"ts": begun + timedelta(seconds=seconds), **fields}
+
+    trace = Trace.of([
+        UserMessage.text("go", **at(0)),
+        StateChanged(changes={"status": "running"}, **at(1)),
+        ModelResponded(response={"parts": []}, **at(3)),
+        StateChanged(changes={"status": "waiting_for_confirmation"}, **at(4)),
+        StateChanged(changes={"status": "running"}, **at(100)),
+        StateChanged(changes={"status": "finished"}, **at(101.5)),
+    ])  # fmt: skip
+    score = metrics.duration_seconds(trace, 4.5)
+    assert (score.value, score.passed) == (4.5, True), "a person was waited for in between"
+    assert metrics.duration_seconds(trace, 4.4).passed is False
+    assert metrics.duration_seconds(trace).passed is None
+    assert metrics.duration_seconds(Trace(), 0).passed is True
 
 
 def test_nothing_expected_is_1() -> None:
@@ -161,6 +235,19 @@ def test_a_schema_must_have_been_found_before_the_first_query(make: Any) -> None
     assert metrics.schema_discovery_score(make.trace(look)).value == 1.0
     assert metrics.schema_discovery_score(make.trace(fail, query)).value == 0.0
     assert metrics.schema_discovery_score(make.trace(query, look)).value == 0.0
+    assert metrics.schema_discovery_score(make.trace(look, query), threshold=None).passed is None
+
+    def together(*tools: str) -> Trace:
+        calls = [(str(n), tool, {}) for n, tool in enumerate(tools)]
+        ended = [
+            event
+            for id, tool, _ in calls
+            for event in (ToolCalled(tool_call_id=id, tool=tool), ToolReturned(tool_call_id=id, tool=tool, result="ok"))
+        ]
+        return make.trace([make.responded(*calls), *ended])
+
+    assert metrics.schema_discovery_score(together("list_table_ids", "forecast")).value == 1.0, "by their places"
+    assert metrics.schema_discovery_score(together("forecast", "list_table_ids")).value == 0.0
 
 
 def test_looking_skills_up_is_half_of_finding_one(make: Any) -> None:
@@ -206,6 +293,8 @@ def test_a_price_that_nobody_knows_fails_a_bound_and_has_no_value(make: Any) -> 
     bounded = metrics.cost_usd(unpriced, 1.0)
     assert (bounded.value, bounded.passed, bounded.reason) == (None, False, "price unknown")
     assert metrics.cost_usd(make.trace(), 0.0).passed is True
+    priced = make.trace(make.responded(text="a", usage=Usage(input_tokens=5, cost_usd=0.02)))
+    assert [metrics.cost_usd(priced, bound).passed for bound in (0.02, 0.019, None)] == [True, False, None]
 
 
 def test_the_answer_is_compared_whatever_case_and_space_and_composition(make: Any) -> None:

@@ -293,6 +293,24 @@ def make_harbor_set(folder: Path, listing: TaskListing, plans: Mapping[str, Sand
     )
 
 
+def read_harbor_set(folder: Path, *, sandbox: bool) -> EvalSet:
+    """Return the tasks of a folder as `run_harbor` has them.
+
+    Args:
+        sandbox: Those that need no image of their own.
+
+    Raises:
+        NotFound: There is no such folder.
+        InvalidInput: There is no task in it.
+    """
+    listing = list_tasks(folder)
+    if not sandbox:
+        return make_harbor_set(folder, listing)
+    plans, _ = _plan_all(listing.tasks)
+    fitting = tuple(task for task in listing.tasks if task.name in plans)
+    return make_harbor_set(folder, replace(listing, tasks=fitting), plans)
+
+
 def _build_images(tasks: Sequence[HarborTask], docker_host: str | None, **chosen: Any) -> BuildSummary:
     try:
         builder = ImageBuilder(docker_host, **chosen)

@@ -56,14 +56,14 @@ class JudgedCase:
 
     Attributes:
         key: Names it within the run; the judge's conversations follow from it.
-        files: Names of what the assistant made.
+        files: What the assistant made: name to size in bytes.
         expected: What a good outcome is, in words.
     """
 
     key: str
     trace: Trace
     rubrics: Sequence[Rubric]
-    files: Sequence[str] = ()
+    files: Mapping[str, int] = field(default_factory=dict[str, int])
     expected: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 
 from bough.evals.case import Rubric
 from bough.evals.trace import Trace
@@ -13,11 +14,12 @@ from bough.types import Json, JsonObject
 MAX_RESULT_CHARS = 2_000
 MAX_TRACE_CHARS = 60_000
 MAX_TEXT_CHARS = 20_000
+MAX_FILES = 256
 
 SYSTEM_PROMPT = """\
 You decide whether properties hold for what an assistant did. You get one block of data: a JSON object with the user's \
-requests, the trace of tool calls with their results, the final answer, the names of the files that were made, what \
-was expected where that is known, and a list of rubrics.
+requests, the trace of tool calls with their results, the final answer, the names and sizes of the files that were \
+made, what was expected where that is known, and a list of rubrics.
 
 For every rubric decide "yes" or "no":
 - Decide only from what the data shows. Quote in the rationale what it rests on.
@@ -39,15 +41,19 @@ def quote_case(
     rubrics: Sequence[Rubric],
     *,
     nonce: str,
-    files: Sequence[str] = (),
+    files: Mapping[str, int] | None = None,
     expected: str | None = None,
 ) -> str:
-    """Return the message to the judge: the data of one case, with the rubrics under the ids they carry."""
+    """Return the message to the judge: the data of one case, with the rubrics under the ids they carry.
+
+    Args:
+        files: Names of what was made, with their sizes in bytes; the first 256 are shown.
+    """
     data: JsonObject = {
         "request": [_cut(text, MAX_TEXT_CHARS) for text in trace.requests],
         "trace": _quote_calls(trace),
         "answer": _cut(trace.answer, MAX_TEXT_CHARS),
-        "files": list(files)[:256],
+        "files": [{"name": name, "bytes": size} for name, size in islice((files or {}).items(), MAX_FILES)],
         "expected": None if expected is None else _cut(expected, MAX_TEXT_CHARS),
         "rubrics": [{"rubric_id": each.id, "property": each.property} for each in rubrics],
     }

@@ -9,6 +9,7 @@ import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -33,17 +34,17 @@ from bough.evals.judge.verdict import Judgement
 from bough.evals.run.folder import RunFolder
 from bough.evals.run.note import as_note, write_note
 from bough.evals.run.plan import PlannedAttempt
+from bough.evals.run.read import read_trace
 from bough.evals.run.recorded import Recordings, record_attempt
 from bough.evals.run.summary import AttemptResult
 from bough.evals.score import Score
 from bough.evals.trace import Trace
-from bough.events.record import StoredEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from bough.events.model import TaskLinked, Usage
+    from bough.events.model import Usage
     from bough.types import JsonObject
 
 MAX_OUTPUTS = 256
@@ -121,20 +122,7 @@ class AttemptRunner(ABC):
 
     async def read_trace(self, conversation: UUID) -> Trace:
         """Return the trace of a log of the run's store; each event is read once."""
-        events = [stored async for stored in self.host.store.read(conversation)]
-        children: dict[UUID, list[StoredEvent]] = {}
-        await self._read_children(events, children)
-        return Trace.of(events, children=children)
-
-    async def _read_children(self, events: Sequence[StoredEvent], children: dict[UUID, list[StoredEvent]]) -> None:
-        for stored in events:
-            if stored.kind != "TaskLinked":
-                continue
-            linked: TaskLinked = stored.event  # pyright: ignore[reportAssignmentType]
-            child = linked.conversation
-            if child is not None and child not in children:
-                children[child] = [each async for each in self.host.store.read(child)]
-                await self._read_children(children[child], children)
+        return await read_trace(self.host.store, conversation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +173,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         self, ctx: EvaluatorContext[CaseInput, str, Any]
     ) -> EvaluatorContext[CaseInput, str, Any]:
         """Read the log once and return the context with its trace."""
-        trace = await self._read_trace()
-        workspace = self._runner.folder.workspace(self._planned.case.id, self._planned.number, self._planned.side)
+        trace, workspace = await self._read_trace(), self._workspace
         self._context = TraceContext(
             name=ctx.name,
             inputs=ctx.inputs,
@@ -234,9 +221,12 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
         if runner.on_result is not None:
             await runner.on_result(self._planned, outcome)
         if outcome.passed and not runner.keep:
-            workspace = runner.folder.workspace(self._planned.case.id, self._planned.number, self._planned.side)
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(workspace, ignore_errors=True))
+            await anyio.to_thread.run_sync(lambda: shutil.rmtree(self._workspace, ignore_errors=True))
         self._context = None
+
+    @property
+    def _workspace(self) -> Path:
+        return self._runner.folder.workspace(self._planned.case.id, self._planned.number, self._planned.side)
 
     async def _read_trace(self) -> Trace:
         try:
@@ -256,7 +246,7 @@ class Attempt(CaseLifecycle[CaseInput, str, Any]):
             key=f"{runner.folder.run}/{self._planned.name}",
             trace=trace,
             rubrics=rubrics,
-            files=outputs,
+            files=await anyio.to_thread.run_sync(measure_files, self._workspace, outputs),
             expected=case.expected or case.reference,
             tags=tags,
         )
@@ -321,7 +311,7 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
     if not end.status:
         return "skipped", end.reason
     if case.setup == "harbor" and "reward" in scores:  # verified, however the agent ended
-        return _judge_scores(scores)
+        return judge_scores(scores)
     if end.error is not None or end.status == "error":
         return "error", end.error.message if end.error is not None else end.reason or "the run ended in an error"
     if end.status == "waiting_for_confirmation":
@@ -331,10 +321,11 @@ def _decide(end: AttemptEnd, scores: Mapping[str, Score], case: CaseInput) -> tu
         return "failed", f"the limit {end.limit} was reached" if end.limit else f"the run ended {end.status}"
     if case.setup == "skill" and case.should_trigger is None and not case.checks:
         return "skipped", "no assertions"
-    return _judge_scores(scores)
+    return judge_scores(scores)
 
 
-def _judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
+def judge_scores(scores: Mapping[str, Score]) -> tuple[str, str]:
+    """Return (status, reason) of an attempt that ended well, from its scores alone."""
     if broken := next((score for score in scores.values() if score.error), None):
         return "error", f"{broken.name}: {broken.reason}"
     if missed := next((score for score in scores.values() if score.passed is False), None):
@@ -409,6 +400,15 @@ def list_outputs(workspace: Path, case: CaseInput) -> list[str]:
         found.append(name)
         if len(found) == MAX_OUTPUTS:
             break
+    return found
+
+
+def measure_files(folder: Path, names: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of files of a folder in bytes, by name; those that are gone are left out."""
+    found: dict[str, int] = {}
+    for name in names:
+        with suppress(OSError):
+            found[name] = (folder / name).lstat().st_size
     return found
 
 

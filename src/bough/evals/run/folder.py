@@ -125,6 +125,28 @@ def list_runs(root: Path) -> list[RunFolder]:
     return [RunFolder(root / name) for name in names if (root / name / "run.json").exists()]
 
 
+def summarize_run(folder: RunFolder) -> JsonObject:
+    """Return what a list says of a run; the figures are null where it has no report yet.
+
+    Raises:
+        NotFound: The folder holds no run.
+        StoreError: It cannot be read.
+    """
+    record, report = folder.read_record(), folder.read_report()
+    summary: JsonObject = {} if report is None else report["summary"]
+    return {
+        "run": folder.run,
+        "kind": record["kind"],
+        "set": record["set"]["name"],
+        "model": record["model"],
+        "started": record["started"],
+        "pass_rate": summary.get("pass_rate"),
+        "passed": summary.get("passed"),
+        "attempts": summary.get("attempts"),
+        "threshold": record["threshold"],
+    }
+
+
 def find_run(root: Path, name: str) -> RunFolder:
     """Return the run of an id, a unique part of one, a folder, or `-` for the last.
 

@@ -13,7 +13,9 @@ from bough.evals.run.note import last_note, result_of_note
 from bough.evals.run.plan import attempt_conversation
 from bough.evals.run.result import EvalRun
 from bough.evals.run.summary import AttemptResult, summarize
+from bough.evals.trace import Trace
 from bough.events import open_store
+from bough.events.model import TaskLinked
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -118,6 +120,26 @@ class RunReader:
             threshold=float(self.record.get("threshold", 1.0)),
             is_over_budget=is_over_budget,
         )
+
+
+async def read_trace(store: EventStore, conversation: UUID) -> Trace:
+    """Return the trace of a log and of the conversations that it started. Each event is read once.
+
+    Raises:
+        NotFound: There is no such conversation.
+    """
+    events = [stored async for stored in store.read(conversation)]
+    children: dict[UUID, list[StoredEvent]] = {}
+    pending = [events]
+    while pending:
+        for stored in pending.pop():
+            if stored.kind != "TaskLinked" or not isinstance(event := stored.event, TaskLinked):
+                continue
+            child = event.conversation
+            if child is not None and child not in children:
+                children[child] = [each async for each in store.read(child)]
+                pending.append(children[child])
+    return Trace.of(events, children=children)
 
 
 async def read_run(folder: RunFolder, store: EventStore | None = None) -> tuple[EvalRun, list[JsonObject]]:

@@ -22,6 +22,9 @@ def report(
         str | None, typer.Option("--format", metavar="html|json|junit|md", help="Only this format, to stdout or -o.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = None,
+    rescore: Annotated[
+        bool, typer.Option("--rescore", help="Compute the metrics anew from the logs; verdicts stay.")
+    ] = False,
     runs: Runs = None,
     home: options.Home = None,
     store: options.Store = None,
@@ -34,7 +37,14 @@ def report(
 
     folder = find_run(runs_root(options.settings_of(home, store), runs), run)
 
+    rescored: JsonObject | None = None
+
     async def main() -> str:
+        nonlocal rescored
+        if rescore:
+            from bough.evals.rescore import rescore_run
+
+            rescored = (await rescore_run(folder)).as_dict()
         found, notes = await read_run(folder)
         if format is not None:
             return await render_report(folder, found, notes, format)
@@ -53,9 +63,19 @@ def report(
     files = [output] if output is not None else [folder.path / name for name in REPORT_FILES.values()]
     return Report(
         command="eval report",
-        data={"run": folder.run, "files": [str(file) for file in files]},
-        blocks=[line(str(file)) for file in files],
+        data={"run": folder.run, "files": [str(file) for file in files], "rescored": rescored},
+        blocks=[*_describe_rescoring(rescored), *(line(str(file)) for file in files)],
     )
+
+
+def _describe_rescoring(rescored: JsonObject | None) -> list[Block]:
+    if rescored is None:
+        return []
+    blocks: list[Block] = [line(f"{rescored['attempts']} attempts scored anew, {rescored['changed']} changed")]
+    if left_out := rescored["left_out"]:
+        told = ", ".join(left_out[:10]) + (" …" if len(left_out) > 10 else "")
+        blocks.append(line(("changed since the run, scores kept: ", "warn"), told, hang=2))
+    return blocks
 
 
 def compare(

@@ -1,21 +1,28 @@
 """`bough eval list` and `bough eval show`: the runs that are there, and what one of them found out.
 
-Both read files alone: neither pydantic-evals nor a model is imported, and nothing is created.
+Both read what is there: neither pydantic-evals nor a model is imported, and nothing is created.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+from uuid import UUID
 
 import typer
 
 from bough.cli import options
 from bough.cli.commands.eval.options import Run, Runs, head_line, runs_root
+from bough.cli.describe import describe
 from bough.cli.render import Report
 from bough.cli.text import Block, Span, Style, Table, line, one_line
 from bough.errors import NotFound
 from bough.types import JsonObject
 
+if TYPE_CHECKING:
+    from bough.evals.run.folder import RunFolder
+
+_SHOWN_EVENTS = 200
 _STYLES: dict[str, Style] = {"passed": "good", "failed": "bad", "error": "bad", "skipped": "dim"}
 
 Case = Annotated[str | None, typer.Argument(metavar="[CASE[#N]]", help="A case, and which attempt at it.")]
@@ -31,11 +38,10 @@ def list_(
     json: options.Json = False,
 ) -> Report:
     """List the runs, the newest first."""
-    from bough.evals.run.folder import list_runs
+    from bough.evals.run.folder import list_runs, summarize_run
 
     settings = options.settings_of(home, store)
-    found = [_describe(each.run, each.read_record(), each.read_report()) for each in
-             list_runs(runs_root(settings, runs))[:limit]]  # fmt: skip
+    found = [summarize_run(each) for each in list_runs(runs_root(settings, runs))[:limit]]
     rows = tuple(_row(each) for each in found)
     head = ("run", "kind", "set", "model", "pass rate", "cases")
     blocks: list[Block] = [Table(head=head, rows=rows, flexible=2)] if rows else [line("no runs yet")]
@@ -59,7 +65,7 @@ def show(
     if report is None:
         raise NotFound(f"the run {folder.run} has no report yet", hint=f"`bough eval report {folder.run}` makes it")
     if case is not None:
-        return _show_case(folder.store_url, folder.run, report, case)
+        return _show_case(folder, str(record.get("store") or folder.store_url), report, case)
     rows = tuple(_case_row(each) for each in _failures_first(report["cases"]))
     passed = bool(report["passed"])
     return Report(
@@ -74,13 +80,15 @@ def show(
     )
 
 
-def _show_case(store_url: str, run: str, report: JsonObject, name: str) -> Report:
+def _show_case(folder: RunFolder, store_url: str, report: JsonObject, name: str) -> Report:
+    run = folder.run
     case, _, number = name.partition("#")
     found = [
         each for each in report["cases"] if each["case"] == case and (not number or str(each["attempt"]) == number)
     ]
     if not found:
         raise NotFound(f"the run {run} has no case {name!r}", hint=f"`bough eval show {run}` names them")
+    logs = asyncio.run(_read_logs(folder, [each["conversation"] for each in found if each["conversation"]]))
     blocks: list[Block] = []
     commands: list[str] = []
     for each in found:
@@ -99,23 +107,20 @@ def _show_case(store_url: str, run: str, report: JsonObject, name: str) -> Repor
             commands = [
                 f"bough --store {store_url} {verb} {each['conversation']}" for verb in ("conv show", "fork", "replay")
             ]
+            events = logs[each["conversation"]]
+            if len(events) > _SHOWN_EVENTS:
+                blocks.append(line((f"… {len(events) - _SHOWN_EVENTS} events before", "dim")))
+            blocks += [shown for event in events[-_SHOWN_EVENTS:] for shown in describe(event, full=False)]
             blocks += [line(("  " + command, "id")) for command in commands]
     return Report(command="eval show", data={"run": run, "cases": found}, blocks=blocks, next=tuple(commands[:1]))
 
 
-def _describe(run: str, record: JsonObject, report: JsonObject | None) -> JsonObject:
-    summary: JsonObject = {} if report is None else report["summary"]
-    return {
-        "run": run,
-        "kind": record["kind"],
-        "set": record["set"]["name"],
-        "model": record["model"],
-        "started": record["started"],
-        "pass_rate": summary.get("pass_rate"),
-        "passed": summary.get("passed"),
-        "attempts": summary.get("attempts"),
-        "threshold": record["threshold"],
-    }
+async def _read_logs(folder: RunFolder, conversations: list[str]) -> dict[str, list[JsonObject]]:
+    """Return the events of attempts by conversation."""
+    from bough.evals.run.read import RunReader
+
+    async with RunReader.open(folder) as reader:
+        return {id: [stored.as_json() for stored in await reader.events(UUID(id))] for id in conversations}
 
 
 def _row(run: JsonObject) -> tuple[Span, ...]:

@@ -1,0 +1,166 @@
+"""Scoring the attempts of a run anew: today's metrics on the logs that are there; no agent and no judge is asked.
+
+What is computed from the trace is computed again. Verdicts of a judge, assertions, rewards and scores of evaluators of
+others stay as they were decided when the attempt ended: they rest on answers and files that are not in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from uuid import UUID
+
+from bough.errors import InvalidInput
+from bough.evals.context import TraceContext
+from bough.evals.eval_set import EvalSet
+from bough.evals.metrics.evaluators import TraceEvaluator, evaluators_for
+from bough.evals.report.write import write_reports
+from bough.evals.run.attempt import judge_scores
+from bough.evals.run.folder import RunFolder
+from bough.evals.run.note import result_of_note, write_note
+from bough.evals.run.read import RunReader, read_run, read_trace
+from bough.evals.run.summary import AttemptResult
+from bough.evals.score import METRICS, Score
+from bough.evals.set_case import SetCase
+from bough.evals.trace import Trace
+from bough.events import open_store
+from bough.events.store import EventStore
+from bough.types import JsonObject
+
+_VERDICTS = frozenset({"assertions", "instruction_adherence_score"})
+"""Metrics that are decided when an attempt ends, by its files and by a judge."""
+
+_COMPUTED = METRICS - _VERDICTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescoring:
+    """What scoring a run anew came to.
+
+    Attributes:
+        attempts: How many were scored.
+        changed: How many of them have another result now.
+        left_out: Cases that were changed in their set since the run, or removed; their attempts keep their scores.
+    """
+
+    attempts: int
+    changed: int
+    left_out: tuple[str, ...]
+
+    def as_dict(self) -> JsonObject:
+        """Return it as JSON."""
+        return {"attempts": self.attempts, "changed": self.changed, "left_out": list(self.left_out)}
+
+
+async def rescore_run(folder: RunFolder, eval_set: EvalSet | None = None) -> Rescoring:
+    """Score the attempts of a run by today's metrics, and write its reports anew.
+
+    A result that changed becomes a new note in the log of its attempt; nothing else of the logs changes.
+    O(events of the run).
+
+    Args:
+        eval_set: The set that was run; None reads it from where the run found it.
+
+    Raises:
+        NotFound: The folder holds no run, or the set is not there any more.
+        InvalidInput: The set is not in a file, or the run scored conversations of others.
+        Conflict: Another process drives the run.
+    """
+    record = folder.read_record()
+    found = read_set_of(record) if eval_set is None else eval_set
+    digests = {str(each["id"]): each["sha256"] for each in record["cases"]}
+    cases = {each.id: each for each in found.cases if digests.get(each.id) == each.sha256}
+    with folder.hold():
+        store = await open_store(folder.store_url)
+        try:
+            async with RunReader.open(folder, store) as reader:
+                notes = await reader.notes()
+            attempts = changed = 0
+            for note in notes:
+                case = cases.get(str(note["case"]))
+                if case is None or note["status"] == "skipped" or note["conversation"] is None:
+                    continue
+                attempts += 1
+                changed += await _rescore(store, note, case, found, record["metrics"])
+            run, notes = await read_run(folder, store)
+            await write_reports(folder, run, notes, store)
+        finally:
+            await store.aclose()
+    left_out = tuple(id for id in digests if id not in cases)
+    return Rescoring(attempts=attempts, changed=changed, left_out=left_out)
+
+
+def read_set_of(record: JsonObject) -> EvalSet:
+    """Return the set that a run was made from, as it is in its file now.
+
+    Raises:
+        NotFound: It is not there any more.
+        InvalidInput: It never was in a file, or the run has no set.
+    """
+    path = record["set"]["path"]
+    if record["kind"] == "score":
+        raise InvalidInput("the run scored conversations of others", hint="`bough eval score` scores them again")
+    if path is None:
+        raise InvalidInput("the set of the run was made in Python", hint="rescore_run(folder, the set)")
+    place = Path(path)
+    match record["kind"]:
+        case "data":
+            from bough.evals.data.evaluate import read_data_set
+
+            return read_data_set(place)
+        case "triggers":
+            from bough.evals.formats.skill import read_trigger_set
+
+            return read_trigger_set(place)
+        case "harbor":
+            from bough.evals.harbor.evaluate import read_harbor_set
+
+            return read_harbor_set(place, sandbox=record.get("engine") == "sandbox")
+        case _:
+            from bough.evals.formats.read import read_set
+
+            return read_set(place)
+
+
+async def score_trace(
+    trace: Trace, case: SetCase, eval_set: EvalSet, metrics: Mapping[str, float | None]
+) -> dict[str, Score]:
+    """Return the scores of a trace that follow from it alone, by metric."""
+    context = TraceContext.of(trace, inputs=case.input, expected_output=case.input.reference, name=case.id)
+    for evaluator in evaluators_for(case, eval_set.evaluators, metrics, judged=False):
+        if isinstance(evaluator, TraceEvaluator) and evaluator.metric in _COMPUTED:
+            await evaluator.evaluate(context)
+    return context.scores
+
+
+async def _rescore(
+    store: EventStore, note: JsonObject, case: SetCase, eval_set: EvalSet, metrics: Mapping[str, float | None]
+) -> bool:
+    """Score one attempt; whether its result is another one now."""
+    before = result_of_note(note)
+    conversation = UUID(str(note["conversation"]))
+    computed = await score_trace(await read_trace(store, conversation), case, eval_set, metrics)
+    scores = {name: score for name, score in before.scores.items() if name not in _COMPUTED} | computed
+    status, reason = before.status, before.reason
+    if _is_decided_by_scores(before):
+        status, reason = judge_scores(scores)
+    if (status, scores) == (before.status, before.scores):
+        return False
+    data: JsonObject = {
+        **note,
+        "status": status,
+        "passed": status == "passed",
+        "reason": reason,
+        "scores": {name: score.as_dict() for name, score in scores.items()},
+        "scored_with": version("bough"),
+    }
+    await write_note(store, conversation, data)
+    return True
+
+
+def _is_decided_by_scores(result: AttemptResult) -> bool:
+    """Whether an attempt passed, or failed by a score. The others ended for a reason that no score changes."""
+    missed = {f"{score.name}: {score.reason}" for score in result.scores.values() if score.error or not score.passed}
+    return result.passed or result.reason in missed
