@@ -25,7 +25,7 @@ from bough.errors import (
     Unavailable,
 )
 from bough.events.record import StoredEvent
-from bough.guard import AllowList, HookSet, Limits, Secrets
+from bough.guard import AllowList, AlwaysConfirm, HookSet, Limits, NeverConfirm, Secrets
 from bough.testing.openai_server import Received, Reply
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +116,31 @@ async def test_registered_agents_secrets_and_workspaces_are_the_servers(served: 
             await at.start(agent=AgentSpec(name="nobody"))
         with pytest.raises(InvalidInput):
             await at.start(agent=AgentSpec(model="nonsense:x"))
+
+
+async def test_what_is_there_is_opened_only_where_it_is_what_was_asked_for(served: Any) -> None:
+    """`exist_ok`: no agent and no rule that was given is left out without a word."""
+    with served() as at:
+        id, server = uuid4(), at.server.url
+        spec = AgentSpec(name="a", model="offline", system_prompt="Be short.")
+        rules: Any = {"confirmation_policy": AlwaysConfirm(), "limits": Limits(steps=7)}
+        async with await AsyncConversation.create(spec, server=server, id=id, exist_ok=True, **rules) as first:
+            for title in ("one", "two"):  # another request, which says the same of what it does
+                async with await AsyncConversation.create(
+                    spec, server=server, id=id, title=title, exist_ok=True, **rules
+                ) as again:
+                    assert (again.id, again.state.head) == (id, first.state.head)
+            async with await AsyncConversation.create(server=server, id=id, exist_ok=True) as opened:
+                assert opened.agent.system_prompt == "Be short."
+            for other, given in (
+                (spec.model_copy(update={"system_prompt": "Be long."}), rules),
+                (spec.model_copy(update={"model": "openai:other"}), rules),
+                (AgentSpec(name="default"), {}),
+                (spec, {"confirmation_policy": NeverConfirm()}),
+                (spec, {"limits": Limits(steps=8)}),
+            ):
+                with pytest.raises(Conflict, match="is there with another"):
+                    await AsyncConversation.create(other, server=server, id=id, exist_ok=True, **given)
 
 
 async def test_a_server_that_is_not_there_is_said() -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, spec_of
 from bough.conversation.rules import GivenRules
-from bough.errors import InvalidInput, NotSupported
+from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.model import ContentPart, ImagePart, TextPart
 from bough.events.record import ConversationFilter, ConversationRecord
 from bough.guard import Limits, SecurityAnalyzer, analyzer_from_json
@@ -22,6 +22,7 @@ _AGENT_FIELDS = frozenset({
     "name", "description", "model", "base_url", "system_prompt", "system_prompt_path", "skill_roots", "discover_skills",
     "workspace_access", "catalog_tokens",
 })  # fmt: skip
+_ACCESS = ("none", "read", "write", "run")
 _EMPTY: tuple[Any, ...] = (None, [], {}, ())
 
 
@@ -137,6 +138,42 @@ def filter_query(filter: ConversationFilter | None) -> dict[str, Any]:
         if (value := getattr(filter, name)) is not None
     }
     return query | ({"tag": [f"{name}:{value}" for name, value in filter.tags.items()]} if filter.tags else {})
+
+
+def require_as_asked(document: JsonObject, body: JsonObject) -> None:
+    """Check that a conversation that is there is the one that a body would make, but for its title, tags and place.
+
+    Raises:
+        Conflict: Its agent or a rule is another one; over HTTP neither is replaced by opening it.
+    """
+    differing = _agent_difference(document["spec"], body.get("agent"))
+    for name in ("confirmation_policy", "limits"):
+        asked: JsonObject = body.get(name) or {}
+        given = {field: value for field, value in asked.items() if value is not None and field != "unpriced"}
+        if any(document[name].get(field) != value for field, value in given.items()):
+            differing = differing or name
+    if differing is not None:
+        raise Conflict(
+            f"the conversation is there with another {differing}",
+            hint="open it, or fork it with agent= and overrides=",
+        )
+
+
+def _agent_difference(spec: JsonObject, given: str | JsonObject | None) -> str | None:
+    """Return what differs between a recorded agent and one that a body says; None where nothing does."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return None if spec.get("name") == given else "agent"
+    for field, value in given.items():
+        recorded = spec.get(field)
+        if field == "model" and str(recorded).endswith(f":{value}"):
+            continue  # the server has settled whose model of that name it is
+        if field == "workspace_access" and _ACCESS.index(str(recorded)) < _ACCESS.index(str(value)):
+            continue  # the tenant may have no more
+        if recorded != value:
+            return f"agent.{field}"
+    return None
 
 
 def record_of(document: JsonObject) -> ConversationRecord:

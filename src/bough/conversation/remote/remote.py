@@ -29,6 +29,7 @@ from bough.conversation.remote.bodies import (
     overrides_body,
     record_of,
     require_absent,
+    require_as_asked,
     rules_body,
 )
 from bough.conversation.remote.events import RemoteLogs
@@ -73,7 +74,7 @@ class RemoteConversation(RemoteRuns[T]):
 
         Raises:
             NotSupported: Something is given that cannot be said over HTTP; nothing was sent.
-            Conflict: `id` is taken, and `exist_ok` is not given.
+            Conflict: `id` is taken, and `exist_ok` is not given or its agent or a rule is another one.
         """
         if exist_ok and id is None:
             raise InvalidInput("exist_ok needs an id", hint="say which conversation: id=…")
@@ -84,12 +85,13 @@ class RemoteConversation(RemoteRuns[T]):
         values = {} if secrets is None else secrets.values()
         transport = ServerTransport(server, api_key)
         try:
-            document = await transport.send("POST", "/api/conversations", body=body, key=new_id())
-        except Conflict:
-            if not exist_ok:
-                await transport.aclose()
-                raise
-            document = await transport.send("GET", f"/api/conversations/{id}")
+            try:
+                document = await transport.send("POST", "/api/conversations", body=body, key=new_id())
+            except Conflict:
+                if not exist_ok:
+                    raise
+                document = await transport.send("GET", f"/api/conversations/{id}")
+                require_as_asked(document, body)
         except BaseException:
             await transport.aclose()
             raise
