@@ -84,6 +84,7 @@ SkillReader: TypeAlias = Annotated[Access, Depends(_requires("read", "skills"))]
 AgentReader: TypeAlias = Annotated[Access, Depends(_requires("read", "agents"))]
 TaskReader: TypeAlias = Annotated[Access, Depends(_requires("read", "tasks"))]
 TaskWriter: TypeAlias = Annotated[Access, Depends(_requires("write", "tasks"))]
+EvalReader: TypeAlias = Annotated[Access, Depends(_requires("read", "evals"))]
 WebhookAdmin: TypeAlias = Annotated[Access, Depends(_requires("admin", "webhooks"))]
 
 

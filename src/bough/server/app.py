@@ -45,11 +45,13 @@ from bough.server.requests.middleware import Bounds, Problems, RequestLog
 from bough.server.routes import (
     approvals,
     conversations,
+    evals,
     events,
     forks,
     keys,
     meta,
     runs,
+    skills,
     sockets,
     tasks,
     transfer,
@@ -70,7 +72,7 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last: it ends with a route that takes whatever is left below a conversation.
 _ROUTERS = (
-    meta, keys, webhooks, usage, tasks, approvals, transfer, conversations, forks, events, sockets,
+    meta, keys, webhooks, usage, tasks, skills, evals, approvals, transfer, conversations, forks, events, sockets,
     commands, files, git, runs,
 )  # fmt: skip
 

@@ -195,4 +195,5 @@ def _describe(tables: Tables, row: TaskRow) -> RunInfo:
         attempts=row.attempts,
         queue=row.queue,
         request=read_task(tables, row).request if asks else None,
+        parent=None if row.parent_id is None else UUID(bytes=row.parent_id),
     )

@@ -21,6 +21,7 @@ from bough.events.store import EventStore
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
 from bough.server.bounds.etag import stale
+from bough.server.conversations.details import read_details
 from bough.server.forms.info import ConversationInfo, info_of
 from bough.server.services import Services
 from bough.types import JsonObject
@@ -191,4 +192,5 @@ async def info(access: Access, id: UUID) -> ConversationInfo:
 async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
     """Return the document of a conversation whose row was read."""
     state = await access.services.states.state_of(record)
-    return info_of(record, state, run=await access.services.runs.latest(record.id))
+    details = await read_details(access.store, record, state)
+    return info_of(record, state, details, run=await access.services.runs.latest(record.id))

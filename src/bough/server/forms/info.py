@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -55,16 +58,18 @@ class WaitingCallInfo(BaseModel):
     arguments: JsonObject
     risk: str | None
     reason: str
+    since: Stamp
 
 
 class RunInfo(BaseModel):
-    """The latest run of a conversation."""
+    """The latest run of a conversation; `parent` is the conversation whose agent started it."""
 
     task: UUID
     state: str
     attempts: int = 1
     queue: str = "default"
     request: JsonObject | None = None
+    parent: UUID | None = None
 
 
 class ConversationSummary(BaseModel):
@@ -104,6 +109,7 @@ class ConversationInfo(ConversationSummary):
     spec: JsonObject
     own: Ledger
     inherited: Ledger
+    delegated: Ledger
     waiting: list[WaitingCallInfo]
     run: RunInfo | None
     limits: JsonObject
@@ -115,16 +121,39 @@ def summary_of(record: ConversationRecord, *, running: bool = False) -> Conversa
     return ConversationSummary(**_row(record, running))
 
 
-def info_of(record: ConversationRecord, state: State, *, run: RunInfo | None = None) -> ConversationInfo:
+@dataclass(frozen=True, kw_only=True)
+class InfoDetails:
+    """What single events say of a conversation, beside its row and its fold.
+
+    Attributes:
+        triggered: Skills that a message, a file or a task brought in; `invoked`: those that the model loaded.
+        children: Conversations of sub-agents that it started itself.
+        waiting_since: When the calls that wait began to; None where none does.
+    """
+
+    triggered: Sequence[str] = ()
+    invoked: Sequence[str] = ()
+    children: Sequence[UUID] = ()
+    waiting_since: datetime | None = None
+
+
+_NO_DETAILS = InfoDetails()
+
+
+def info_of(
+    record: ConversationRecord, state: State, details: InfoDetails = _NO_DETAILS, *, run: RunInfo | None = None
+) -> ConversationInfo:
     """Return the document of a conversation.
 
     Args:
         state: The fold of its log.
+        details: What single events of it say.
         run: Its latest run, if this server knows of one.
     """
     posted: JsonObject = record.config.get("posted") or {}
     policies = state.policies
     running = run is not None and run.state in ("pending", "running")
+    since = stamp(details.waiting_since or record.updated)
     return ConversationInfo(
         **_row(record, running),
         agent=posted.get("agent") or _agent_of(state),
@@ -138,14 +167,15 @@ def info_of(record: ConversationRecord, state: State, *, run: RunInfo | None = N
         tool_module_qualnames=posted.get("tool_module_qualnames") or {},
         client_tools=[],
         secret_registry={"secret_sources": _secret_names(policies)},
-        activated_knowledge_skills=sorted(state.active_skills),
-        invoked_skills=[],
-        parent_conversation_id=None,
-        sub_conversation_ids=[],
+        activated_knowledge_skills=list(details.triggered),
+        invoked_skills=list(details.invoked),
+        parent_conversation_id=None if run is None else run.parent,
+        sub_conversation_ids=list(details.children),
         spec=state.agent,
         own=Ledger.of(state.own),
         inherited=Ledger.of(state.inherited),
-        waiting=[_waiting_call(state, id, about) for id, about in state.waiting.items()],
+        delegated=Ledger.of(state.delegated),
+        waiting=[_waiting_call(state, id, about, since) for id, about in state.waiting.items()],
         run=run,
         limits=policies.get("limits") or {},
         workspace_policy=state.workspace_policy,
@@ -197,7 +227,13 @@ def _secret_names(policies: JsonObject) -> JsonObject:
 
 def _stats(state: State) -> JsonObject:
     model = str(state.agent.get("model") or "offline")
-    used = state.own
+    metrics = {"agent": _metrics_of(model, state.own)}
+    if state.delegated.requests:
+        metrics["sub_agents"] = _metrics_of(model, state.delegated)
+    return {"usage_to_metrics": metrics}
+
+
+def _metrics_of(model: str, used: Usage) -> JsonObject:
     tokens = {
         "model": model,
         "prompt_tokens": used.input_tokens,
@@ -205,11 +241,10 @@ def _stats(state: State) -> JsonObject:
         "cache_read_tokens": used.cache_read_tokens,
         "cache_write_tokens": used.cache_write_tokens,
     }
-    metrics = {"model_name": model, "accumulated_cost": used.cost_usd or 0.0, "accumulated_token_usage": tokens}
-    return {"usage_to_metrics": {"agent": metrics}}
+    return {"model_name": model, "accumulated_cost": used.cost_usd or 0.0, "accumulated_token_usage": tokens}
 
 
-def _waiting_call(state: State, id: str, about: JsonObject) -> WaitingCallInfo:
+def _waiting_call(state: State, id: str, about: JsonObject, since: str) -> WaitingCallInfo:
     call = state.calls.get(id)
     return WaitingCallInfo(
         tool_call_id=id,
@@ -218,4 +253,5 @@ def _waiting_call(state: State, id: str, about: JsonObject) -> WaitingCallInfo:
         arguments=call.given if call else {},
         risk=about.get("risk"),
         reason=str(about.get("reason") or ""),
+        since=since,
     )

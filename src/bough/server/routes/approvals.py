@@ -12,6 +12,7 @@ from bough.events.record import ConversationFilter, ConversationRecord
 from bough.server.access import Access, Approver, Reader
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.conversations.deciding import CallChoice, choose, decide, require_waiting
+from bough.server.conversations.details import find_waiting_since
 from bough.server.forms.base import Form, ItemPage, Stamp, Success, stamp
 from bough.server.forms.tasks import CallAnswer
 from bough.server.requests.routing import ConversationId, router
@@ -83,6 +84,9 @@ async def decide_call(
 async def _waiting_in(access: Access, record: ConversationRecord) -> list[WaitingApproval]:
     state = await access.services.states.state_of(record)
     found: list[WaitingApproval] = []
+    if not state.waiting:
+        return found
+    since = stamp(await find_waiting_since(access.store, record))
     for id, about in state.waiting.items():
         call = state.calls.get(id)
         asked: JsonObject = about.get("request") or {}
@@ -98,7 +102,7 @@ async def _waiting_in(access: Access, record: ConversationRecord) -> list[Waitin
                 arguments=call.given if call else {},
                 risk=about.get("risk"),
                 reason=str(about.get("reason") or ""),
-                since=stamp(record.updated),
+                since=since,
                 question=asked.get("question"),
             )
         )

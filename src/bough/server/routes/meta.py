@@ -8,9 +8,9 @@ import time
 from fastapi import Request, Response
 
 import bough
-from bough.errors import BoughError, Unauthenticated
+from bough.errors import BoughError, NotSupported, Unauthenticated
 from bough.events.record import ConversationFilter
-from bough.server.access import AgentReader, SkillReader, access_of, key_of, services_of
+from bough.server.access import AgentReader, access_of, key_of, services_of
 from bough.server.requests.openapi import render_page
 from bough.server.requests.routing import router
 from bough.types import JsonObject
@@ -98,13 +98,12 @@ async def get_agent(name: str, access: AgentReader) -> JsonObject:
         raise NotFound(error.message, hint=error.hint) from error
 
 
-@routes.get("/api/skills")
-async def list_skills(access: SkillReader) -> list[JsonObject]:
-    """Return the skills that the operator has installed."""
-    from bough.skills import SkillRegistry
-
-    settings = access.services.settings
-    registry = await asyncio.to_thread(
-        SkillRegistry.open, settings.home, home=settings.home, roots=settings.skill_roots
-    )
-    return [{"name": skill.name, "description": skill.description} for skill in registry.list_all()]
+@routes.api_route(
+    "/api/settings{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
+)
+@routes.api_route(
+    "/api/profiles{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
+)
+async def refuse_settings(access: AgentReader) -> JsonObject:
+    """Say that settings are not kept on the server for its clients."""
+    raise NotSupported("settings and profiles are not kept here", hint="they are the operator's; GET /api/agents")
