@@ -1,7 +1,8 @@
-"""Many at once: conversations that run, readers of one stream; memory of the servers before, between and after.
+"""Servers under load: conversations at once, readers of one run, idle conversations, two servers against one.
 
-The floor of the rate is one conversation after another on the same servers. With a Postgres database as `--store`,
-several servers share it.
+The floor of the rate is one conversation after another on the same server; that of two servers on one Postgres is one
+of them alone, in turns. `--soak` keeps up the load for twenty minutes, and the memory of its first minute stands beside
+that of its end; without it everything takes some three minutes.
 """
 
 from __future__ import annotations
@@ -10,17 +11,34 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2
 
-from harness import Figure, note
+from bough.testing import OpenAIServer
+from bough.testing.openai_server import Hang
+from bough.testing.postgres import DURABLE, postgres_server
+from harness import MIN_ROUNDS, Figure, in_turns_async, note
+
+MINUTE = 60.0
+SOAK_SECONDS = 1200.0
+SMALL_CACHE = 1 << 20
+"""Bytes of folded states: a few hundred conversations, the others are evicted."""
+
+
+class Served(NamedTuple):
+    """A server that runs."""
+
+    url: str
+    pid: int
 
 
 def resident_mib(pids: list[int]) -> float:
@@ -65,81 +83,175 @@ async def read(client: httpx2.AsyncClient, id: str, lags: list[float], ready: as
                 lags.append(time.time() - sent)
 
 
-async def load(urls: list[str], pids: list[int], given: argparse.Namespace) -> list[Figure]:
-    """Drive the servers and return the figures."""
-    limits = httpx2.Limits(max_connections=None)
+def open_client(url: str) -> httpx2.AsyncClient:
+    """Return a client without bounds of its own."""
+    return httpx2.AsyncClient(base_url=url, timeout=None, limits=httpx2.Limits(max_connections=None), trust_env=False)
+
+
+async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
+    """Drive a server and return the figures."""
+    pids, client = [server.pid], open_client(server.url)
     start = resident_mib(pids)
-    options = {"timeout": None, "limits": limits, "trust_env": False}
-    clients = [httpx2.AsyncClient(base_url=url, **options) for url in urls]
-    try:
-        one, _ = await rate(clients, 1, given.seconds / 4)
-        client = clients[0]
+    async with client:
+        one, _ = await rate([client], 1, given.seconds / 4)
         id = (await client.post("/api/conversations", json={"agent": {"model": "offline"}})).json()["id"]
         lags: list[float] = []
         ready = asyncio.Semaphore(0)
-        readers = [asyncio.create_task(read(clients[-1], id, lags, ready)) for _ in range(given.readers)]
+        readers = [asyncio.create_task(read(client, id, lags, ready)) for _ in range(given.readers)]
         for _ in readers:
             await ready.acquire()
         reading = resident_mib(pids)
-        many = asyncio.create_task(rate(clients, given.conversations, given.seconds))
+        many, begun = asyncio.create_task(rate([client], given.conversations, given.seconds)), time.monotonic()
         sent, middle = 0, 0.0
         while not many.done():
             text = json.dumps({"sent": time.time()})
             await client.post(f"/api/conversations/{id}/events", json={"content": text})
-            sent, middle = sent + 1, middle or resident_mib(pids)
+            sent += 1
+            if time.monotonic() - begun < min(MINUTE, given.seconds / 2):
+                middle = resident_mib(pids)
             await asyncio.wait({many}, timeout=1)
         all_at_once, refused = await many
         end = resident_mib(pids)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-    finally:
-        for each in clients:
-            await each.aclose()
     lags.sort()
     note(f"{refused} requests refused; {len(lags)} of {sent * given.readers} events read")
-    what, n = f"server x{len(urls)}", len(lags)
+    n, grown = len(lags), round(end / middle, 3) if middle else None
     late = lags[int(n * 0.99)] * 1000 if lags else 0.0
-    name = f"{what}: {given.conversations} conversations at once, to one after another"
+    name = f"server: {given.conversations} conversations at once, to one after another"
     return [
         Figure(name, round(all_at_once, 2), "1/s", round(one, 2), round(all_at_once / one, 3) if one else None, 1),
-        Figure(f"{what}: {given.readers} readers of one run, p99 of an event", round(late, 1), "ms", None, None, n),
-        Figure(f"{what}: memory of a reader", _each(reading - start, given.readers), "KiB", None, None, 1),
-        Figure(f"{what}: memory after {given.seconds:g} s of load", round(end, 1), "MiB", round(middle, 1), None, 1),
+        Figure(f"server: {given.readers} readers of one run, p99 of an event", round(late, 1), "ms", None, None, n),
+        Figure("server: memory of a reader", kib_each(reading - start, given.readers), "KiB", None, None, 1),
+        Figure(
+            f"server: memory after {given.seconds:g} s of load, to its first minute", round(end, 1), "MiB",
+            round(middle, 1), grown, 1,
+        ),
+    ]  # fmt: skip
+
+
+async def idle(server: Served, count: int) -> list[Figure]:
+    """Measure what conversations cost that ran and are left alone: evicted, and each with a stream of its own."""
+    async with open_client(server.url) as client:
+        await settle(client, count)  # what is made once, and a cache that is full
+        before = resident_mib([server.pid])
+        ids = await settle(client, count)
+        after = resident_mib([server.pid])
+        ready, lags = asyncio.Semaphore(0), list[float]()
+        readers = [asyncio.create_task(read(client, id, lags, ready)) for id in ids]
+        for _ in readers:
+            await ready.acquire()
+        reading = resident_mib([server.pid])
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    evicted, followed = kib_each(after - before, count), kib_each(reading - after, count)
+    return [
+        Figure("server: memory of an idle conversation, evicted", evicted, "KiB", None, None, count),
+        Figure("server: memory of an idle conversation with a stream of its own", followed, "KiB", None, None, count),
     ]
 
 
-def _each(mib: float, number: int) -> float:
-    return round(max(mib, 0) * 1024 / max(number, 1), 1)
+async def settle(client: httpx2.AsyncClient, count: int) -> list[str]:
+    """Run conversations to their end, read each once, and return their ids."""
+    ids: list[str] = []
+    for _ in range(count):
+        made = await client.post("/api/conversations", json={"agent": {"model": "offline"}, "initial_message": "hello"})
+        id = str(made.raise_for_status().json()["id"])
+        (await client.post(f"/api/conversations/{id}/run", json={"wait": 60})).raise_for_status()
+        (await client.get(f"/api/conversations/{id}")).raise_for_status()
+        ids.append(id)
+    return ids
+
+
+async def two(servers: list[Served], given: argparse.Namespace) -> list[Figure]:
+    """Measure two servers on one database against one of them, in turns, and an interrupt that comes from the other."""
+    async with AsyncExitStack() as closing:
+        clients = [await closing.enter_async_context(open_client(each.url)) for each in servers]
+        seconds = given.seconds / 10
+
+        async def both() -> float:
+            return (await rate(clients, given.conversations, seconds))[0]
+
+        async def one() -> float:
+            return (await rate(clients[:1], given.conversations, seconds))[0]
+
+        rates = await in_turns_async(both, one, rounds=MIN_ROUNDS)
+        with OpenAIServer([Hang()] * MIN_ROUNDS) as model:
+            taken = [await interrupt(clients, model) for _ in range(MIN_ROUNDS)]
+    return [
+        Figure.of("server: two servers on one Postgres, to one", *rates, unit="1/s"),
+        Figure.of("server: interrupt from another server, until the run has ended", taken, unit="ms"),
+    ]
+
+
+async def interrupt(clients: list[httpx2.AsyncClient], model: OpenAIServer) -> float:
+    """Return how many milliseconds a run of one server lives on after it was interrupted on another."""
+    running, other = clients
+    asked = len(model.received)
+    agent = {"model": "openai:test", "base_url": model.url, "workspace_access": "none"}
+    body = {"agent": agent, "initial_message": "go", "run": True}
+    made = (await running.post("/api/conversations", json=body)).raise_for_status().json()
+    while len(model.received) == asked:
+        await asyncio.sleep(0.01)
+    begun = time.perf_counter()
+    path = f"/api/conversations/{made['id']}/interrupt"
+    (await other.post(path, params={"wait": True})).raise_for_status()
+    return (time.perf_counter() - begun) * 1000
+
+
+def kib_each(mib: float, number: int) -> float:
+    """Return the share of each, in KiB."""
+    return round(max(mib, 0) * 1024 / max(number, 1), 2)
 
 
 @contextmanager
-def served(home: str, store: str | None) -> Iterator[tuple[str, int]]:
-    """Start a server, and give its address and process."""
+def served(home: Path, store: str | None = None, *, cache_bytes: int = 256 << 20) -> Generator[Served]:
+    """Start a server with a home of its own, and give it."""
+    home.mkdir()
+    limits = "{requests_per_second: 1000000, runs: 100000, streams: 100000}"
+    (home / "bough.yaml").write_text(f"server: {{limits: {limits}, cache_bytes: {cache_bytes}}}\n")
     command = [Path(sys.executable).with_name("bough"), "serve", "--port", "0", "--json", "--home", home]
     command += [] if store is None else ["--store", store]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    environment = os.environ | {"BOUGH_SECRET_KEY": "k" * 40}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as server:
         assert server.stdout is not None
-        yield json.loads(server.stdout.readline())["data"]["url"], server.pid
-        server.terminate()
+        try:
+            yield Served(json.loads(server.stdout.readline())["data"]["url"], server.pid)
+        finally:
+            server.terminate()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=200)
     parser.add_argument("--readers", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--servers", type=int, default=1)
-    parser.add_argument("--store", help="of all servers; without it each has a file of its own")
+    parser.add_argument("--idle", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--soak", action="store_true", help="twenty minutes of load")
     given = parser.parse_args()
-    if given.servers > 1 and given.store is None:
-        parser.error("several servers share a database: give --store")
-    with tempfile.TemporaryDirectory() as home, ExitStack() as servers:
-        limits = "{requests_per_second: 100000, runs: 100000, streams: 100000}"
-        (Path(home) / "bough.yaml").write_text(f"server: {{limits: {limits}}}\n")
-        started = [servers.enter_context(served(home, given.store)) for _ in range(given.servers)]
-        for figure in asyncio.run(load([url for url, _ in started], [pid for _, pid in started], given)):
-            figure.report()
+    if given.soak:
+        given.seconds = SOAK_SECONDS
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        home = Path(name)
+        with served(home / "load") as server:
+            report(asyncio.run(load(server, given)))
+        with served(home / "idle", cache_bytes=SMALL_CACHE) as server:
+            report(asyncio.run(idle(server, given.idle)))
+        given.seconds = min(given.seconds, MINUTE)
+        with ExitStack() as stack:
+            url = stack.enter_context(postgres_server(DURABLE))
+            servers = [stack.enter_context(served(home / name, url)) for name in ("one", "two")]
+            report(asyncio.run(two(servers, given)))
+
+
+def report(figures: list[Figure]) -> None:
+    """Print figures."""
+    for figure in figures:
+        figure.report()
 
 
 if __name__ == "__main__":
