@@ -51,11 +51,6 @@ class Running:
             self.failure = error
         finally:
             self._ready.set()
-            # The library of streams watches for a shutdown of its own, in a task that it never ends.
-            watching = [task for task in asyncio.all_tasks(self._loop) if "_shutdown_watcher" in repr(task.get_coro())]
-            for task in watching:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*watching, return_exceptions=True))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 

@@ -9,7 +9,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -24,7 +24,7 @@ NETWORKS = ("127.0.0.0/8",)
 class Listener:
     """An HTTP server that keeps what it is sent; the first answers can be failures."""
 
-    def __init__(self, *statuses: int) -> None:
+    def __init__(self, *statuses: int, is_endless: bool = False) -> None:
         self.heard: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         statuses_left = list(statuses)
         heard = self.heard
@@ -35,6 +35,9 @@ class Listener:
                 heard.put(({name.lower(): value for name, value in self.headers.items()}, body))
                 self.send_response(statuses_left.pop(0) if statuses_left else 204)
                 self.end_headers()
+                with suppress(OSError):
+                    while is_endless:
+                        self.wfile.write(b"x" * 65_536)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -58,8 +61,8 @@ class Listener:
 
 
 @contextmanager
-def listening(*statuses: int) -> Iterator[Listener]:
-    with Listener(*statuses) as listener:
+def listening(*statuses: int, is_endless: bool = False) -> Iterator[Listener]:
+    with Listener(*statuses, is_endless=is_endless) as listener:
         yield listener
 
 
@@ -126,6 +129,30 @@ def test_one_that_fails_for_long_is_switched_off_until_it_takes_a_test(
         while not (shown := client.get("/api/webhooks").json()[0])["active"]:
             pass
         assert shown["failing_since"] is None
+
+
+def test_an_answer_without_an_end_holds_up_nothing(serving: Any) -> None:
+    with (
+        listening(200, 200, is_endless=True) as listener,
+        serving(webhook_networks=NETWORKS) as server,
+        server.client() as client,
+    ):
+        id = client.post("/api/webhooks", json={"url": listener.url}).json()["id"]
+        for _ in range(2):
+            client.post(f"/api/webhooks/{id}/test")
+            assert listener.read()[1]["kind"] == "webhook.test"
+        while 'bough_webhook_deliveries_total{state="done"} 2.0' not in client.get("/metrics").text:
+            assert 'state="failed"' not in client.get("/metrics").text
+
+
+def test_a_deletion_is_told(serving: Any) -> None:
+    with listening() as listener, serving(webhook_networks=NETWORKS) as server, server.client() as client:
+        made = client.post("/api/webhooks", json={"url": listener.url, "kinds": ["conversation.deleted"]})
+        assert made.status_code == 201, made.text
+        id = client.post("/api/conversations", json={"initial_message": "a question"}).json()["id"]
+        assert client.delete(f"/api/conversations/{id}").status_code == 200
+        _, body = listener.read()
+        assert (body["kind"], body["conversation"], body["data"]) == ("conversation.deleted", id, {})
 
 
 @pytest.mark.anyio

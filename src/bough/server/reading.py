@@ -10,7 +10,7 @@ from uuid import UUID
 from bough.errors import InvalidInput, NotFound
 from bough.events.record import StoredEvent
 from bough.server.auth.owned import OwnedStore
-from bough.server.forms.base import ItemPage, as_utc
+from bough.server.forms.base import ItemPage
 from bough.server.forms.events import EventForm, EventPage, EventQuery
 from bough.server.openhands.ids import parse_id
 from bough.types import JsonObject
@@ -147,7 +147,7 @@ def _is_wanted(part: JsonObject, stored: StoredEvent, query: EventQuery) -> bool
         return False
     if query.body is not None and query.body.lower().encode() not in stored.raw.lower():
         return False
-    return _is_within(stored.ts, as_utc(query.timestamp__gte), as_utc(query.timestamp__lt))
+    return _is_within(stored.ts, query.timestamp__gte, query.timestamp__lt)
 
 
 def _is_within(moment: datetime, first: datetime | None, last: datetime | None) -> bool:

@@ -17,6 +17,7 @@ from bough.server.requests.connection import BoundedH11Protocol
 from bough.server.settings import ServerSettings
 
 _BACKLOG = 2048
+_WATCHER = "_shutdown_watcher"
 
 
 def is_loopback(host: str) -> bool:
@@ -122,10 +123,24 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     }
     server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app), lambda: _hand_over(app))
     app.state.stop = server.stop
-    await server.serve(sockets=[listening])
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        await _end_stream_watchers()
     if not server.started:
         failure: BaseException | None = getattr(app.state, "startup_error", None)
         raise failure or Unavailable("the server could not start", hint="see the log")
+
+
+async def _end_stream_watchers() -> None:
+    """End the task by which sse-starlette watches for a shutdown: it begins with the first stream and nobody ends it.
+
+    A loop that is closed before it leaves the task pending, and its thread without a watcher for the next server.
+    """
+    watching = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == _WATCHER]
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
 
 
 def _drain(app: FastAPI) -> None:

@@ -8,7 +8,6 @@ from uuid import UUID
 from fastapi import Body
 from pydantic import Discriminator, Tag
 
-from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.server.access import Access
 from bough.server.bounds.idempotency import digest_of
@@ -54,7 +53,7 @@ async def start_conversation(
         InvalidInput: A field cannot be honoured; the message names it.
         PermissionDenied: A field needs another role or scope.
     """
-    digest = digest_of(body.digestible() if isinstance(body, StartConversation) else body.model_dump(mode="json"))
+    digest = digest_of(body.digestible())
     asked = body.conversation_id if isinstance(body, StartConversation) else body.id
     id = asked or keyed
     if there := await existing(access, id, digest):
@@ -74,7 +73,8 @@ def _start_of(access: Access, body: NewConversation, id: UUID, about: JsonObject
         title=body.title,
         tags=body.tags,
         rules=rules_from(access, body),
-        message=None if body.initial_message is None else UserMessage.text(body.initial_message),
+        message=body.message(),
         run=body.run,
+        secrets=body.secrets or {},
         about=about | {"form": "ours"},
     )

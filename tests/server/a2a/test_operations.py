@@ -210,6 +210,35 @@ async def test_clients_are_told_by_push_notifications(serving: Any, form: tuple[
             assert await list_configs(client, form, task.id) == []
 
 
+async def test_a_client_is_told_of_what_a_worker_did(serving: Any, settings: Any) -> None:
+    """The server only answers; a worker runs the task, and the client hears of its end."""
+    from bough.server.worker import work_for_servers
+    from bough.tasks import TaskBroker
+    from bough.tasks.serve import serve
+    from bough.tasks.stores.named import open_task_store
+
+    with listening() as listener, serving("by the worker", webhook_networks=NETWORKS, runs="workers") as server:
+        async with connect(server, FORMS[0]) as client:
+            wanted = TaskPushNotificationConfig(id="mine", url=listener.url, token="a-token")
+            task = await send(client, "go", return_immediately=True, task_push_notification_config=wanted)
+            tasks = open_task_store(settings.store)
+            broker = TaskBroker(tasks, settings=settings)
+            work_for_servers(broker, await tasks.open(), settings)
+            await serve(broker, queues=["default"], agents=[server.agent], once=True)
+            await tasks.aclose()
+            while True:
+                headers, body = await asyncio.to_thread(listener.read)
+                assert (headers["x-a2a-notification-token"], body["task"]["id"]) == ("a-token", task.id)
+                if body["task"]["status"]["state"] == "TASK_STATE_COMPLETED":
+                    break
+            assert body["task"]["artifacts"][0]["parts"] == [{"text": "by the worker"}]
+            with pytest.raises(A2AError):
+                inside = TaskPushNotificationConfig(task_id=task.id, url=listener.url, token="kl\u00fcger")
+                await client.create_task_push_notification_config(inside)
+            refused = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_REJECTED))
+            assert not refused.tasks, "no task of ours has that state"
+
+
 async def list_configs(client: Any, form: tuple[str, str], task: str) -> list[str]:
     """Return the ids of a task's configurations; over REST of 0.3 the client can only ask for one."""
     if form == ("HTTP+JSON", "0.3"):

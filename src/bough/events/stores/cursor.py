@@ -6,6 +6,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from bough.errors import InvalidInput
 
+_MOST = 2**63 - 1
+
 
 def encode_cursor(updated: int, number: int) -> str:
     """Return the place after the record with this time of change (microseconds) and number."""
@@ -22,8 +24,13 @@ def decode_cursor(cursor: str | None) -> tuple[int, int] | None:
         return None
     try:
         updated, number = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).split(b".")
-        return int(updated), int(number)
+        place = int(updated), int(number)
     except ValueError as error:
-        raise InvalidInput(
-            f"invalid cursor {cursor!r}", hint="use the next_cursor of the page before, or none"
-        ) from error
+        raise _make_invalid(cursor) from error
+    if max(map(abs, place)) > _MOST:  # no database holds such a number
+        raise _make_invalid(cursor)
+    return place
+
+
+def _make_invalid(cursor: str) -> InvalidInput:
+    return InvalidInput(f"invalid cursor {cursor!r}", hint="use the next_cursor of the page before, or none")

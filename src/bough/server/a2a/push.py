@@ -41,8 +41,11 @@ class PushConfigs:
         kept.task_id, kept.id = task, config.id or str(new_id())
         if len(kept.id) > _MAX_ID:
             raise InvalidInput("the id of the configuration is too long", hint="leave it out")
+        headers = _headers_of(kept)
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise InvalidInput("token and credentials are sent as headers", hint="printable ASCII characters")
         named: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, kept.id)}
-        secret = json.dumps({"config": MessageToDict(kept), "headers": _headers_of(kept)})
+        secret = json.dumps({"config": MessageToDict(kept), "headers": headers})
         await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **named)
         return kept
 

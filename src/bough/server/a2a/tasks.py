@@ -108,6 +108,8 @@ class AgentTasks:
         """
         size = asked.page_size or _PAGE_SIZE
         found: list[Task] = []
+        if asked.status and asked.status not in _STATES.values():
+            return ListTasksResponse(page_size=size)  # a state that no task of ours has
         cursor = asked.page_token or None
         if cursor is not None and not cursor.isprintable():
             raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")

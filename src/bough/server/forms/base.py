@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 OUR_EVENTS = "application/vnd.bough.event+json"
 """The media type of events as bough keeps them; without it they are in OpenHands' form."""
@@ -21,6 +21,10 @@ Tags = Annotated[dict[TagName, TagValue], Field(max_length=100)]
 """At most 100 tags, names up to 64 and values up to 256 characters long."""
 
 Reason = Annotated[str, StringConstraints(max_length=2000)]
+
+
+MAX_PLACE = 2**53
+"""Beyond the last place of any log, and a whole number in every store and program."""
 
 
 class Form(BaseModel):
@@ -50,17 +54,21 @@ class Text(BaseModel):
 
 def stamp(moment: datetime) -> str:
     """Return a moment in UTC with fixed width, so that texts of moments sort as moments do: 27 characters."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 Stamp = Annotated[str, Field(examples=["2026-11-22T02:53:00.123456Z"], min_length=27, max_length=27)]
 
 
-def as_utc(moment: datetime | None) -> datetime | None:
-    """Return a moment that came in; one without a zone is UTC."""
-    if moment is None or moment.tzinfo is not None:
-        return moment
-    return moment.replace(tzinfo=UTC)
+def _to_utc(moment: datetime) -> datetime:
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("not a time between the years 1 and 9999 in UTC") from None
+
+
+Moment = Annotated[datetime, AfterValidator(_to_utc)]
+"""A moment that comes in: RFC 3339; one without a zone is UTC."""
 
 
 class LenientForm(Form):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field, StringConstraints
 
+from bough.events.model import UserMessage
 from bough.events.record import Status
 from bough.guard import Limits
-from bough.server.forms.base import Form, Reason, Tags, Title
+from bough.server.forms.base import MAX_PLACE, Form, Moment, Reason, Tags, Title
+from bough.server.forms.events import ContentItem, NewMessage
 from bough.types import JsonObject
 
 Message = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
@@ -81,8 +82,21 @@ class NewConversation(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
-    initial_message: Message | None = None
+    secrets: Annotated[dict[str, str], Field(max_length=100)] | None = Field(default=None, repr=False)
+    initial_message: Message | list[ContentItem] | None = None
     run: bool = False
+
+    def digestible(self) -> JsonObject:
+        """Return what makes two requests the same: everything but secrets."""
+        return self.model_dump(mode="json", exclude={"secrets"})
+
+    def message(self) -> UserMessage | None:
+        """Return the first message.
+
+        Raises:
+            InvalidInput: An image is no `data:` URL.
+        """
+        return None if self.initial_message is None else NewMessage(content=self.initial_message).event()
 
 
 class Change(Form):
@@ -128,8 +142,8 @@ class Graft(Form):
     """What to tell a conversation of another one."""
 
     source: UUID
-    start: int | None = Field(default=None, ge=0)
-    stop: int | None = Field(default=None, ge=0)
+    start: int | None = Field(default=None, ge=0, le=MAX_PLACE)
+    stop: int | None = Field(default=None, ge=0, le=MAX_PLACE)
     summary: str = Field(default="", max_length=1 << 20)
 
 
@@ -141,10 +155,10 @@ class ConversationQuery(Form):
     agent: str | None = Field(default=None, max_length=64)
     root: UUID | None = None
     tag: list[str] = Field(default=[], max_length=100)
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    updated_after: datetime | None = None
-    updated_before: datetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+    updated_after: Moment | None = None
+    updated_before: Moment | None = None
 
 
 class ConversationPage(ConversationQuery):

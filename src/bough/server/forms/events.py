@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from pydantic import Field, StringConstraints
 from bough.errors import InvalidInput
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.forms.base import OUR_EVENTS, Form, LenientForm, Success, stamp
+from bough.server.forms.base import MAX_PLACE, OUR_EVENTS, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
 
 
@@ -109,8 +108,8 @@ class EventQuery(Form):
     kind: str | None = Field(default=None, max_length=100)
     source: Literal["agent", "user", "environment", "hook"] | None = None
     body: str | None = Field(default=None, max_length=200)
-    timestamp__gte: datetime | None = None
-    timestamp__lt: datetime | None = None
+    timestamp__gte: Moment | None = None
+    timestamp__lt: Moment | None = None
 
 
 class EventPage(EventQuery):
@@ -119,8 +118,8 @@ class EventPage(EventQuery):
     page_id: str | None = Field(default=None, max_length=80)
     limit: int = Field(default=100, ge=1, le=500)
     sort_order: Literal["TIMESTAMP", "TIMESTAMP_DESC"] = "TIMESTAMP"
-    after: int | None = Field(default=None, ge=-1)
-    before: int | None = Field(default=None, ge=0)
+    after: int | None = Field(default=None, ge=-1, le=MAX_PLACE)
+    before: int | None = Field(default=None, ge=0, le=MAX_PLACE)
     kinds: str | None = Field(default=None, max_length=1000)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ SHOWN_EVENTS = 200
 """How many events of a conversation one answer has."""
 
 _PAGE = 50
+_PLACE = re.compile(r"[0-9]{1,15}")
 
 _TEMPLATES = (
     ("transcript", "bough://conversations/{id}", "text/markdown", "A conversation as a document; ?from= begins there."),
@@ -167,6 +169,6 @@ def _first(query: str) -> int | None:
     given = parse_qs(query).get("from")
     if given is None:
         return None
-    if not given[0].isdecimal():
+    if _PLACE.fullmatch(given[0]) is None:
         raise InvalidInput(f"from={given[0]!r:.20} is not a number", hint="give the number of the first event")
     return int(given[0])

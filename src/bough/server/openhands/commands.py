@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID
@@ -12,7 +11,7 @@ from pydantic import Field
 
 from bough.server.access import CommandReader, CommandWriter
 from bough.server.environment.commands import CommandForm, CommandInfo, OutputInfo
-from bough.server.forms.base import Form, ItemPage, Success, as_utc, stamp
+from bough.server.forms.base import Form, ItemPage, Moment, Success, stamp
 from bough.server.openhands.places import WorkspacePlace, place_of
 from bough.server.requests.routing import workspace_router
 
@@ -25,8 +24,8 @@ class OutputQuery(Form):
     command_id__eq: UUID | None = None
     kind__eq: Literal["BashOutput", "BashCommand"] | None = None
     order__gt: int | None = None
-    timestamp__gte: datetime | None = None
-    timestamp__lt: datetime | None = None
+    timestamp__gte: Moment | None = None
+    timestamp__lt: Moment | None = None
     sort_order: Literal["TIMESTAMP", "TIMESTAMP_DESC"] = "TIMESTAMP"
     page_id: str | None = Field(default=None, max_length=80)
     limit: int = Field(default=100, ge=1, le=100)
@@ -76,7 +75,7 @@ def _is_wanted(event: OutputInfo | CommandInfo, query: OutputQuery) -> bool:
         return False
     if query.order__gt is not None and (isinstance(event, CommandInfo) or event.order <= query.order__gt):
         return False
-    first, last = as_utc(query.timestamp__gte), as_utc(query.timestamp__lt)
+    first, last = query.timestamp__gte, query.timestamp__lt
     return (first is None or event.timestamp >= stamp(first)) and (last is None or event.timestamp < stamp(last))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -95,4 +96,6 @@ async def on_tree(do: Callable[[], T]) -> T:
 def _of_system(error: OSError) -> BoughError:
     if "large" in str(error).lower():
         return TooLarge("the file is longer than what is taken")
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidInput("path: longer than the file system takes", hint="a shorter name")
     return PermissionDenied("the path cannot be used", hint="name a regular file below the workspace")

@@ -6,7 +6,7 @@ Every process that changes them for a server registers this: servers, and worker
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,8 @@ from bough.server.auth.keys import SERVER
 from bough.types import JsonObject, SystemClock, new_id
 
 EVENTS, A2A = "events", "a2a"
-KINDS = ("conversation.status", "conversation.waiting", "task.state", "run.finished")
+DELETED = "conversation.deleted"
+KINDS = ("conversation.status", "conversation.waiting", DELETED, "task.state", "run.finished")
 """What a webhook can be told of."""
 
 MAX_DUE = 1000
@@ -42,6 +43,11 @@ def follow_notices(store: EventStore, wake: Callable[[], object] | None = None) 
     store.follow(SERVER, _FOLLOWED, note)
 
 
+def note_deletion(tables: Tables, tenant: str, conversation: UUID) -> None:
+    """Write what is to be delivered of a deletion, which leaves no event."""
+    _deliver_to_listeners(tables, tenant, conversation, [(DELETED, {})], None)
+
+
 def describe_notice(
     kind: str, tenant: str, *, conversation: str | None = None, seq: int | None = None, data: Mapping[str, Any]
 ) -> JsonObject:
@@ -55,14 +61,19 @@ def _add_deliveries(tables: Tables, conversation: UUID, event: StoredEvent) -> b
     said = _list_notices(event)
     if not said:
         return False
+    return _deliver_to_listeners(tables, tables.get(conversation).owner or LOCAL, conversation, said, event.seq)
+
+
+def _deliver_to_listeners(
+    tables: Tables, tenant: str, conversation: UUID, said: Sequence[tuple[str, JsonObject]], seq: int | None
+) -> bool:
     added = False
-    tenant = tables.get(conversation).owner or LOCAL
     for id, kind, target, kinds in tables.run("server.listening", tenant=tenant):
         for name, data in said:
             if kind == A2A and (name != "task.state" or data.get("task") != target):
                 continue
             if name in json.loads(kinds):
-                body = describe_notice(name, tenant, conversation=str(conversation), seq=event.seq, data=data)
+                body = describe_notice(name, tenant, conversation=str(conversation), seq=seq, data=data)
                 tables.run("server.add_delivery", webhook=id, body=json.dumps(body), now=tables.now())
                 tables.run("server.drop_oldest", webhook=id, most=MAX_DUE)
                 added = True

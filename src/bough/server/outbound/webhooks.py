@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import httpx2
 
@@ -28,7 +29,7 @@ from bough.events.store import EventStore
 from bough.server.auth.keys import SERVER
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.metrics import Metrics
-from bough.server.outbound.notices import A2A, EVENTS, KINDS, describe_notice, follow_notices
+from bough.server.outbound.notices import A2A, EVENTS, KINDS, describe_notice, follow_notices, note_deletion
 from bough.types import JsonObject, SystemClock, new_id
 
 MAX_WEBHOOKS = 20
@@ -155,6 +156,11 @@ class Webhooks:
         await self._store.together(SERVER, write)
         self._wake.set()
 
+    async def note_deletion(self, tenant: str, conversation: UUID) -> None:
+        """Have those told who want to hear that a conversation was deleted."""
+        await self._store.together(SERVER, lambda tables: note_deletion(tables, tenant, conversation))
+        self._wake.set()
+
     def follow(self) -> None:
         """Have deliveries written in the transactions that change conversations and tasks through this store object."""
         loop = asyncio.get_running_loop()
@@ -191,9 +197,14 @@ class Webhooks:
             address = await check_address(hook.url, self._networks)
             headers |= {"Host": address.host, "Content-Type": "application/json"}
             extensions = {"sni_hostname": address.host.partition(":")[0]}
-            answer = await http.post(address.url, content=content, headers=headers, extensions=extensions)
-            sent = answer.is_success
-        except (httpx2.HTTPError, BoughError) as error:
+            # Of the answer nothing but its status is read, all of it within one bound: a receiver may send for ever.
+            async with asyncio.timeout(_SEND_SECONDS):
+                async with http.stream(
+                    "POST", address.url, content=content, headers=headers, extensions=extensions
+                ) as answer:
+                    sent = answer.is_success
+        # Also what the client makes of an address or a header: no delivery ends those of others.
+        except (httpx2.HTTPError, httpx2.InvalidURL, BoughError, TimeoutError, ValueError) as error:
             _LOG.info("delivery %s failed: %s", id, type(error).__name__)
             sent = False
         state = await self._store.together(SERVER, lambda tables: _settle(tables, id, attempts, hook, sent=sent))

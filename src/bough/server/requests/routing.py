@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Annotated, Any, TypeAlias, cast
 from uuid import UUID
@@ -14,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from bough.errors import Malformed
 from bough.server.requests.problems import RESPONSES
-
-MAX_DEPTH = 64
+from bough.server.requests.strict_json import is_text, parse_json
 
 ConversationId: TypeAlias = Annotated[UUID, Path(alias="id", description="Id of a conversation: a UUID.")]
 
@@ -31,7 +29,10 @@ class _StrictRequest(Request):
             HTTPException: It is too deep, or has a number that is not finite, or text that is not UTF-8.
         """
         if not hasattr(self, "_json"):
-            self._json = _loads(await self.body())
+            try:
+                self._json = parse_json(await self.body())
+            except Malformed as error:  # FastAPI hides every other exception of a body
+                raise HTTPException(400, f"the body: {error.message}") from None
         return self._json
 
 
@@ -48,11 +49,21 @@ class StrictRoute(APIRoute):
             unknown = next((name for name in request.query_params if name not in known), None)
             if unknown is not None:
                 raise RequestValidationError([{"type": "extra_forbidden", "loc": ("query", unknown), "msg": ""}])
+            _require_texts(request)
             if takes_json:
                 _require_json(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _require_texts(request: Request) -> None:
+    """Check that what stands in the address can be stored or looked for in every store."""
+    given = [("query", name, value) for name, value in request.query_params.multi_items()]
+    given += [("path", name, str(value)) for name, value in request.path_params.items()]
+    for place, name, value in given:
+        if not is_text(value):
+            raise RequestValidationError([{"type": "text", "loc": (place, name), "msg": "not a text"}])
 
 
 def _require_json(request: Request) -> None:
@@ -81,49 +92,6 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 def _takes_form(route: APIRoute) -> bool:
     info = cast("Any", route.body_field).field_info
     return type(info).__name__ in ("Form", "File")
-
-
-def _loads(body: bytes) -> Any:
-    def refuse(name: str) -> Any:
-        raise HTTPException(400, f"{name} is not JSON")
-
-    try:
-        value: Any = json.loads(body.decode("utf-8"), parse_constant=refuse)
-    except UnicodeDecodeError:
-        raise HTTPException(400, "the body is not UTF-8") from None
-    except RecursionError:
-        raise HTTPException(400, f"the body is deeper than {MAX_DEPTH} levels") from None
-    _check_depth(value)
-    return value
-
-
-def _check_depth(value: Any) -> None:
-    """Check a JSON value without recursion: at most 64 levels, every number finite."""
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise HTTPException(400, f"the body is deeper than {MAX_DEPTH} levels")
-        below: list[Any] = []
-        for each in level:
-            if isinstance(each, dict):
-                below += cast("dict[str, Any]", each).values()
-            elif isinstance(each, list):
-                below += cast("list[Any]", each)
-            elif isinstance(each, float) and not math.isfinite(each):
-                raise HTTPException(400, "the body has a number that is not finite")
-            elif isinstance(each, str) and not _is_text(each):
-                raise HTTPException(400, "the body has text that cannot be written as UTF-8")
-        level = below
-
-
-def _is_text(text: str) -> bool:
-    """Whether a text can be stored: no lone surrogates, no zero bytes (which Postgres refuses)."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def router(tag: str, **given: Any) -> APIRouter:

@@ -17,7 +17,7 @@ from bough.server.access import Access, Reader, Writer
 from bough.server.bounds.etag import IfMatch, IfNoneMatch, is_known, parse_head, require_match, set_tag, tag_of
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import info, info_of_record, open_conversation
-from bough.server.forms.base import ItemPage, Success, as_utc
+from bough.server.forms.base import ItemPage, Success
 from bough.server.forms.conversations import Change, ConversationPage, ConversationQuery, Graft
 from bough.server.forms.info import ConversationInfo, ConversationSummary, Ledger, summary_of
 from bough.server.forms.lineage import ComparedFile, ComparedSide, ComparisonInfo, LineageInfo, LineageItem
@@ -104,6 +104,7 @@ async def delete_conversation(
         raise Conflict("the conversation is running", hint="interrupt it first")
     await access.store.delete(id, mode)
     access.services.states.forget(id)
+    await access.services.webhooks.note_deletion(access.caller.tenant, id)
     return Success()
 
 
@@ -185,10 +186,10 @@ def _filter_of(query: ConversationQuery) -> ConversationFilter:
         text=query.text,
         agent=query.agent,
         root=query.root,
-        created_after=as_utc(query.created_after),
-        created_before=as_utc(query.created_before),
-        updated_after=as_utc(query.updated_after),
-        updated_before=as_utc(query.updated_before),
+        created_after=query.created_after,
+        created_before=query.created_before,
+        updated_after=query.updated_after,
+        updated_before=query.updated_before,
     )
 
 

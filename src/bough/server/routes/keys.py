@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from bough.server.access import Admin
 from bough.server.auth.caller import SCOPES, Role
@@ -15,12 +16,22 @@ from bough.server.requests.routing import router
 routes = router("Keys")
 
 
+def _require_scope(scope: str) -> str:
+    if scope not in SCOPES:
+        raise ValueError(f"not a scope: {', '.join(sorted(SCOPES))}")
+    return scope
+
+
+Scope = Annotated[str, AfterValidator(_require_scope)]
+"""What a key may be limited to."""
+
+
 class KeyForm(Form):
     """A key to be made: at most the role and the scopes of the key that makes it."""
 
     name: str = Field(min_length=1, max_length=64)
     role: Role = "write"
-    scopes: list[str] | None = Field(default=None, max_length=50)
+    scopes: list[Scope] | None = Field(default=None, max_length=50)
     expires_seconds: int | None = Field(default=None, ge=1, le=10 * 366 * 86_400)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from bough.server.forms.events import EventForm
 from bough.server.live.broadcast import CaughtUp, Fragment, Heard, StreamEnd
 
 RETRY_MILLISECONDS = 1000
+_PLACE = re.compile(r"-?[0-9]{1,15}")
 
 
 class StreamQuery(Form):
@@ -41,8 +43,7 @@ class StreamQuery(Form):
             return -1
         if given == "now":
             return head - 1
-        digits = given.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit()) or not -1 <= int(given) < max(head, 1):
+        if _PLACE.fullmatch(given) is None or not -1 <= int(given) < max(head, 1):
             raise InvalidInput("after: not a place in this conversation", hint=f"-1 to {head - 1}, or now")
         return int(given)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import Field
 
 from bough.errors import Conflict, NotSupported
@@ -26,6 +27,7 @@ from bough.types import JsonObject
 routes = router("Runs")
 
 INTERRUPT_WAIT_SECONDS = 5.0
+_Since = Annotated[str, Query(alias="from")]
 
 
 class RunBody(LenientForm):
@@ -199,8 +201,19 @@ _UNSUPPORTED = {
     "goal/stop": "POST {id}/interrupt",
     "goal/resume": "POST {id}/run",
     "children": "POST /api/tasks",
+    "restore": "files of an earlier moment are not kept",
+    "apply": "files of an earlier moment are not kept",
     "runtime/reprovision": "there is nothing to provision",
 }
+
+
+@routes.get("/api/conversations/{id}/files{rest:path}", include_in_schema=False)
+async def refuse_files(
+    id: ConversationId, access: Reader, at: str = "", path: str = "", since: _Since = "", to: str = "", other: str = ""
+) -> Success:
+    """Say that files of an earlier moment are not kept."""
+    await access.store.get(id)
+    raise NotSupported("files of an earlier moment are not kept", hint="GET {id}/file/list: the files of now")
 
 
 @routes.post("/api/conversations/{id}/{action:path}", include_in_schema=False)

@@ -11,15 +11,16 @@ from uuid import UUID
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
-from bough.errors import BoughError, LimitExceeded, NotFound, Unauthenticated
+from bough.errors import BoughError, LimitExceeded, Malformed, NotFound, Unauthenticated
 from bough.events.record import StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
-from bough.server.forms.base import Form, as_utc, stamp
+from bough.server.forms.base import MAX_PLACE, Form, Moment, stamp
 from bough.server.forms.events import NewMessage
 from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, StreamEnd
 from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
+from bough.server.requests.strict_json import parse_json
 from bough.types import JsonObject, new_id
 
 routes = router("Sockets")
@@ -36,8 +37,8 @@ class SocketQuery(Form):
     """What is sent of what was before: nothing, all of it, what came since a moment, or what came after a place."""
 
     resend_mode: Literal["all", "since"] | None = None
-    after_timestamp: str | None = Field(default=None, max_length=64)
-    after: int | None = Field(default=None, ge=-1)
+    after_timestamp: Moment | None = None
+    after: int | None = Field(default=None, ge=-1, le=MAX_PLACE)
     form: Literal["ours", "openhands"] = "openhands"
 
 
@@ -82,14 +83,30 @@ async def _authenticate(socket: WebSocket) -> str | None:
         return key
     try:
         async with asyncio.timeout(AUTH_SECONDS):
-            frame: Any = json.loads(await socket.receive_text())
-    except (TimeoutError, ValueError, KeyError):
+            frame = parse_json(await _receive_text(socket))
+    except (TimeoutError, Malformed):
         raise _Closed(UNAUTHENTICATED) from None
     said = cast("JsonObject", frame) if isinstance(frame, dict) else {}
     found = said.get("session_api_key")
     if said.get("type") != "auth" or not isinstance(found, str):
         raise _Closed(UNAUTHENTICATED)
     return found
+
+
+async def _receive_text(socket: WebSocket) -> str:
+    """Return the text of the next frame.
+
+    Raises:
+        Malformed: It is not a frame of text.
+        WebSocketDisconnect: The other side has left.
+    """
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1005), message.get("reason"))
+    text = message.get("text")
+    if not isinstance(text, str):
+        raise Malformed("the frame is not text", hint="send JSON in frames of text")
+    return text
 
 
 async def _close(socket: WebSocket, code: int) -> None:
@@ -193,17 +210,14 @@ class _Socket:
         if self._query.resend_mode is None:
             return head - 1, None
         given = self._query.after_timestamp if self._query.resend_mode == "since" else None
-        return -1, given and _timestamp(given)
+        return -1, None if given is None else stamp(given)
 
     async def _receive_all(self) -> None:
         while True:
-            text = await self._socket.receive_text()
             try:
-                await self._take(json.loads(text))
+                await self._take(parse_json(await _receive_text(self._socket)))
             except ValidationError as error:
                 await self._send_problem("invalid_input", error.errors(include_input=False)[0]["msg"])
-            except ValueError:
-                await self._send_problem("malformed", "the frame is not valid JSON")
             except BoughError as error:
                 await self._send_problem(error.code, error.message)
 
@@ -234,10 +248,3 @@ class _Socket:
 
     def _now(self) -> str:
         return stamp(self._access.services.clock.now())
-
-
-def _timestamp(text: str) -> str:
-    from datetime import datetime
-
-    moment = as_utc(datetime.fromisoformat(text))
-    return stamp(moment) if moment is not None else text

@@ -16,7 +16,7 @@ from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned_tasks import OwnedTasks
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import Start, existing, start
-from bough.server.forms.base import ItemPage
+from bough.server.forms.base import MAX_PLACE, ItemPage
 from bough.server.forms.conversations import AgentForm
 from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.requests.routing import router
@@ -80,7 +80,7 @@ async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
 async def get_task_events(
     task: TaskId,
     access: TaskReader,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_PLACE)] = 0,
     accept: Annotated[str | None, Header()] = None,
 ) -> list[TaskEventInfo]:
     """Return the latest 1,000 events behind `after`; with `Accept: text/event-stream` all of them, then live ones."""

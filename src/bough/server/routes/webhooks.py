@@ -16,7 +16,7 @@ from bough.server.requests.routing import router
 
 routes = router("Webhooks")
 
-Kind = Literal["conversation.status", "conversation.waiting", "task.state", "run.finished"]
+Kind = Literal["conversation.status", "conversation.waiting", "conversation.deleted", "task.state", "run.finished"]
 
 
 class WebhookForm(Form):
