@@ -98,12 +98,16 @@ async def get_agent(name: str, access: AgentReader) -> JsonObject:
         raise NotFound(error.message, hint=error.hint) from error
 
 
-@routes.api_route(
-    "/api/settings{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
-)
-@routes.api_route(
-    "/api/profiles{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False
-)
+@routes.get("/api/settings{rest:path}", include_in_schema=False)
+@routes.post("/api/settings{rest:path}", include_in_schema=False)
+@routes.put("/api/settings{rest:path}", include_in_schema=False)
+@routes.patch("/api/settings{rest:path}", include_in_schema=False)
+@routes.delete("/api/settings{rest:path}", include_in_schema=False)
+@routes.get("/api/profiles{rest:path}", include_in_schema=False)
+@routes.post("/api/profiles{rest:path}", include_in_schema=False)
+@routes.put("/api/profiles{rest:path}", include_in_schema=False)
+@routes.patch("/api/profiles{rest:path}", include_in_schema=False)
+@routes.delete("/api/profiles{rest:path}", include_in_schema=False)
 async def refuse_settings(access: AgentReader) -> JsonObject:
     """Say that settings are not kept on the server for its clients."""
     raise NotSupported("settings and profiles are not kept here", hint="they are the operator's; GET /api/agents")
