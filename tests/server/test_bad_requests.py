@@ -131,6 +131,13 @@ REQUESTS: list[tuple[str, str, dict[str, Any], int]] = [
     ("POST", "{id}/model", {"json": {"model": "nonsense:x"}}, 422),
     ("POST", "{id}/approvals/%00", {"json": {"decision": "approve"}}, 422),
     ("POST", "{id}/approvals/none", {"json": {"decision": "approve"}}, 404),
+    ("POST", "/api/conversations", {"json": {"security_analyzer": {"kind": "x" * 100_000}}}, 422),
+    ("POST", "{id}/fork", {"json": {"overrides": {"security_analyzer": {"kind": "x" * 100_000}}}}, 422),
+    ("POST", "{id}/confirmation_policy", {"json": {"policy": {"kind": "x" * 100_000}}}, 422),
+    ("GET", "/a2a/default/nothing", {}, 404),
+    ("GET", "/a2a/nobody/tasks", {}, 404),
+    ("POST", "/a2a/default/message:send", {"content": b"{", "headers": {"Content-Type": "application/json"}}, 400),
+    ("POST", "/a2a/default/message:send", {"content": DEEP, "headers": {"Content-Type": "application/json"}}, 400),
     ("POST", "{id}/navigate", {}, 501),
     ("POST", "{id}/nonsense", {}, 404),
     ("POST", "/api/tasks", {"json": {"input": "a", "priority": 2**40}}, 422),
@@ -217,6 +224,13 @@ def test_requests_that_are_not_http(one_server: tuple[httpx2.Client, str], said:
         connection.sendall(said)
         first = connection.recv(65_536).partition(b"\r\n")[0]
     assert answered in first + b" "
+
+
+@pytest.mark.parametrize("body", [b"{", DEEP.encode(), b'{"id": NaN}', b'{"id": "\\ud800"}', b"\xff"])
+def test_calls_of_a2a_that_cannot_be_read(one_server: tuple[httpx2.Client, str], body: bytes) -> None:
+    client, _ = one_server
+    answer = client.post("/a2a/default", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (200, -32700)
 
 
 FRAMES: list[str | bytes] = [

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bough.conversation.rules import GivenRules
-from bough.guard import Policy, analyzer_from_json, policy_from_json, policy_named
+from bough.errors import InvalidInput
+from bough.guard import Policy, SecurityAnalyzer, analyzer_from_json, policy_from_json, policy_named
 from bough.guard.confirmation_policy import allows_change
 from bough.server.access import Access
 from bough.server.forms.conversations import NewConversation
+from bough.types import JsonObject
 
 
 def rules_from(access: Access, body: NewConversation) -> GivenRules:
@@ -18,13 +20,37 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
     """
     rules = GivenRules()
     if body.confirmation_policy is not None:
-        rules["confirmation_policy"] = policy_from_json(body.confirmation_policy.as_json())
+        rules["confirmation_policy"] = parse_policy(body.confirmation_policy.as_json())
         require_policy(access, rules["confirmation_policy"])
     if body.security_analyzer is not None:
-        rules["security_analyzer"] = analyzer_from_json(body.security_analyzer)
+        rules["security_analyzer"] = parse_analyzer(body.security_analyzer)
     if body.limits is not None:
         rules["limits"] = body.limits.limits()
     return rules
+
+
+def parse_policy(given: JsonObject) -> Policy:
+    """Return the policy that a body describes; what was sent is not repeated.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    try:
+        return policy_from_json(given)
+    except InvalidInput as error:
+        raise InvalidInput("confirmation_policy: no such policy", hint=error.hint) from None
+
+
+def parse_analyzer(given: JsonObject) -> SecurityAnalyzer:
+    """Return the analyzer that a body describes; what was sent is not repeated.
+
+    Raises:
+        InvalidInput: None can be made of it.
+    """
+    try:
+        return analyzer_from_json(given)
+    except InvalidInput as error:
+        raise InvalidInput("security_analyzer: no such analyzer", hint=error.hint) from None
 
 
 def require_policy(access: Access, policy: Policy) -> None:

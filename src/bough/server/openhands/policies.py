@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from bough.errors import InvalidInput
-from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer, policy_from_json
+from bough.guard import Policy, RuleAnalyzer, SecurityAnalyzer
 from bough.server.access import Access
-from bough.server.conversations.policies import require_policy
+from bough.server.conversations.policies import parse_policy, require_policy
 from bough.types import JsonObject
 
 _RULES = ("PatternSecurityAnalyzer", "PolicyRailSecurityAnalyzer")
@@ -26,7 +26,7 @@ def policy_of(access: Access, given: JsonObject | None) -> Policy:
         data = {"kind": data.get("kind")}
     if len((given or {}).keys() - set(_FIELDS)) > 0:
         raise InvalidInput("policy: unknown fields", hint="kind, threshold, confirm_unknown")
-    policy = policy_from_json(data)
+    policy = parse_policy(data)
     require_policy(access, policy)
     return policy
 

@@ -17,6 +17,9 @@ from bough.errors import OUTCOMES, BoughError
 from bough.types import JsonObject
 
 MEDIA_TYPE = "application/problem+json"
+_MAX_DETAIL = 1000
+"""Characters of a message: some repeat what they are about."""
+
 RETRY_SECONDS = 1
 
 _TITLES: Mapping[str, str] = {
@@ -76,7 +79,7 @@ def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProb
         title=_TITLES.get(error.code, "The request failed"),
         status=error.http_status,
         code=error.code,
-        detail=error.message,
+        detail=error.message[:_MAX_DETAIL],
         hint=error.hint,
         instance=f"/requests/{request_id}",
         errors=list(errors) or None,

@@ -15,11 +15,11 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import ForkOverrides
 from bough.errors import InvalidInput, NotSupported
 from bough.events.record import ConversationRecord
-from bough.guard import analyzer_from_json, policy_from_json
 from bough.server.access import Access, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import existing, info_of_record, open_conversation
+from bough.server.conversations.policies import parse_analyzer, parse_policy
 from bough.server.forms.conversations import AgentForm, Fork, Overrides
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
@@ -126,9 +126,9 @@ def _overrides_of(given: Overrides | None) -> ForkOverrides:
     if given.system_prompt is not None:
         found["system_prompt"] = given.system_prompt
     if given.confirmation_policy is not None:
-        found["confirmation_policy"] = policy_from_json(given.confirmation_policy.as_json())
+        found["confirmation_policy"] = parse_policy(given.confirmation_policy.as_json())
     if given.security_analyzer is not None:
-        found["security_analyzer"] = analyzer_from_json(given.security_analyzer)
+        found["security_analyzer"] = parse_analyzer(given.security_analyzer)
     if given.limits is not None:
         found["limits"] = given.limits.limits()
     return cast("ForkOverrides", found)

@@ -10,10 +10,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from bough.events.bundle.keys import parse_public_key, read_known_keys
-from bough.guard import policy_from_json
 from bough.server.access import Approver, Reader, Writer
 from bough.server.bounds.etag import set_tag
 from bough.server.conversations.conversation import info, info_of_record, open_conversation
+from bough.server.conversations.policies import parse_policy
 from bough.server.conversations.transfer import SPOOLED_BYTES, import_file, iterate_file, write_file
 from bough.server.forms.base import Form
 from bough.server.forms.conversations import PolicyForm
@@ -95,7 +95,7 @@ async def import_conversation(
 @routes.post("/api/conversations/{id}/adopt")
 async def adopt_conversation(id: ConversationId, access: Approver, body: Adoption | None = None) -> ConversationInfo:
     """End the quarantine of an import: its own rules hold, narrowed by the server's; its open calls still wait."""
-    policy = None if body is None or body.policy is None else policy_from_json(body.policy.as_json())
+    policy = None if body is None or body.policy is None else parse_policy(body.policy.as_json())
     async with open_conversation(access, id) as conversation:
         await conversation.adopt(by=access.caller.name, policy=policy)
     return await info(access, id)
