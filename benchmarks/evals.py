@@ -191,7 +191,7 @@ async def main(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings.load(home=folder, env={}, cwd=Path(folder))
         await query(settings)
-        await overhead(settings, max(count // 10, 5))
+        await overhead(settings, max(count // 20, 5))
         await at_once(settings, max(count // 100, 1))
         await many(settings, count)
 

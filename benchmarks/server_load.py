@@ -33,6 +33,9 @@ SOAK_SECONDS = 1200.0
 SMALL_CACHE = 1 << 20
 """Bytes of folded states: a few hundred conversations, the others are evicted."""
 
+KEPT = 300
+"""More conversations than a process keeps prepared agents of."""
+
 
 class Served(NamedTuple):
     """A server that runs."""
@@ -91,9 +94,9 @@ def open_client(url: str) -> httpx2.AsyncClient:
 async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
     """Drive a server and return the figures."""
     pids, client = [server.pid], open_client(server.url)
-    start = resident_mib(pids)
     async with client:
         one, _ = await rate([client], 1, given.seconds / 4)
+        start = resident_mib(pids)  # behind what is made once
         id = (await client.post("/api/conversations", json={"agent": {"model": "offline"}})).json()["id"]
         lags: list[float] = []
         ready = asyncio.Semaphore(0)
@@ -134,7 +137,7 @@ async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
 async def idle(server: Served, count: int) -> list[Figure]:
     """Measure what conversations cost that ran and are left alone: evicted, and each with a stream of its own."""
     async with open_client(server.url) as client:
-        await settle(client, count)  # what is made once, and a cache that is full
+        await settle(client, max(count, KEPT))  # what is made once, and caches that are full
         before = resident_mib([server.pid])
         ids = await settle(client, count)
         after = resident_mib([server.pid])
@@ -229,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=200)
     parser.add_argument("--readers", type=int, default=1000)
-    parser.add_argument("--idle", type=int, default=300)
+    parser.add_argument("--idle", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--soak", action="store_true", help="twenty minutes of load")
     given = parser.parse_args()

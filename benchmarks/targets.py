@@ -117,7 +117,7 @@ TARGETS: Mapping[str, Target] = {
     "server: 1000 readers of one run, p99 of an event": Target(250, unit="ms"),
     "server: memory of a reader": Target(20, unit="KiB"),
     "server: memory after 1200 s of load, to its first minute": Target(1.05),
-    "server: memory of an idle conversation, evicted": Target(1, unit="KiB"),
+    "server: memory of an idle conversation, evicted": Target(4, unit="KiB"),
     "server: memory of an idle conversation with a stream of its own": Target(20, unit="KiB"),
     "server: two servers on one Postgres, to one": Target(1.5, least=True),
     "server: interrupt from another server, until the run has ended": Target(200, unit="ms"),

@@ -45,6 +45,7 @@ RESULT: Final = "result"
 _ENDS = frozenset(state.value for state in TERMINAL_STATES)
 _PAGE_SIZE = 50
 _LOOKED_AT = 200
+_COUNTED = 1000
 
 _STATES: Mapping[TaskState, A2AState] = {
     TaskState.PENDING: A2AState.TASK_STATE_SUBMITTED,
@@ -101,7 +102,7 @@ class AgentTasks:
         return described
 
     async def list(self, asked: ListTasksRequest) -> ListTasksResponse:
-        """Return a page of the agent's tasks, most recently changed first.
+        """Return a page of the agent's tasks, the latest first.
 
         Raises:
             InvalidInput: The page token is none of ours.
@@ -120,7 +121,19 @@ class AgentTasks:
             if cursor is None or len(found) >= size:
                 break
         tasks = [await self.describe(task) for task in found]
-        return ListTasksResponse(tasks=tasks, next_page_token=cursor or "", page_size=size, total_size=len(found))
+        total = len(found) if asked.page_token == "" and cursor is None else await self._count(asked)
+        return ListTasksResponse(tasks=tasks, next_page_token=cursor or "", page_size=size, total_size=total)
+
+    async def _count(self, asked: ListTasksRequest) -> int:
+        """Return how many tasks there are on all pages, among the latest thousand."""
+        total, looked, cursor = 0, 0, None
+        while True:
+            page = await self._broker.store.list(self._filter(asked), cursor, _LOOKED_AT)
+            for task in page.items:
+                total += await self._is_wanted(task, asked)
+            looked, cursor = looked + len(page.items), page.next_cursor
+            if cursor is None or looked >= _COUNTED:
+                return total
 
     def _filter(self, asked: ListTasksRequest) -> TaskFilter:
         wanted = frozenset(state for state, theirs in _STATES.items() if theirs == asked.status)
