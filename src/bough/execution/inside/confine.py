@@ -175,6 +175,15 @@ def give_up_rights(conf):
     init.call("prctl", init.PR_SET_DUMPABLE, 1, 0, 0, 0)  # to start, sandlock needs it
 
 
+def confine_supervisor(sandlock, boundary):
+    """Where the host's namesakes cannot be hidden: let this process, which sandlock works in, write to no other tree.
+
+    What Landlock does not know of, such as the mode of a file, can still be changed below the names that are shown.
+    """
+    writable = [*(boundary["shown"][target] for target in boundary["shown"]), "/dev", "/proc"]
+    sandlock.confine(sandlock.Sandbox(fs_readable=["/"], fs_writable=writable))
+
+
 def start(sandlock, conf, status_fd):
     """Run `init.py` in the sandbox, which runs the program and reports; leave nothing of them."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -188,6 +197,8 @@ def start(sandlock, conf, status_fd):
             os.write(status_fd, b"e %d\n" % (error.errno or 0))
             os._exit(127)
     give_up_rights(conf)
+    if not conf["may_mount"]:
+        confine_supervisor(sandlock, conf["boundary"])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (conf["file_size_bytes"],) * 2)
     os.dup2(status_fd, 0)

@@ -47,7 +47,7 @@ _GAPS = (
 _GAPS_WITHOUT_MOUNTS = (
     "guarded names that exist can be changed through a link, or in a folder that is moved",
     "a mount whose source changes while the run starts can show something else",
-    "names in the host's `/tmp` and `/work` can be seen, and changed where the run's user may change them",
+    "names in the host's `/tmp` and `/work` can be seen, and their modes and attributes changed by the run's user",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
