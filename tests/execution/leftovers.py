@@ -15,10 +15,15 @@ from bough.errors import Conflict
 from bough.execution import CodeExecutionInput
 from bough.execution.base import CodeExecutor
 
+_COUNTS = {
+    name: int(value) for name, value in os.environ.items() if name in ("BOUGH_RUNS", "BOUGH_CANCELS", "BOUGH_IDS")
+}
+"""Read at the import: tests are run without the settings of whoever starts them."""
+
 
 def count_of(name: str, usual: int) -> int:
     """Return how often something is done, by the environment or as usual."""
-    return int(os.environ.get(name, usual))
+    return _COUNTS.get(name, usual)
 
 
 def mounts_of_all() -> str:

@@ -71,19 +71,24 @@ os.chmod('closed', 0o555)
 """
 
 _SWAP = """
-import os, sys
+import os, random, sys, time
 workspace, name, target = sys.argv[1:]
 os.chdir(workspace)
 print('up', flush=True)
 steps = (
-    lambda: os.rename(name, 'folder'), lambda: os.symlink(target, name), lambda: os.unlink(name),
-    lambda: os.rename('folder', name), lambda: os.mkdir(name),
+    (lambda: os.rename(name, 'folder'), 0), (lambda: os.symlink(target, name), 0.001), (lambda: os.unlink(name), 0),
+    (lambda: os.rename('folder', name), 0.003), (lambda: os.mkdir(name), 0),
 )
 while True:
-    for step in steps:
+    for step, most_seconds in steps:
         try: step()
         except OSError: pass  # it was there, or the host set it aside
+        # It is a folder often enough for runs to start, and a link many times while one does.
+        if most_seconds: time.sleep(random.random() * most_seconds)
 """
+
+_ROUNDS = os.environ.get("BOUGH_RACE_ROUNDS")
+"""Read at the import: tests are run without the settings of whoever starts them."""
 
 _LOOK = """
 import os
@@ -177,9 +182,8 @@ class MountThreats(Threats):
         (outside / "secret").write_text(canary)
         refused: Counter[str] = Counter()
         started = 0
-        wanted = os.environ.get("BOUGH_RACE_ROUNDS")
-        rounds = self.rounds if wanted is None else int(wanted)
-        end = math.inf if wanted is not None else time.monotonic() + self.seconds
+        rounds = self.rounds if _ROUNDS is None else int(_ROUNDS)
+        end = time.monotonic() + (self.seconds if _ROUNDS is None else math.inf)
         with _swap_names(workspace, name, outside):
             while started < rounds and time.monotonic() < end and refused.total() < 50 * rounds:
                 try:
@@ -195,7 +199,7 @@ class MountThreats(Threats):
 
 @contextmanager
 def _swap_names(workspace: Path, name: str, outside: Path) -> Generator[None]:
-    """Swap a folder of the workspace for a link to `outside` and back, without a pause, in another process."""
+    """Swap a folder of the workspace for a link to `outside` and back, again and again, in another process."""
     command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), name, str(outside)]
     swapping = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
