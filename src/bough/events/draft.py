@@ -223,19 +223,29 @@ def _status(value: Any) -> str:
     raise InvalidInput(f"no status named {value!r}", hint=f"choose one of: {', '.join(sorted(_STATUSES))}")
 
 
-def _title(value: Any) -> str | None:
+def check_title(value: Any) -> str | None:
+    """Return a title fit for every database.
+
+    Raises:
+        InvalidInput: It is not text.
+    """
     if value is None or isinstance(value, str):
         return value and clean(value)
-    raise InvalidInput(f"a title must be text, not {value!r}")
+    raise InvalidInput(f"a title must be text, not {value!r}", hint="give a short text, or None")
 
 
-def _tags(value: Any) -> dict[str, str]:
+def check_tags(value: Any) -> dict[str, str]:
+    """Return tags fit for every database.
+
+    Raises:
+        InvalidInput: They are no mapping of texts to texts.
+    """
     if isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):  # pyright: ignore
         return {clean(k): clean(v) for k, v in value.items()}  # pyright: ignore
-    raise InvalidInput(f"tags must map names to texts, not {value!r}")
+    raise InvalidInput(f"tags must map names to texts, not {value!r}", hint='for example {"team": "sales"}')
 
 
-_CHECKS: Mapping[str, Any] = {"status": _status, "title": _title, "tags": _tags}
+_CHECKS: Mapping[str, Any] = {"status": _status, "title": check_title, "tags": check_tags}
 
 
 def fresh(id: UUID, now: datetime) -> ConversationRecord:

@@ -134,7 +134,7 @@ class UserMessage(BaseEvent):
         if isinstance(other, UserMessage):
             for mine, its in zip(self.content, other.content, strict=True):
                 if isinstance(mine, InputPart) and isinstance(its, InputPart):
-                    mine.carry_bytes(its.content)
+                    mine.carry_bytes_of(its)
         return self
 
     @property

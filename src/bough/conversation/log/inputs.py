@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.messages import BinaryContent, ModelMessage, UserPromptPart
 
-from bough.events.blob.blob import read_bytes
+from bough.events.blob.blob import is_digest, read_bytes
 
 if TYPE_CHECKING:
     from bough.events.store import EventStore
@@ -41,5 +41,5 @@ def _list_missing(messages: Sequence[ModelMessage]) -> Iterator[tuple[list[Any],
                 continue
             contents = cast("list[Any]", part.content)
             for index, content in enumerate(contents):
-                if isinstance(content, BinaryContent) and not content.data and len(content.identifier) == 64:
+                if isinstance(content, BinaryContent) and not content.data and is_digest(content.identifier):
                     yield contents, index, content

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from bough.errors import Unavailable
 from bough.events.beside import Beside
@@ -11,10 +12,40 @@ from bough.events.content import digest_of_bytes
 
 if TYPE_CHECKING:
     from bough.events.beside import Tables
+    from bough.events.model import Event
     from bough.events.store import EventStore
 
 BLOBS = Beside("blob", "bough.events.blob")
 """The bytes of inputs, and which events name them; the tables are of the store's own schema 2."""
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class NamedBytes(NamedTuple):
+    """Bytes as an event names them; `sha256` is hexadecimal."""
+
+    sha256: str
+    media_type: str
+    size_bytes: int
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is the name of bytes: a SHA-256, hexadecimal."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def list_named_bytes(event: Event) -> Iterator[NamedBytes]:
+    """Iterate the bytes that an event names and does not hold itself."""
+    from bough.events.model import FilePart, ImagePart, UserMessage
+
+    if not isinstance(event, UserMessage):
+        return
+    for part in event.content:
+        if not isinstance(part, ImagePart | FilePart) or part.sha256 is None or part.size_bytes is None:
+            continue
+        if is_digest(part.sha256):  # an imported log may say anything
+            yield NamedBytes(part.sha256, part.media_type, part.size_bytes)
 
 
 async def read_bytes(store: EventStore, digests: Collection[str]) -> dict[str, bytes]:

@@ -1,7 +1,8 @@
 """One signed file that carries a conversation and its lineage from store to store.
 
-A bundle is text: a line that describes the conversation and those it descends from, a line an event, and a line with
-the SHA-256 of all before it and an Ed25519 signature of that. Tenants, leases and generations stay behind; secrets
+A bundle is text: a line that describes the conversation and those it descends from, a line an event, a line for each of
+the images and files that its messages name, and a line with the SHA-256 of all before it and an Ed25519 signature of
+that. Tenants, leases and generations stay behind; secrets
 are never in a log. Payloads travel byte for byte.
 """
 
@@ -19,6 +20,7 @@ from uuid import UUID
 
 from bough.cancellation import finish
 from bough.errors import Conflict, InvalidInput, NotFound, PermissionDenied
+from bough.events.bundle.blobs import describe_blob, list_digests
 from bough.events.bundle.format import FORMAT, VERSION, no_bundle
 from bough.events.bundle.spool import PAGE, EventSpool
 from bough.events.check import salvage
@@ -60,7 +62,9 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
 async def write_bundle(
     store: EventStore, cid: UUID, file: IO[bytes], *, key: Ed25519PrivateKey | None = None, salvaging: bool = False
 ) -> None:
-    """Write a bundle. O(events), in bounded memory.
+    """Write a bundle. O(events), in bounded memory: one image or file at a time.
+
+    Bytes that messages name and that the store has lost are left out: whoever imports it continues without them, too.
 
     Args:
         store: Where the conversation is.
@@ -75,11 +79,12 @@ async def write_bundle(
     """
     record = await store.get(cid)
     ranges = await store.lineage(cid)
+    named = await list_digests(store, cid)
     lines = _Lines(file)
     lines.write(
         {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if named else 1,
             "conversation": _as_json(record),
             "ancestors": [_as_json(ancestor) for ancestor in await store.ancestry(cid)],
             "lineage": [[str(owner), lo, hi] for owner, lo, hi in ranges],
@@ -90,6 +95,9 @@ async def write_bundle(
         async for stored in salvage(store, owner, lo, hi) if salvaging else _whole(store, owner, lo, hi):
             lines.write(_event_as_json(stored))
             count += 1
+    for digest in named:
+        if (blob := await describe_blob(store, digest)) is not None:
+            lines.write(blob)
     lines.sign(count, key)
 
 
@@ -236,7 +244,7 @@ class _Plan:
         return max(lo, hi)
 
     def _rows(self, lo: int, hi: int) -> Draft:
-        return Draft(self._events.rows(lo, hi), {})
+        return Draft(self._events.rows(lo, hi), {}, self._events.blobs(lo, hi))
 
 
 class _Lines:
@@ -274,7 +282,7 @@ async def _whole(store: EventStore, owner: UUID, lo: int, hi: int) -> AsyncItera
 
 def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool) -> Contents:
     """Return what the header says, and add the events to `events`; all of it is checked."""
-    from bough.events.bundle.check import check_events, read_event, read_header  # an export needs none of it
+    from bough.events.bundle.check import check_events, read_blob, read_event, read_header  # an export needs none of it
 
     digest, contents = hashlib.sha256(), None
     count, in_order = 0, True
@@ -285,6 +293,8 @@ def _read(file: IO[bytes], trusted: Collection[bytes] | None, events: EventSpool
             contents.signer = _verify(value, digest.digest(), count, trusted)
             check_events(contents, count, in_order=in_order, distinct=len(events))
             return contents
+        elif isinstance(value, dict) and "blob" in value:
+            events.add_blob(*read_blob(value, number, events))
         else:
             event = read_event(value, number)
             in_order = in_order and event.seq == count

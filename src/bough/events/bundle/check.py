@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import base64
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bough.errors import InvalidInput, StoreError
 from bough.events.bundle.format import VERSION, no_bundle
+from bough.events.content import MAX_INPUT_BYTES, digest_of_bytes
 from bough.events.lineage import Range
 from bough.events.record import ConversationRecord, Status, StoredEvent, moment
 from bough.types import JsonObject
+
+if TYPE_CHECKING:
+    from bough.events.bundle.spool import EventSpool
 
 _LATEST = 253_402_300_799_999_999  # the last microsecond of the year 9999
 _LONGEST = 1 << 32  # more events than any log has places for
@@ -66,6 +71,11 @@ class _Line(_Strict):
     data: str
 
 
+class _Blob(_Strict):
+    blob: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    data: Annotated[str, Field(max_length=MAX_INPUT_BYTES // 3 * 4 + 4)]
+
+
 class Contents:
     """The header of a bundle.
 
@@ -115,6 +125,25 @@ def read_event(value: Any, line: int) -> StoredEvent:
     except (StoreError, UnicodeEncodeError) as error:
         raise no_bundle(f"line {line}: {error}") from error
     return stored
+
+
+def read_blob(value: Any, line: int, events: EventSpool) -> tuple[str, bytes]:
+    """Return the digest and the bytes on a line, which an event before it names.
+
+    Raises:
+        InvalidInput: They are not what their digest or the event says; nothing names them; they are there twice.
+    """
+    parsed = _parse(_Blob, value, line)
+    try:
+        data = base64.b64decode(parsed.data, validate=True)
+    except ValueError as error:
+        raise no_bundle(f"line {line}: data: not base64") from error
+    _require(digest_of_bytes(data) == parsed.blob, f"line {line}: the bytes are not what their digest says")
+    sizes = events.sizes_of(parsed.blob)
+    _require(bool(sizes), f"line {line}: no event before it names these bytes")
+    _require(sizes == {len(data)}, f"line {line}: the bytes have another size than their event says")
+    _require(not events.has_blob(parsed.blob), f"line {line}: these bytes are there twice")
+    return parsed.blob, data
 
 
 def check_events(contents: Contents, count: int, *, in_order: bool, distinct: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bough.errors import InvalidInput
 
 FORMAT = "bough-bundle"
-VERSION = 1
+VERSION = 2
+"""The newest that is read; a bundle says the oldest one that has what it carries: 1 without bytes of inputs, else 2."""
 
 
 def no_bundle(why: str) -> InvalidInput:

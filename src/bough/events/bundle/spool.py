@@ -6,19 +6,24 @@ import sqlite3
 import weakref
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import overload
 
 from bough.errors import StoreError
-from bough.events.draft import EventRow
+from bough.events.blob.blob import list_named_bytes
+from bough.events.draft import BlobRow, EventRow
 from bough.events.record import EventTuple, StoredEvent
 
 PAGE = 500
 """How many events are in memory at a time."""
 
-_CREATE = """
-create table event (seq integer primary key, id blob not null unique, kind text not null, ts integer not null,
-                    data blob not null)
-"""
+_CREATE = (
+    """create table event (seq integer primary key, id blob not null unique, kind text not null, ts integer not null,
+                           data blob not null)""",
+    "create table named (seq integer not null, sha256 text not null, media_type text not null, size integer not null)",
+    "create index named_sha256 on named (sha256)",
+    "create table blob (sha256 text primary key, data blob not null)",
+)
 
 
 class EventSpool(Sequence[StoredEvent]):
@@ -36,7 +41,7 @@ class EventSpool(Sequence[StoredEvent]):
             # An empty name is a file of SQLite's own, deleted as soon as it is open.
             self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             self._finalizer = weakref.finalize(self, self._db.close)
-            for statement in ("pragma journal_mode = off", "pragma synchronous = off", _CREATE, "begin"):
+            for statement in ("pragma journal_mode = off", "pragma synchronous = off", *_CREATE, "begin"):
                 self._db.execute(statement)
         self._page: list[EventTuple] = []
         self._count = 0
@@ -47,6 +52,37 @@ class EventSpool(Sequence[StoredEvent]):
         self._page.append((seq, id, kind, ts, raw))
         if len(self._page) >= PAGE:
             self._write()
+        named = [(seq, *each) for each in list_named_bytes(event.event)] if kind == "UserMessage" else []
+        if named:
+            with _explain_errors():
+                self._db.executemany("insert into named values (?, ?, ?, ?)", named)
+
+    def add_blob(self, sha256: str, data: bytes) -> None:
+        """Put bytes that events name beside them."""
+        with _explain_errors():
+            self._db.execute("insert into blob values (?, ?)", (sha256, data))
+
+    def has_blob(self, sha256: str) -> bool:
+        """Whether these bytes are there already."""
+        with _explain_errors():
+            return self._db.execute("select 1 from blob where sha256 = ?", (sha256,)).fetchone() is not None
+
+    def sizes_of(self, sha256: str) -> set[int]:
+        """Return how large events say these bytes are; empty where none names them."""
+        with _explain_errors():
+            return {row[0] for row in self._db.execute("select distinct size from named where sha256 = ?", (sha256,))}
+
+    def blobs(self, start: int, stop: int) -> list[BlobRow]:
+        """Return which bytes the events of a range name and are there; each is read when it is wanted."""
+        query = """select seq, sha256, media_type, size from named join blob using (sha256)
+                   where seq >= ? and seq < ? order by seq"""
+        with _explain_errors():
+            rows = self._db.execute(query, (start, stop)).fetchall()
+        return [BlobRow(seq - start, sha, kind, size, partial(self._read_blob, sha)) for seq, sha, kind, size in rows]
+
+    def _read_blob(self, sha256: str) -> bytes:
+        with _explain_errors():
+            return self._db.execute("select data from blob where sha256 = ?", (sha256,)).fetchone()[0]
 
     def close(self) -> None:
         """Remove the file. More than once is nothing."""

@@ -54,10 +54,14 @@ class InputPart(Part):
         """Hash what it says."""
         return hash((type(self), *self.__dict__.values()))
 
-    def carry_bytes(self, data: bytes | None) -> Self:
+    def carry_bytes(self, data: bytes) -> Self:
         """Take bytes along into whatever store this part is appended to."""
         self._content = data
         return self
+
+    def carry_bytes_of(self, other: InputPart) -> None:
+        """Take along what another form of this part takes along, or has still to fetch."""
+        self._content, self._is_at_url = other._content, other._is_at_url
 
 
 class ImagePart(InputPart):
