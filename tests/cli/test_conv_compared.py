@@ -66,3 +66,29 @@ def test_what_is_being_run_is_not_deleted(cli: Any, bough_home: Path, tmp_path: 
     listed = {each["id"] for each in cli.data("conv", "list")["conversations"]}
     assert {one, other} <= listed
     assert cli("conv", "delete", one, "--yes").returncode == 0, "once it has ended"
+
+
+def test_with_force_its_run_is_interrupted_first(cli: Any, bough_home: Path, tmp_path: Path) -> None:
+    bough_home.mkdir(exist_ok=True)
+    url = f"sqlite:///{bough_home / 'bough.db'}"
+
+    async def delete_while_it_runs() -> tuple[Any, Any]:
+        asked, never = asyncio.Event(), asyncio.Event()
+
+        async def hang(_: object) -> str:
+            asked.set()
+            await never.wait()
+            return "never"
+
+        spec = AgentSpec(model=ScriptedModel([hang]), skills=())
+        async with await AsyncConversation.create(spec, workspace=tmp_path, store=url) as conversation:
+            await conversation.send_message("go")
+            run = asyncio.create_task(conversation.run())
+            await asked.wait()
+            deleted = await asyncio.to_thread(cli, "conv", "delete", str(conversation.id), "--yes", "--force")
+            return deleted, await run
+
+    deleted, result = asyncio.run(delete_while_it_runs())
+    assert deleted.returncode == 0, deleted
+    assert (result.status, result.reason) == ("paused", "interrupted")
+    assert cli.data("conv", "list")["conversations"] == []

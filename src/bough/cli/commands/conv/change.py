@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -29,6 +29,13 @@ _MEANS: dict[DeleteMode, str] = {
     "erase": "what its events say is erased, in every fork that shares them; this cannot be undone",
     "cascade": "all its forks go too; this cannot be undone",
 }
+
+
+_INTERRUPT_SECONDS = 30
+"""How long an interrupted run may take to end: a function that blocks is waited for, and its lease runs out."""
+
+
+_LOOK_SECONDS = 0.1
 
 
 def tag(
@@ -65,6 +72,7 @@ def delete(
     ] = "tombstone",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Interrupt its run first, if there is one.")] = False,
     home: options.Home = None,
     store: options.Store = None,
     json: options.Json = False,
@@ -75,7 +83,7 @@ def delete(
     concerned = asyncio.run(_list_affected(settings, name, chosen))
     if not dry_run:
         _ask(concerned, chosen, yes=yes, json=json)
-        asyncio.run(_delete(settings, concerned, chosen))
+        asyncio.run(_delete(settings, concerned, chosen, force=force))
     done = "would be deleted" if dry_run else "deleted"
     return Report(
         command="conv delete",
@@ -129,13 +137,18 @@ async def _below(store: EventStore, cid: UUID) -> list[ConversationRecord]:
     return found
 
 
-async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], mode: DeleteMode) -> None:
+async def _delete(
+    settings: Settings, concerned: Sequence[ConversationRecord], mode: DeleteMode, *, force: bool
+) -> None:
     """Delete a conversation, with `cascade` the others too, unless one of them is being run: then nothing is deleted.
 
     Folders that were made for them go as well, unless another conversation works in them.
 
+    Args:
+        force: Interrupt the runs first.
+
     Raises:
-        Conflict: One is being run.
+        Conflict: One is being run; with `force`, it has not ended within `_INTERRUPT_SECONDS`.
     """
     from bough.conversation.fork.orphans import remove_made
 
@@ -144,13 +157,30 @@ async def _delete(settings: Settings, concerned: Sequence[ConversationRecord], m
             try:
                 await leases.enter_async_context(hold_lease(store, each.id))
             except Conflict as conflict:
+                if force and await _interrupt(store, each.id, leases):
+                    continue
                 raise Conflict(
                     f"{short(each.id)} is being run, so nothing was deleted",
-                    hint="interrupt that run, or wait until it has ended",
+                    hint="wait until that run has ended" if force else "--force interrupts it, and deletes it then",
                     details=conflict.details,
                 ) from conflict
         await store.delete(concerned[0].id, mode)
         await remove_made(store, settings.home, concerned)
+
+
+async def _interrupt(store: EventStore, cid: UUID, leases: AsyncExitStack) -> bool:
+    """Interrupt a run through its log, take its lease once it has ended, and say whether it has."""
+    from bough.events.model import PauseRequested
+
+    await store.append(cid, [PauseRequested(reason="it is to be deleted", now=True)])
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_INTERRUPT_SECONDS):
+            while True:  # a lease that is given back tells nobody
+                with suppress(Conflict):
+                    await leases.enter_async_context(hold_lease(store, cid))
+                    return True
+                await asyncio.sleep(_LOOK_SECONDS)
+    return False
 
 
 def _ask(concerned: list[ConversationRecord], mode: DeleteMode, *, yes: bool, json: bool) -> None:
