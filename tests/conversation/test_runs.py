@@ -172,6 +172,24 @@ async def test_a_tool_that_raises_what_is_no_error_fails_as_others_do(start: Any
     assert sorted(failed) == ["NotAnError: odd", "NotAnError: odd as well"]
 
 
+@pytest.mark.parametrize("raised", [StopIteration, GeneratorExit, SystemExit, StopAsyncIteration])
+async def test_a_function_that_raises_what_ends_others_is_a_failed_call(
+    start: Any, scripted: Any, raised: type[BaseException]
+) -> None:
+    """`next()` of nothing raises StopIteration, which no future takes: the run waited for it for ever."""
+
+    def look() -> str:
+        """Look."""
+        raise raised
+
+    conversation = await start(scripted(tool_call("look"), "well", tools=(look,)))
+    await conversation.send_message("go")
+    assert (await conversation.run()).output == "well"
+    failed = [s.event.error async for s in conversation.events if s.kind == "ToolFailed"]
+    assert len(failed) == 1
+    assert raised.__name__ in failed[0]
+
+
 async def test_a_closed_conversation_says_so_and_what_it_knew_can_be_read(start: Any, scripted: Any) -> None:
     conversation = await start(scripted("one", "two"))
     await conversation.send_message("go")

@@ -43,6 +43,17 @@ class StopNote:
         return self.reason in ("hand_back", "fenced")
 
 
+def _call(fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> _R:
+    """Call a function; what asyncio cannot hand over to who awaits it is raised as another error.
+
+    A future refuses `StopIteration`, so that its awaiter would wait for ever; `GeneratorExit` closes a coroutine.
+    """
+    try:
+        return fn(*args, **kwargs)
+    except (StopIteration, GeneratorExit) as error:
+        raise RuntimeError(f"the function raised {type(error).__name__}") from error
+
+
 class BlockingCall(Executor):
     """Runs what blocks in one tool call in the process's threads, and knows whether some of it still runs."""
 
@@ -51,7 +62,7 @@ class BlockingCall(Executor):
 
     def submit(self, fn: Callable[..., _R], /, *args: Any, **kwargs: Any) -> Future[_R]:
         """Run `fn` in a thread."""
-        future = threads().submit(fn, *args, **kwargs)
+        future = threads().submit(_call, fn, *args, **kwargs)
         self._futures.append(future)
         return future
 
