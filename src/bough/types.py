@@ -10,6 +10,8 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from bough.errors import InvalidInput
+
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list of Json, or dict of str to Json."""
 
@@ -41,6 +43,16 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds that never go back."""
         return time.monotonic()
+
+
+def require_type(value: object, kinds: type | tuple[type, ...], what: str, hint: str) -> None:
+    """Check the kind of what a caller gave: not everyone checks types.
+
+    Raises:
+        InvalidInput: It is of another kind.
+    """
+    if not isinstance(value, kinds):
+        raise InvalidInput(f"{what}: this is a {type(value).__name__}", hint=hint)
 
 
 def new_id() -> UUID:

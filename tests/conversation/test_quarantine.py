@@ -81,7 +81,7 @@ async def test_nothing_that_was_approved_elsewhere_runs(
         agent=spec("done"),
         settings=settings,
         executor=UnsafeLocalCodeExecutor(),
-        secrets=Secrets({"TOKEN": "mine"}),
+        secrets=Secrets({"TOKEN": lambda: "swordfish"}),
         confirmation_policy=NeverConfirm(),
     )
     async with opened:

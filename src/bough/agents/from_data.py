@@ -30,8 +30,6 @@ def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed
     Raises:
         InvalidInput: A key is unknown, or a value is invalid.
     """
-    from pydantic import ValidationError
-
     from bough.agents.spec import AgentSpec
 
     unknown = [key for key in values if key not in allowed]
@@ -42,10 +40,8 @@ def spec_from_data(values: Mapping[str, Any], *, base: Path, where: str, allowed
         raise InvalidInput(f"{where}: unknown keys: {names if len(names) <= 60 else names[:59] + '…'}", hint=hint)
     try:
         return AgentSpec.model_validate(_place_paths(values, base))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the agent"
-        raise InvalidInput(f"{where}: {field}: {first['msg']}", hint="fix this value") from error
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error.message.removeprefix('AgentSpec.')}", hint=error.hint) from error
 
 
 def _place_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:

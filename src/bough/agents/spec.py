@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
+from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, cast
 
 import pydantic_core
 from pydantic import (
@@ -18,7 +19,9 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
     SkipValidation,
+    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
@@ -58,11 +61,29 @@ SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """A sub-agent's workspace: its parent's folder, that folder read-only, a copy, or a git worktree of it."""
 
 _NAME = r"^[\w.-]+$"
+_TOOL_NAME = r"[A-Za-z0-9_.:-]{1,128}"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
 
 
 def _retry(value: Any) -> RetryPolicy | None:
-    return RetryPolicy(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+    if value is None or isinstance(value, RetryPolicy):
+        return value
+    try:
+        return RetryPolicy(**value)
+    except TypeError as error:
+        raise ValueError("not a RetryPolicy, nor the values of one") from error
+
+
+def _settings(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError("the model's settings are a mapping of names to values")  # noqa: TRY004 - pydantic's way
+    return cast("Mapping[str, Any]", value)
+
+
+def _output_type(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("the type itself is needed, not its name")  # noqa: TRY004 - pydantic's way
+    return value
 
 
 def _limits(value: Any) -> Limits | None:
@@ -103,6 +124,30 @@ def _check_tool(tool: object) -> None:
             f"a tool of type {type(tool).__name__} has no name",
             hint='name it with Tool(f, name="…"), or pass a function',
         )
+
+
+def _check_names(tools: Sequence[Callable[..., Any] | Tool[Any]]) -> None:
+    names = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in tools]
+    for name in names:
+        if not re.fullmatch(_TOOL_NAME, name):
+            raise InvalidInput(
+                f"{name!r} is not a name that models take for a tool", hint='name it with Tool(f, name="…")'
+            )
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise InvalidInput(f"two tools are named {twice!r}", hint='name one of them otherwise: Tool(f, name="…")')
+
+
+def _explain(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
+    """Return the error of the first mistake in an agent."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        near = get_close_matches(field, fields, 1)
+        hint = f"did you mean `{near[0]}`?" if near else f"it has: {', '.join(fields)}"
+        return InvalidInput(f"an agent has no field {field!r}", hint=hint)
+    text = first["msg"].removeprefix("Value error, ")
+    return InvalidInput(f"AgentSpec.{field}: {text}" if field else text, hint="fix this value")
 
 
 class AgentSpec(BaseModel, Generic[T]):
@@ -163,10 +208,12 @@ class AgentSpec(BaseModel, Generic[T]):
     toolsets: Annotated[Sequence[AbstractToolset[Any]], _AS_IT_IS] = ()
     mcp_servers: Sequence[MCPClientConfig] = ()
     a2a_clients: Annotated[Sequence[A2AClientExtended], _AS_IT_IS] = ()
-    settings: Annotated[Mapping[str, Any], _AS_IT_IS] = Field(default_factory=dict[str, Any])
+    settings: Annotated[Mapping[str, Any], _AS_IT_IS, BeforeValidator(_settings)] = Field(
+        default_factory=dict[str, Any]
+    )
     fallback: Sequence[str] = ()
     retry: Annotated[RetryPolicy | None, _AS_IT_IS, BeforeValidator(_retry)] = None
-    output_type: Annotated[OutputSpec[T], _AS_IT_IS] = Field(default=cast(Any, str))
+    output_type: Annotated[OutputSpec[T], _AS_IT_IS, BeforeValidator(_output_type)] = Field(default=cast(Any, str))
     output_retries: int = Field(default=3, ge=0)
     skills: Sequence[Skill] | None = None
     skill_roots: Sequence[Path] = ()
@@ -255,9 +302,21 @@ class AgentSpec(BaseModel, Generic[T]):
         below = [cls._from_fields(each) if isinstance(each, AgentFields) else each for each in fields.sub_agents]
         return cls.model_validate({**fields.values, "sub_agents": below})
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_mistakes(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Raise the first mistake as `InvalidInput`."""
+        try:
+            return handler(given)
+        except ValidationError as error:
+            raise _explain(error, tuple(cls.model_fields)) from error
+
     @model_validator(mode="before")
     @classmethod
-    def _with_model_of_agent(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _with_model_of_agent(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given  # which is no agent, and is told so
+        given = cast("dict[str, Any]", given)
         agent: object = given.get("agent")
         if isinstance(agent, AbstractAgent):
             own = cast("AbstractAgent[Any, Any]", agent)
@@ -278,16 +337,19 @@ class AgentSpec(BaseModel, Generic[T]):
     )
     @classmethod
     def _as_tuple(cls, given: Any) -> Any:
-        return tuple(cast("list[Any]", given)) if isinstance(given, list) else given
+        if given is not None and not isinstance(given, list | tuple):
+            raise ValueError("a list is needed")
+        return None if given is None else tuple(cast("list[Any]", given))
 
     @model_validator(mode="after")
     def _fits(self) -> AgentSpec:
         if self.executor is not None and not hasattr(self.executor, "execute"):
-            raise ValueError("an executor has an `execute` method")
+            raise InvalidInput("the executor executes nothing", hint="for example LocalSandboxCodeExecutor()")
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
-            raise ValueError("give system_prompt or system_prompt_path, not both")
+            raise InvalidInput("the system prompt is given twice", hint="give system_prompt or system_prompt_path")
         for tool in self.tools:
             _check_tool(tool)
+        _check_names(self.tools)
         self.check_sub_agents()
         return self
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, TypeAlias, cast
 
 from pydantic_ai.agent import AbstractAgent
@@ -24,7 +25,7 @@ from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutor, Isolation
 from bough.guard import Limits, policy_named
 from bough.settings import Settings
-from bough.types import JsonObject
+from bough.types import JsonObject, require_type
 
 _TITLE_LENGTH = 60
 
@@ -137,6 +138,7 @@ def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]
     """Return the agent's model and its name."""
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
+    require_type(spec.model, (str, NoneType), "a model", "give its name, such as openai:gpt-5, or a PydanticAI model")
     resolved = resolve_model(
         spec.model or settings.model,
         base_url=spec.base_url or settings.base_url,

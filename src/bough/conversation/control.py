@@ -20,12 +20,12 @@ from bough.conversation.log.tool_result import encode_result
 from bough.conversation.parts import Parts
 from bough.conversation.quarantine import adopt
 from bough.conversation.result import RunResult, T
-from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, limits_by_count
+from bough.conversation.rules import UNBOUNDED, Rules, RulesInForce, check_given, limits_by_count
 from bough.conversation.run.results import result_chars
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
 from bough.errors import InvalidInput, Unavailable
-from bough.events.model import Event, PauseRequested, StateChanged
+from bough.events.model import BaseEvent, Event, PauseRequested, StateChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.execution.base import CodeExecutor
@@ -33,7 +33,7 @@ from bough.guard import Limits, Policy
 from bough.settings import Settings
 from bough.skills import SkillRegistry
 from bough.skills.match.triggers import TriggerIndex
-from bough.types import JsonObject
+from bough.types import JsonObject, require_type
 
 
 class ConversationControl(ConversationBase[T]):
@@ -159,6 +159,8 @@ class ConversationControl(ConversationBase[T]):
         Raises:
             Conflict: Someone else has appended meanwhile.
         """
+        for event in events:
+            require_type(event, BaseEvent, "what is appended", "give events, such as UserMessage.text(…)")
         await self._journal.append(*events, expected_head=self.state.head)
 
     async def set_title(self, title: str) -> None:
@@ -167,6 +169,7 @@ class ConversationControl(ConversationBase[T]):
 
     async def set_tags(self, tags: Mapping[str, str]) -> None:
         """Give it these tags and no others."""
+        require_type(tags, Mapping, "tags", 'for example {"team": "sales"}')
         await self._journal.append(StateChanged(changes={"tags": dict(tags)}))
 
     async def set_confirmation_policy(self, policy: Policy) -> None:
@@ -175,6 +178,7 @@ class ConversationControl(ConversationBase[T]):
         It may be wider than before: the log is a person's to change. What another object was given in memory continues
         to narrow it there.
         """
+        check_given({"confirmation_policy": policy})
         given = replace(self._in_force.given, policy=policy)
         recorded = {"policy": policy.to_json()} | ({"analyzer": given.analyzer.to_json()} if given.analyzer else {})
         await self._journal.append(StateChanged(changes={"policies": recorded}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, Self, Unpack
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import Cut, EventStore
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
+from bough.types import require_type
 
 
 class AsyncConversation(ConversationRuns[T]):
@@ -80,6 +82,7 @@ class AsyncConversation(ConversationRuns[T]):
             require_absent(store=store, executor=executor, settings=settings, broker=broker)
             about: Any = {"workspace": workspace, "id": id, "title": title, "tags": tags, "exist_ok": exist_ok}
             return await remote.create(agent, server=server, api_key=api_key, **about, **given)
+        require_type(tags, (Mapping, NoneType), "tags", 'for example {"team": "sales"}')
         settings = settings or Settings.load()
         spec, given = settle_default(agent, executor, settings, given)
         new = Beginning(agent=spec, workspace=workspace, id=id, title=title, tags=dict(tags or {}))

@@ -32,7 +32,7 @@ from bough.conversation.rules import GivenRules, Rules
 from bough.conversation.skills import standing_events
 from bough.errors import Conflict, InvalidInput
 from bough.events import open_store
-from bough.events.draft import parse_id
+from bough.events.draft import check_tags, check_title, parse_id
 from bough.events.model import ConversationStarted, Event, StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, Page
 from bough.events.store import EventStore
@@ -101,6 +101,8 @@ class Beginning:
 
         Raises: see `AsyncConversation.create`.
         """
+        check_title(self.title)
+        check_tags(self.tags)
         folder = workspace_folder(self.workspace)
         spec = settle_spec(self.agent, settings)
         rules = rules.within(spec).with_default_bounds()

@@ -52,6 +52,9 @@ class Environment:
         Raises:
             InvalidInput: The store is another one than the log of `delegation`.
         """
+        if executor is not None and not hasattr(executor, "execute"):
+            what = type(executor).__name__
+            raise InvalidInput(f"executor: a {what} executes nothing", hint="for example LocalSandboxCodeExecutor()")
         if delegation is not None:
             store = _require_log(delegation, store)
         used = executor or executor_named(executor_name)

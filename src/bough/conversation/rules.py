@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
@@ -37,7 +38,7 @@ from bough.guard.hook_file import load_hooks
 from bough.guard.limits import narrower as narrower_limits
 from bough.settings import Settings
 from bough.skills import TrustStore
-from bough.types import JsonObject
+from bough.types import JsonObject, require_type
 
 
 class GivenRules(TypedDict, total=False):
@@ -60,6 +61,39 @@ class GivenRules(TypedDict, total=False):
     condenser: Condenser | None
     secrets: Secrets | None
     limits: Limits | Sequence[Limits] | None
+
+
+_POLICY = "for example AlwaysConfirm()"
+_GIVEN: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
+    "confirmation_policy": ((AlwaysConfirm, NeverConfirm, ConfirmRisky), _POLICY),
+    "security_analyzer": ("analyze", "for example RuleAnalyzer()"),
+    "hooks": (HookSet, "for example HookSet.load(path)"),
+    "allow_list": (AllowList, "for example AllowList.of('read_file')"),
+    "condenser": ("condense", "for example SummarizingCondenser()"),
+    "secrets": (Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),
+    "limits": ((Limits, list, tuple), "give Limits(…), or one of each `per`"),
+}
+"""What each rule is: of which type, or with which method."""
+
+
+def check_given(given: Mapping[str, Any]) -> None:
+    """Check rules that somebody gives by name: one that is left out for a typing error would not be in force.
+
+    Raises:
+        InvalidInput: There is no such rule, or one is of another kind.
+    """
+    for name, value in given.items():
+        if name not in _GIVEN:
+            near = get_close_matches(name, _GIVEN, 1)
+            known = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(_GIVEN)}"
+            raise InvalidInput(f"a conversation has no rule named {name!r}", hint=known)
+        kind, hint = _GIVEN[name]
+        if value is None:
+            continue
+        if not isinstance(kind, str):
+            require_type(value, kind, name, hint)
+        elif not hasattr(value, kind):
+            raise InvalidInput(f"{name}: a {type(value).__name__} has no method {kind}", hint=hint)
 
 
 UNBOUNDED = Limits(steps=None, tasks=None, depth=None, unpriced="allow")
@@ -104,8 +138,9 @@ class Rules:
         """Return the rules that a caller asks for; bounds that are not given are none.
 
         Raises:
-            InvalidInput: Two limits count the same.
+            InvalidInput: A rule is unknown or of another kind; two limits count the same.
         """
+        check_given(given)
         limits = limits_by_count(given.get("limits"))
         return cls(
             policy=given.get("confirmation_policy") or _default_policy(settings),
@@ -262,6 +297,7 @@ def limits_by_count(given: Limits | Sequence[Limits] | None) -> dict[str, Limits
         InvalidInput: Two count the same, or one is no `Limits`.
     """
     several = () if given is None else given
+    require_type(several, (Limits, list, tuple), "limits", "give Limits(…), or one of each `per`")
     each = (several,) if isinstance(several, Limits) else tuple(several)
     if not all(isinstance(limits, Limits) for limits in each):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"invalid limits {given!r}", hint="give Limits(…), or one of each `per`")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import cast
 from uuid import UUID
 
@@ -22,12 +23,13 @@ from bough.conversation.run.loop import NodeListener
 from bough.conversation.run.models import RunModels
 from bough.conversation.run.run import Runner
 from bough.conversation.run.waiting.approval import Decisions
-from bough.errors import Conflict, PermissionDenied
+from bough.errors import BoughError, Conflict, InvalidInput, PermissionDenied
 from bough.events.content import Source
 from bough.events.draft import parse_id
 from bough.events.lease import hold_lease
 from bough.events.model import Event, FilePart, ImagePart, PauseRequested, UsageAdded, UserMessage
 from bough.guard import Limits
+from bough.types import require_type
 
 
 class ConversationRuns(ConversationControl[T]):
@@ -128,12 +130,16 @@ class ConversationRuns(ConversationControl[T]):
             ModelError: The model failed; the conversation is in `error` and can be run again.
             StoreError: An event could not be written.
         """
+        require_type(limits, (Limits, NoneType), "limits", "give Limits(…)")
+        if on_event is not None and not callable(on_event):
+            raise InvalidInput("on_event is not a function", hint="give a function of one argument: the update")
         await self._settle_abandoned()
         if self._run is not None:
             raise Conflict("the conversation is already running", hint="wait for that run, or interrupt it")
         if on_event is not None:
             async with self._journal.call_for_updates(on_event):
                 return await self.run(on_node=on_node, limits=limits)
+        self._result = None  # what ends in an error has a result of its own, or none
         self._running = runner = self._runner(limits, on_node)
         self._run = asyncio.create_task(runner.run(), name=f"run {self.id}")
         try:
@@ -142,6 +148,9 @@ class ConversationRuns(ConversationControl[T]):
             if not runner.was_interrupted or is_cancelled():
                 raise
             self._result = runner.result()
+        except BoughError:
+            self._result = runner.result()
+            raise
         finally:
             self._run.cancel()
             self._run = self._running = None
@@ -154,7 +163,11 @@ class ConversationRuns(ConversationControl[T]):
 
         Raises:
             ModelError: The model could not answer.
+            InvalidInput: The question is not text, or is empty.
         """
+        require_type(question, str, "a question", "ask in words")
+        if not question.strip():
+            raise InvalidInput("the question is empty", hint="ask in words")
         await self._settle_abandoned()
         await self._journal.catch_up()
         model = self._resolve_model(self.agent)

@@ -37,7 +37,7 @@ from bough.guard import Limits, Policy
 from bough.portal import Portal, portal
 from bough.settings import Settings
 from bough.skills import SkillRegistry
-from bough.types import JsonObject
+from bough.types import JsonObject, require_type
 
 _U = TypeVar("_U")
 
@@ -304,12 +304,14 @@ class Conversation(Generic[T]):
 
     def compare(self, other: Conversation[Any]) -> Comparison:
         """Return what two conversations share and where they differ; see `AsyncConversation.compare`."""
+        require_type(other, Conversation, "what it is compared with", "give another Conversation")
         return self._loop.call(self._core.compare, other._core)
 
     def graft(
         self, source: Conversation[Any], *, start: int | None = None, stop: int | None = None, summary: str = ""
     ) -> None:
         """Tell this conversation what happened in another one; see `AsyncConversation.graft`."""
+        require_type(source, Conversation, "the source", "give another Conversation")
         self._loop.call(self._core.graft, source._core, start=start, stop=stop, summary=summary)
 
     def lineage(self) -> builtins.list[ConversationRecord]:

@@ -17,7 +17,7 @@ from bough.errors import InvalidInput
 from bough.events.draft import parse_cut, parse_id
 from bough.events.model import ForkedFrom
 from bough.events.store import Cut
-from bough.types import JsonObject
+from bough.types import JsonObject, require_type
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -70,6 +70,19 @@ class ForkRequest:
         if unknown:
             known = ", ".join(ForkOverrides.__annotations__)
             raise InvalidInput(f"a fork cannot override {', '.join(sorted(unknown))}", hint=f"it can override {known}")
+        if self.overrides:
+            self._check_overrides()
+
+    def _check_overrides(self) -> None:
+        from bough.conversation.rules import (
+            check_given,
+        )  # with PydanticAI, which a fork without overrides does not need
+
+        model, prompt = self.overrides.get("model", ""), self.overrides.get("system_prompt", "")
+        if not isinstance(model, str) and not hasattr(model, "model_name"):
+            raise InvalidInput(f"model: this is a {type(model).__name__}", hint="give its name, or a PydanticAI model")
+        require_type(prompt, str, "system_prompt", "give a text")
+        check_given({name: value for name, value in self.overrides.items() if name not in ("model", "system_prompt")})
 
     def lineage(self) -> JsonObject:
         """Return what the fork's row says of its origin; equal for equal requests, and only for those."""

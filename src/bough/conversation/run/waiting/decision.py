@@ -11,7 +11,7 @@ from bough.conversation.log.state import State
 from bough.conversation.log.tool_result import limit_shown
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import Event, StateChanged, ToolRejected, ToolReturned, UserMessage
-from bough.types import Json, JsonObject
+from bough.types import Json, JsonObject, require_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,8 @@ def decide(state: State, decision: CallDecision) -> tuple[list[Event], dict[str,
         Conflict: A call that it names does not wait.
         InvalidInput: It says two things of one call, or changes arguments of one that it does not approve.
     """
+    for what, text in (("reason", decision.reason), ("by", decision.by)):
+        require_type(text, str, what, "give a text")
     waiting = state.waiting
     _require_waiting(waiting, decision.calls)
     if len(set(decision.calls)) < len(decision.calls):
