@@ -74,7 +74,7 @@ class TableBroker:
         self.children[child.task_id] = child._replace(state="cancelled", code="interrupted", error="cancelled")
         return self.children[child.task_id]
 
-    async def spent(self, conversation: UUID) -> Spent:
+    async def read_spent(self, conversation: UUID) -> Spent:
         return Spent(Usage(requests=2 * len(self.children)), len(self.children))
 
     async def run(self, conversation: UUID, message: str | None, key: str, check: JsonObject | None) -> Child:
