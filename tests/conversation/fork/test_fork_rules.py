@@ -189,6 +189,27 @@ class TestRule04OpenCalls:
         await fork.run()
         assert sorted(acts.ran) == ["a", "b"]
 
+    async def test_a_call_that_has_started_is_not_carried_over(self, start: Any, scripted: Any) -> None:
+        """It may have had its effect: nobody can approve it anew."""
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def act() -> str:
+            """Act."""
+            started.set()
+            await release.wait()
+            return "acted"
+
+        source = await start(scripted(tool_call("act"), "done", tools=(act,)))
+        await source.send_message("go")
+        run = asyncio.create_task(source.run())
+        await started.wait()
+        with pytest.raises(InvalidInput, match="has started") as refused:
+            await source.fork(pending="carry")
+        assert refused.value.hint
+        assert await source.store.children(source.id) == []
+        release.set()
+        assert (await run).output == "done"
+
     async def test_a_late_result_goes_to_the_source_alone(self, start: Any, scripted: Any) -> None:
         started, release = asyncio.Event(), asyncio.Event()
 
@@ -526,6 +547,25 @@ class TestRule14Workspace:
         assert (forks[0].workspace / "a.txt").read_text() == "alpha"
         assert [entry.name for entry in (settings.home / "workspaces").iterdir()] == [str(id)]
         assert len(await source.store.children(source.id)) == 1
+
+    async def test_a_fork_that_is_cancelled_at_any_moment_leaves_one_with_its_files_or_none(
+        self, source: Any, settings: Any
+    ) -> None:
+        """Whatever the moment, the same id is free or is that fork, and no other folder is left."""
+        ids = [uuid4() for _ in range(8)]
+        for turns, id in enumerate(ids):
+            forking = asyncio.create_task(source.fork(id=id, workspace="copy"))
+            for _ in range(2**turns):
+                await asyncio.sleep(0)
+            forking.cancel()
+            await asyncio.wait([forking])
+            there = {child.id for child in await source.store.children(source.id)}
+            left = {entry.name for entry in (settings.home / "workspaces").glob("*") if entry.is_dir()}
+            kept = await source.fork(id=id, workspace="copy")
+            assert (kept.workspace / "a.txt").read_text() == "alpha"
+            assert len(left - {str(known) for known in ids[:turns]}) == (id in there), left
+        names = {entry.name for entry in (settings.home / "workspaces").iterdir()}
+        assert names == {str(id) for id in ids}
 
     @pytest.mark.parametrize("by", ["open", "fork"])
     async def test_a_copy_whose_maker_was_killed_behind_the_row_is_put_in_its_place(

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.agents.build import Blueprint
+from bough.cancellation import finish
 from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
 from bough.conversation.fork.cut import CutPoint, find_cut
 from bough.conversation.fork.request import ForkRequest
@@ -63,7 +64,8 @@ class Source:
         workspace = await fork_workspace(plan.workspace, self.parts.journal.state.workspace, place, making=making)
         plan = replace(plan, nonce=nonce if workspace.made is not None else None)
         try:
-            record = await self._write(plan, workspace)
+            # A write that is cancelled may land all the same: whether the files have a row is known only at its end.
+            record = await finish(self._write(plan, workspace))
         except BaseException as error:
             there = await self._find_written(plan, workspace, error)
             if there is None:
