@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sqlite3
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from psycopg import Connection
 
+from bough.agents.spec import AgentSpec
+from bough.conversation import AsyncConversation
+from bough.settings import Settings
 from bough.testing.postgres import make_database
 
 
@@ -33,6 +39,42 @@ def test_keys_are_told_but_never_printed(cli: Any) -> None:
         assert done.returncode == 0
         assert "secret" not in done.stdout + done.stderr
         assert "OPENAI_API_KEY" in done.stdout
+
+
+def test_it_makes_no_store_and_no_home(cli: Any, bough_home: Any) -> None:
+    found = cli.data("doctor")
+    (store,) = (check for check in found["checks"] if check["part"] == "store" and check["name"].startswith("sqlite"))
+    assert store["said"] == "0 conversations, 0 events, ok"
+    assert not bough_home.exists()
+
+
+def fork_with_files(home: Path, folder: Path) -> tuple[str, Path]:
+    """Make a conversation and a fork of it with a copy of its files; return the fork's id and folder."""
+
+    async def make() -> tuple[str, Path]:
+        settings = Settings.load(home=home, env={}, cwd=folder)
+        spec = AgentSpec(name="tester", model="offline", skills=())
+        source = await AsyncConversation.create(spec, workspace=folder, settings=settings)
+        async with source, await source.fork(workspace="copy") as fork:
+            return str(fork.id), fork.workspace
+
+    return asyncio.run(make())
+
+
+def test_folders_that_nobody_has_are_told_and_a_deleted_fork_leaves_none(cli: Any, bough_home: Path) -> None:
+    fork, folder = fork_with_files(bough_home, cli.folder)
+    assert (folder / "README.md").exists()
+    assert "folders" not in [check["name"] for check in cli.data("doctor")["checks"]]
+    orphan = bough_home / "workspaces" / str(uuid4())
+    orphan.mkdir()
+    found = cli.data("doctor")
+    (folders,) = (check for check in found["checks"] if check["name"] == "folders")
+    assert (folders["state"], str(orphan) in folders["said"], str(folder) in folders["said"]) == ("broken", True, False)
+    assert found["works"] is True, "it harms nothing"
+    assert orphan.exists(), "whoever asks removes it: another store may have it"
+    assert cli("conv", "delete", fork, "--yes").returncode == 0
+    assert not folder.exists()
+    assert (cli.folder / "README.md").exists()
 
 
 def test_a_damaged_store_is_found_and_told_with_6(cli: Any, bough_home: Any) -> None:
