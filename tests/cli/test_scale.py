@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from bough.events import SqliteEventStore
+from bough.events.check import check
 from bough.events.model import ModelResponded, Usage, UserMessage
 from bough.events.stores.sqlite.connection import StoreFile, connect
 
@@ -175,7 +176,9 @@ async def test_looking_at_a_full_store_is_linear(tmp_path: Path) -> None:
     store = await SqliteEventStore.open(path)
     statements: list[str] = []
     await store._readers.ask(lambda log: log.db.set_trace_callback(statements.append))
-    found = await store.check()
+    told: list[tuple[int, int]] = []
+    found = await check(store, lambda *at: told.append(at))
+    assert told == [(500, count), (1000, count)]
     assert (found.conversations, found.events, found.findings) == (count, 1, ())
     assert len(statements) <= 20 + 2 * (count // 500 + 2)
     await store.aclose()

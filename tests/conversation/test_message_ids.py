@@ -11,7 +11,7 @@ import pytest
 
 from bough.errors import Conflict, InvalidInput, PermissionDenied
 from bough.events import open_store
-from bough.events.model import ImagePart, UserMessage
+from bough.events.model import ImagePart, TextPart, UserMessage
 from bough.events.store import EventStore
 from bough.guard import AlwaysConfirm, EnvSecret, Hook, HookKind, HookSet, Secrets
 from bough.testing import tool_call
@@ -95,12 +95,17 @@ async def test_many_at_once_send_one_and_hold_up_nobody_else(start: Any, reopen:
     assert sorted(await sent(conversation)) == sorted({id, *told[4:]})
 
 
+@pytest.mark.parametrize("store", [*HERE, "server"], indirect=True)
 async def test_images_are_compared_by_digest(start: Any, scripted: Any) -> None:
     conversation, id = await start(scripted()), new_id()
-    await conversation.send_message("which?", images=[PNG], id=id)
-    assert await conversation.send_message("which?", images=[ImagePart.of(PNG)], id=id) == id
+
+    def show(image: bytes) -> UserMessage:
+        return UserMessage(content=(TextPart(text="which?"), ImagePart.of(image)))
+
+    await conversation.send_message(show(PNG), id=id)
+    assert await conversation.send_message(show(PNG), id=id) == id
     with pytest.raises(Conflict):
-        await conversation.send_message("which?", images=[PNG + b"!"], id=id)
+        await conversation.send_message(show(PNG + b"!"), id=id)
     assert await sent(conversation) == [id]
 
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 from bough.cli import options
-from bough.cli.render import Renderer, Report, renderer_for
+from bough.cli.progress import Progress
+from bough.cli.render import Report, renderer_for
 from bough.cli.text import Line, Style, line
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.check import check as check_store
@@ -60,7 +60,7 @@ def doctor(
 ) -> Report:
     """Say what works here and how to fix the rest. Exit code 6 when the main job does not work."""
     settings = options.settings_of(home, store)
-    checks = asyncio.run(_all(settings, _Progress(renderer_for(json=json))))
+    checks = asyncio.run(_all(settings, Progress(renderer_for(json=json), "conversations")))
     works = not any(check.essential and check.state != "ok" for check in checks)
     return Report(
         command="doctor",
@@ -70,21 +70,7 @@ def doctor(
     )
 
 
-class _Progress:
-    """Says on stderr, once a second, how much of a large store has been looked at."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self._told_seconds = monotonic()
-
-    def __call__(self, looked: int, of: int) -> None:
-        """Take in how many conversations have been looked at, and how many there are."""
-        if monotonic() - self._told_seconds >= 1:
-            self._told_seconds = monotonic()
-            self._renderer.note(line((f"{looked} of {of} conversations", "dim")))
-
-
-async def _all(settings: Settings, progress: _Progress) -> list[Check]:
+async def _all(settings: Settings, progress: Progress) -> list[Check]:
     return [
         *await _executors(),
         *_models(settings, os.environ),
@@ -142,7 +128,7 @@ def _models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
         yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
 
 
-async def _store(settings: Settings, progress: _Progress) -> list[Check]:
+async def _store(settings: Settings, progress: Progress) -> list[Check]:
     """Open the store and look at every row of it: counts, lineage, digests; say what of a damaged one is readable.
 
     Then at the folders that were made for its forks.

@@ -17,7 +17,8 @@ import typer
 
 from bough.cli import options
 from bough.cli.commands.conv.look import record_json
-from bough.cli.render import Report
+from bough.cli.progress import CountedFile, Progress
+from bough.cli.render import Report, renderer_for
 from bough.cli.target import Target, short
 from bough.cli.text import line
 from bough.cli.turns.confirm import can_ask
@@ -59,7 +60,8 @@ def export(
     kind = _format(format, output)
     if target.at is not None and kind == "bundle":
         raise InvalidInput("a bundle carries a whole conversation", hint=f"fork at @{target.at} and export the fork")
-    exporting = _Exporting(options.settings_of(home, store), target, kind, salvage=salvage)
+    progress = Progress(renderer_for(json=json), "events")
+    exporting = _Exporting(options.settings_of(home, store), target, kind, progress, salvage=salvage)
     if output is None:
         return _to_stdout(exporting, json=json)
     with _replace_file(output, force=force) as file:
@@ -94,11 +96,12 @@ def import_(
     from bough.events.bundle.keys import parse_public_key
 
     settings = options.settings_of(home, store)
+    progress = Progress(renderer_for(json=json), "lines read")
     if signed_by is None and not accept_unknown:
-        record = asyncio.run(_import_known(settings, file, json=json))
+        record = asyncio.run(_import_known(settings, file, progress, json=json))
     else:
         named = None if signed_by is None else [parse_public_key(text) for text in signed_by]
-        record = asyncio.run(_import_bundle(settings, file, named))
+        record = asyncio.run(_import_bundle(settings, file, named, progress))
     return Report(
         command="conv import",
         data={"conversation": record_json(record)},
@@ -110,16 +113,18 @@ def import_(
 class _Exporting:
     """One conversation on its way into a file."""
 
-    def __init__(self, settings: Settings, target: Target, kind: str, *, salvage: bool) -> None:
+    def __init__(self, settings: Settings, target: Target, kind: str, progress: Progress, *, salvage: bool) -> None:
         self._settings = settings
         self._target = target
         self._kind = kind
+        self._progress = progress
         self._salvage = salvage
 
     async def write(self, file: IO[bytes]) -> ConversationRecord:
         """Write it, and return its record."""
         async with options.open_settings_store(self._settings, create=False) as store:
             record = await store.get(await store.resolve(self._target.name))
+            file = CountedFile(file, self._progress, record.head).as_file
             if self._kind == "bundle":
                 await self._bundle(store, record.id, file)
             else:
@@ -225,17 +230,19 @@ def _unwritable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be written: {error.strerror or error}", hint="choose another path")
 
 
-async def _import_bundle(settings: Settings, file: Path, trusted: list[bytes] | None) -> ConversationRecord:
+async def _import_bundle(
+    settings: Settings, file: Path, trusted: list[bytes] | None, progress: Progress
+) -> ConversationRecord:
     try:
         source = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", hint="give a bundle") from error
     with source:
         async with options.open_settings_store(settings) as store:
-            return await store.import_(source, trusted=trusted)
+            return await store.import_(CountedFile(source, progress).as_file, trusted=trusted)
 
 
-async def _import_known(settings: Settings, file: Path, *, json: bool) -> ConversationRecord:
+async def _import_known(settings: Settings, file: Path, progress: Progress, *, json: bool) -> ConversationRecord:
     """Import what somebody signed who is known here; ask about anybody else where there is a terminal.
 
     Raises:
@@ -245,7 +252,7 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
 
     known = read_known_keys(settings.home)
     try:
-        return await _import_bundle(settings, file, known)
+        return await _import_bundle(settings, file, known, progress)
     except PermissionDenied as error:
         signer = str(error.details.get("public_key"))
         hint = f"--accept-unknown takes it in; a line `{signer} NAME` in {settings.home / TRUSTED} makes it known"
@@ -254,4 +261,4 @@ async def _import_known(settings: Settings, file: Path, *, json: bool) -> Conver
         answer = await asyncio.to_thread(input, f"signed by {signer}, whom nobody here knows. Take it in? y, n: ")
         if answer.strip().lower() not in ("y", "yes"):
             raise PermissionDenied("nothing was imported", hint=hint, details=error.details) from error
-        return await _import_bundle(settings, file, None)
+        return await _import_bundle(settings, file, None, progress)
