@@ -104,14 +104,16 @@ async def test_a_subscriber_survives_quick_drops(conversation: Any, between: Any
             more.set()
 
     following = asyncio.create_task(follow())
+    following.add_done_callback(lambda _: more.set())
     for _ in range(8):
         proxy.drop()
         head = await direct.append(conversation.id, [UserMessage.text("x")])
         proxy.drop()
     async with asyncio.timeout(SLACK_SECONDS):
-        while len(heard) < head:
+        while len(heard) < head and not following.done():
             more.clear()
             await more.wait()
+    assert not following.done(), following.exception()
     assert heard == list(range(head))
     following.cancel()
     with suppress(asyncio.CancelledError):

@@ -170,19 +170,20 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
     Raises:
         NotFound: There is no such conversation when the iteration starts.
     """
-    place = max(after + 1, 0)
+    place, is_first = max(after + 1, 0), True
     with hub.watch(cid) as watcher:
-        await store.get(cid)
         batch: Batch = None
         pause = _RETRY_SECONDS
         while not isinstance(batch, End):
             if batch is None or batch[0].seq > place:
                 try:
-                    async for stored in store.read(cid, place):
+                    async for stored in _read_from(store, cid, place, is_first=is_first):
                         yield stored
-                        place = stored.seq + 1
-                    pause = _RETRY_SECONDS
+                        place, is_first = stored.seq + 1, False
+                    pause, is_first = _RETRY_SECONDS, False
                 except NotFound:
+                    if is_first:
+                        raise
                     return
                 except (StoreError, Unavailable) as error:
                     if hub.closed:
@@ -197,6 +198,14 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
                     yield stored
                     place = stored.seq + 1
             batch = await watcher.take()
+
+
+async def _read_from(store: EventStore, cid: UUID, place: int, *, is_first: bool) -> AsyncIterator[StoredEvent]:
+    """Iterate what there is; the first time say so where there is no such conversation."""
+    if is_first:
+        await store.get(cid)
+    async for stored in store.read(cid, place):
+        yield stored
 
 
 async def follow_commits(hub: Hub) -> AsyncIterator[None]:
