@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,3 +32,40 @@ def test_a_connection_that_stops_is_closed(serving: Any, said: bytes, answered: 
             got += data
         assert answered in got
         assert bool(got) == bool(answered)
+
+
+@contextmanager
+def connection_that_never_reads(port: int, request: str) -> Iterator[socket.socket]:
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(request.encode())
+        yield connection
+
+
+UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/api/conversations/{id}/events/stream", ""),
+        ("/api/conversations/{id}/events/search", ""),
+        ("/sockets/events/{id}?resend_mode=all", UPGRADE.format(key="dGhlIHNhbXBsZSBub25jZQ==")),
+    ],
+    ids=["stream", "page", "socket"],
+)
+def test_a_reader_that_never_reads_is_dropped_and_may_come_back(serving: Any, path: str, headers: str) -> None:
+    """Its connection is reset, whatever was held for it; who comes back has everything."""
+    with serving(send_seconds=0.2) as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        for number in range(8):
+            text = f"{number}" + "x" * 900_000
+            assert client.post(f"/api/conversations/{id}/events", json={"content": text}).status_code == 200
+        request = f"GET {path.format(id=id)} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n"
+        with connection_that_never_reads(server.port, request) as connection:
+            ended = select.poll()
+            ended.register(connection, 0)  # of nothing but its end
+            assert ended.poll(60_000), "it was reset"
+        whole = client.get(f"/api/conversations/{id}/events/stream?until=caught_up").text
+        assert whole.count("event: event") == client.get(f"/api/conversations/{id}").json()["head"]

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bough.errors import PermissionDenied, Unavailable
-from bough.server.requests.connection import BoundedH11Protocol
+from bough.server.requests.connection import BoundedH11Protocol, BoundedSocketProtocol
 from bough.server.settings import ServerSettings
 
 _BACKLOG = 2048
@@ -107,8 +107,8 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
         Unavailable: The application could not start; its own error is the cause.
     """
     options: dict[str, Any] = {
-        "http": BoundedH11Protocol.reading_within(settings.read_seconds),
-        "ws": "websockets-sansio",
+        "http": BoundedH11Protocol.within(settings.read_seconds, settings.send_seconds),
+        "ws": BoundedSocketProtocol.within(settings.send_seconds),
         "ws_max_size": settings.message_bytes,
         "ws_ping_interval": settings.heartbeat_seconds,
         "ws_ping_timeout": settings.heartbeat_seconds * 2,

@@ -1,22 +1,85 @@
-"""HTTP connections that are not held open by silence: uvicorn bounds neither slow headers nor half a request line."""
+"""Connections that are not held open by silence: uvicorn bounds neither slow headers nor readers that do not read."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+_RESET = struct.pack("ii", 1, 0)
 
 
-class BoundedH11Protocol(H11Protocol):
-    """Closes a connection whose first headers are not complete within `read_seconds`."""
+class WatchedWrites(asyncio.Protocol):
+    """Ends a connection that takes nothing of what is sent for `send_seconds`, whatever is being sent.
+
+    A transport that is closed first sends what it holds: to a reader that never reads, for ever.
+    """
+
+    send_seconds: ClassVar[float] = 30.0
+    transport: Any
+    _stalled: asyncio.TimerHandle | None = None
+    _unsent = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Be told of every byte that waits."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+
+    def pause_writing(self) -> None:
+        """Begin to watch: something waits to be taken."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Stop watching: all of it was taken."""
+        self._stop_watching()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop watching."""
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stalled = asyncio.get_running_loop().call_later(self.send_seconds, self._require_progress)
+
+    def _require_progress(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._watch()
+            return
+        # Reset, or the system goes on offering what it holds; a stream's reader comes back with its place.
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
+
+    def _stop_watching(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+class BoundedSocketProtocol(WatchedWrites, WebSocketsSansIOProtocol):
+    """A WebSocket whose reader reads."""
+
+    @classmethod
+    def within(cls, send_seconds: float) -> type[BoundedSocketProtocol]:
+        """Return the protocol with that bound."""
+        return type("BoundedSocketProtocol", (cls,), {"send_seconds": send_seconds})
+
+
+class BoundedH11Protocol(WatchedWrites, H11Protocol):
+    """Closes a connection whose first headers are not complete within `read_seconds`, too."""
 
     read_seconds: ClassVar[float] = 30.0
 
     @classmethod
-    def reading_within(cls, seconds: float) -> type[BoundedH11Protocol]:
-        """Return the protocol with that bound."""
-        return type("BoundedH11Protocol", (cls,), {"read_seconds": seconds})
+    def within(cls, read_seconds: float, send_seconds: float) -> type[BoundedH11Protocol]:
+        """Return the protocol with these bounds."""
+        return type("BoundedH11Protocol", (cls,), {"read_seconds": read_seconds, "send_seconds": send_seconds})
 
     @property
     def _has_request(self) -> bool:
@@ -37,6 +100,7 @@ class BoundedH11Protocol(H11Protocol):
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Hand the connection to the socket's own protocol, which has bounds of its own."""
         self._headers_timer.cancel()
+        self._stop_watching()
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -88,6 +88,9 @@ class Problems:
         try:
             await self._app(scope, receive, sending)
         except Exception as error:  # the boundary of a request
+            if begun and isinstance(error, TimeoutError):
+                _LOG.info("request %s: its reader took nothing", request_id_of(scope))
+                return  # the connection is ended with it; no fault of ours
             if begun:
                 raise
             await answer_to(error, request_id_of(scope))(scope, receive, send)

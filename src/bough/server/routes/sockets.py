@@ -66,8 +66,8 @@ async def follow_events(socket: WebSocket, id: str) -> None:
         await _close(socket, AGAIN_LATER)
     except BoughError as error:
         await _close(socket, UNAUTHENTICATED if isinstance(error, Unauthenticated) else AGAIN_LATER)
-    except WebSocketDisconnect:
-        pass
+    except (WebSocketDisconnect, TimeoutError):
+        return  # it has left, or takes nothing: then its connection is ended by its protocol
 
 
 async def _authenticate(socket: WebSocket) -> str | None:
