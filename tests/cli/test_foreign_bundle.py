@@ -46,16 +46,22 @@ def write_bundle(path: Path, marker: Path) -> None:
     asyncio.run(make())
 
 
-@pytest.mark.parametrize("rules", [[], ["--policy", "ask"], ["--policy", "allow"]], ids=["", "ask", "allow"])
-def test_resuming_what_was_imported_runs_nothing(cli: Any, tmp_path: Path, rules: list[str]) -> None:
+@pytest.mark.slow
+def test_resuming_what_was_imported_runs_nothing(cli: Any, tmp_path: Path) -> None:
     marker = tmp_path / "ours" / "ran"
     marker.parent.mkdir()
     write_bundle(tmp_path / "x.bundle", marker)
     refused = cli("conv", "import", tmp_path / "x.bundle")
     assert refused.returncode == 4, "nobody known signed it"
     assert cli("conv", "import", tmp_path / "x.bundle", "--accept-unknown").returncode == 0
-    for command in (["resume", "-"], ["resume", "-", "continue"], ["fork", "-", "go on"]):
-        done = cli(*command, *rules)
+    allow = ("--policy", "allow")
+    for command in (
+        ("resume", "-", "--policy", "ask"),
+        ("resume", "-", *allow),
+        ("resume", "-", "continue", *allow),
+        ("fork", "-", "go on", *allow),
+    ):
+        done = cli(*command)
         assert "Traceback" not in done.stderr
         assert list(marker.parent.iterdir()) == [], (command, done)
     for each in cli.data("conv", "list")["conversations"]:

@@ -117,6 +117,7 @@ def test_a_long_log_is_shown_and_exported_in_bounded_memory(tmp_path: Path) -> N
         assert (len(used.stdout) > events * 50) == whole, name
 
 
+@pytest.mark.slow
 def test_a_long_log_is_forked_continued_and_imported_in_bounded_memory(tmp_path: Path) -> None:
     """Its events are read a page at a time and kept by nobody, whether its state is kept or made for the first time."""
     events = 40_000
@@ -124,11 +125,11 @@ def test_a_long_log_is_forked_continued_and_imported_in_bounded_memory(tmp_path:
     assert use(tmp_path, "conv", "export", "-", "-o", "log.bundle").code == 0
     mine = ("--store", f"sqlite:///{tmp_path / 'other.db'}")
     for command, most in (
-        (("fork", "-"), 80),
-        (("fork", "-"), 60),
-        (("resume", "-"), 120),
-        (("conv", "import", "log.bundle", *mine), 95),
-        (("conv", "import", "log.bundle", *mine), 95),
+        (("fork", "-"), 105),
+        (("fork", "-"), 65),
+        (("resume", "-"), 125),
+        (("conv", "import", "log.bundle", *mine), 105),
+        (("conv", "import", "log.bundle", *mine), 105),
     ):
         used = use(tmp_path, *command)
         assert used.code == 0, command

@@ -62,8 +62,6 @@ def test_showing_a_conversation_needs_no_event_model(cli: Any) -> None:
         ["fork", "-"],
         ["fork", "-", "--json", "--title", "branch", "--tag", "a=b", "--reason", "to see"],
         ["fork", "-@3", "--pending", "drop"],
-        ["conv", "delete", "-", "--yes"],
-        ["conv", "list"],
     ],
 )
 def test_a_fork_without_a_prompt_builds_no_agent(cli: Any, command: list[str]) -> None:

@@ -33,13 +33,13 @@ async def test_a_wrong_clock_neither_takes_a_lease_nor_holds_one_back(place: Any
     """Postgres decides by its own clock, SQLite by the one that all processes of the machine share."""
     mine, theirs = await place.open(), await place.open(SkewedClock(skew))
     record = await mine.create()
-    held = await mine.acquire(record.id, "mine", 10)
+    held = await mine.acquire(record.id, "mine", 600)
     with pytest.raises(Conflict) as refused:
-        await theirs.acquire(record.id, "theirs", 10)
+        await theirs.acquire(record.id, "theirs", 600)
     assert refused.value.details["owner"] == "mine"
     await mine.release(held)
     over = await theirs.acquire(record.id, "theirs", 0)
-    taken = await mine.acquire(record.id, "mine", 10)
+    taken = await mine.acquire(record.id, "mine", 600)
     assert taken.generation > over.generation, "a moment of a clock that is ahead blocks nobody"
     await mine.aclose()
     await theirs.aclose()

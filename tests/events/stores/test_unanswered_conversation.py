@@ -26,8 +26,8 @@ SLACK_SECONDS = 30
 
 
 @pytest.fixture
-async def conversation(between: Any, schema: str, short: None, tmp_path: Path) -> AsyncIterator[AsyncConversation]:
-    """A conversation behind the proxy."""
+async def conversation(between: Any, schema: str, tmp_path: Path) -> AsyncIterator[AsyncConversation]:
+    """A conversation behind the proxy. It is made before a test shortens the bounds: that is no part of the test."""
     store = await PostgresEventStore.open(between[1], schema=schema, poll_seconds=0.2)
     folder = tmp_path / "project"
     folder.mkdir()
@@ -36,6 +36,8 @@ async def conversation(between: Any, schema: str, short: None, tmp_path: Path) -
     settings = Settings.load(home=tmp_path / "home", env={}, cwd=tmp_path)
     made = await AsyncConversation.create(spec, store=store, settings=settings, workspace=folder)
     yield made
+    between[0].behave("pass")
+    between[0].drop()
     with suppress(StoreError, Unavailable):
         await made.aclose()
     await store.aclose()
@@ -49,7 +51,10 @@ async def repeat(call: Any) -> Any:
                 return await call()
 
 
-async def test_interrupting_and_closing_end_where_nothing_answers(conversation: Any, between: Any) -> None:
+async def test_interrupting_and_closing_end_where_nothing_answers(
+    conversation: Any, between: Any, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("short")
     proxy, _ = between
     proxy.behave("silent")
     async with asyncio.timeout(SLACK_SECONDS):
@@ -60,7 +65,10 @@ async def test_interrupting_and_closing_end_where_nothing_answers(conversation: 
 
 
 @pytest.mark.parametrize("trouble", ["drop", "close_half"])
-async def test_a_message_whose_answer_was_lost_is_sent_once(conversation: Any, between: Any, trouble: str) -> None:
+async def test_a_message_whose_answer_was_lost_is_sent_once(
+    conversation: Any, between: Any, trouble: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("short")
     proxy, _ = between
     ids = [new_id() for _ in range(4)]
     for number, id in enumerate(ids):
@@ -70,12 +78,18 @@ async def test_a_message_whose_answer_was_lost_is_sent_once(conversation: Any, b
         with suppress(StoreError, Unavailable):
             await sending
         assert await repeat(lambda number=number, id=id: conversation.send_message(f"message {number}", id=id)) == id
-    log = [stored.id async for stored in conversation.store.read(conversation.id) if stored.kind == "UserMessage"]
-    assert log == ids
+
+    async def read() -> list[Any]:
+        return [stored.id async for stored in conversation.store.read(conversation.id) if stored.kind == "UserMessage"]
+
+    assert await repeat(read) == ids
 
 
-async def test_a_fork_whose_answer_was_lost_is_one_with_its_files(conversation: Any, between: Any) -> None:
+async def test_a_fork_whose_answer_was_lost_is_one_with_its_files(
+    conversation: Any, between: Any, request: pytest.FixtureRequest
+) -> None:
     """A copy whose row may or may not be there is never removed, and the same id finds it again."""
+    request.getfixturevalue("short")
     proxy, _ = between
     ids = [new_id() for _ in range(3)]
     for id in ids:
