@@ -119,7 +119,7 @@ def _wait_until(client: Any, is_so: Callable[[_Found], bool]) -> _Found:
 
 @pytest.mark.slow
 @pytest.mark.anyio
-@pytest.mark.timeout(120 + count_of("BOUGH_RUNS", 10))
+@pytest.mark.timeout(120 + 4 * count_of("BOUGH_RUNS", 10))
 async def test_many_runs_in_a_row_leave_nothing(executor: ContainerCodeExecutor, tmp_path: Path) -> None:
     fds, memory, folders = len(os.listdir("/proc/self/fd")), memory_bytes(), traces(tmp_path)
     for _ in range(count_of("BOUGH_RUNS", 10)):

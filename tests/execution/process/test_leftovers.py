@@ -151,7 +151,7 @@ def executor_of(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Cod
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(280 * max(1, count_of("BOUGH_RUNS", 1000) // 1000))
+@pytest.mark.timeout(280 * max(1, count_of("BOUGH_RUNS", 0) // 300))
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", EVERY_KIND)
 async def test_many_runs_in_a_row_leave_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
