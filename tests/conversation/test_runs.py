@@ -190,6 +190,28 @@ async def test_a_function_that_raises_what_ends_others_is_a_failed_call(
     assert raised.__name__ in failed[0]
 
 
+async def test_a_run_whose_caller_is_cancelled_has_a_result(start: Any, scripted: Any) -> None:
+    """As after Ctrl-C: what it came to can be looked at, and is not that of the run before."""
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: object) -> str:
+        asked.set()
+        await never.wait()
+        return "never"
+
+    conversation = await start(scripted("one", hang))
+    await conversation.send_message("go")
+    await conversation.run()
+    await conversation.send_message("again")
+    run = asyncio.create_task(conversation.run())
+    await asked.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    result = conversation.result
+    assert (result.status, result.output, result.steps) == ("paused", "", 1)
+
+
 async def test_a_closed_conversation_says_so_and_what_it_knew_can_be_read(start: Any, scripted: Any) -> None:
     conversation = await start(scripted("one", "two"))
     await conversation.send_message("go")

@@ -145,9 +145,9 @@ class ConversationRuns(ConversationControl[T]):
         try:
             self._result = await self._run
         except asyncio.CancelledError:
+            self._result = runner.result()
             if not runner.was_interrupted or is_cancelled():
                 raise
-            self._result = runner.result()
         except BoughError:
             self._result = runner.result()
             raise
