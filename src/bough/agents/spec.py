@@ -38,6 +38,7 @@ from bough.agents.config.agents import UNSET, AgentConfig, AgentFields, Unset
 from bough.agents.config.code import name_tool
 from bough.agents.output_type import describe_output_type
 from bough.agents.retry_policy import RetryPolicy
+from bough.agents.tool_check import check_tool, check_tool_names
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.a2a import A2AClientExtended
 from bough.connect.mcp_config import MCPClientConfig
@@ -61,7 +62,6 @@ SubAgentWorkspace: TypeAlias = Literal["shared", "readonly", "copy", "worktree"]
 """A sub-agent's workspace: its parent's folder, that folder read-only, a copy, or a git worktree of it."""
 
 _NAME = r"^[\w.-]+$"
-_TOOL_NAME = r"[A-Za-z0-9_.:-]{1,128}"
 _QUEUE = r"^[a-z0-9_.-]{1,64}$"
 
 
@@ -112,30 +112,6 @@ class _AsItIs:
 
 
 _AS_IT_IS = _AsItIs()
-
-
-def _check_tool(tool: object) -> None:
-    if isinstance(tool, Tool):
-        return
-    if not callable(tool):
-        raise InvalidInput(f"not a tool: {tool!r}", hint="pass functions, or PydanticAI's Tool(function)")
-    if not hasattr(tool, "__qualname__") or not hasattr(tool, "__name__"):
-        raise InvalidInput(
-            f"a tool of type {type(tool).__name__} has no name",
-            hint='name it with Tool(f, name="…"), or pass a function',
-        )
-
-
-def _check_names(tools: Sequence[Callable[..., Any] | Tool[Any]]) -> None:
-    names = [tool.name if isinstance(tool, Tool) else tool.__name__ for tool in tools]
-    for name in names:
-        if not re.fullmatch(_TOOL_NAME, name):
-            raise InvalidInput(
-                f"{name!r} is not a name that models take for a tool", hint='name it with Tool(f, name="…")'
-            )
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InvalidInput(f"two tools are named {twice!r}", hint='name one of them otherwise: Tool(f, name="…")')
 
 
 def _explain(error: ValidationError, fields: Sequence[str]) -> InvalidInput:
@@ -348,8 +324,8 @@ class AgentSpec(BaseModel, Generic[T]):
         if self.system_prompt_path is not None and "system_prompt" in self.model_fields_set:
             raise InvalidInput("the system prompt is given twice", hint="give system_prompt or system_prompt_path")
         for tool in self.tools:
-            _check_tool(tool)
-        _check_names(self.tools)
+            check_tool(tool)
+        check_tool_names(self.tools)
         self.check_sub_agents()
         return self
 

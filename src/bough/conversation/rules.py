@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
-from bough.conversation.log.condenser import Condenser, KeepFirstCondenser, NoCondenser, SummarizingCondenser
+from bough.conversation.log.condenser import (
+    Condenser,
+    NoCondenser,
+    condenser_from_json,
+    condenser_to_json,
+)
 from bough.conversation.log.state import State
 from bough.errors import InvalidInput
 from bough.events.model import Event, StateChanged
@@ -220,7 +225,7 @@ class Rules:
             "allow_list": self.allow_list.to_json(),
             "limits": self.limits.to_json(),
             **({"total": self.total.to_json()} if self.total != NO_TOTAL else {}),
-            "condenser": _condenser_json(self.condenser),
+            "condenser": condenser_to_json(self.condenser),
             "secrets": list(self.secrets.names),
         }
 
@@ -283,7 +288,7 @@ class Rules:
             allow_list=allow_list_from_json(recorded.get("allow_list")),
             limits=limits,
             total=total,
-            condenser=_condenser(recorded.get("condenser"), given.condenser),
+            condenser=condenser_from_json(recorded.get("condenser"), given.condenser),
             secrets=given.secrets,
         )
         kept = given.secrets.narrow(recorded.get("secrets") or ())
@@ -433,25 +438,3 @@ def _analyzer(recorded: Any, given: SecurityAnalyzer | None) -> SecurityAnalyzer
             f"the conversation was started with the analyzer {recorded.get('kind')!r}, which its record only names",
             hint="give security_analyzer= as it was started",
         ) from error
-
-
-def _condenser_json(condenser: Condenser) -> JsonObject | None:
-    match condenser:
-        case KeepFirstCondenser():
-            return {"kind": "KeepFirstCondenser", **asdict(condenser)}
-        case SummarizingCondenser():
-            bounds = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
-            named = {"model": condenser.model} if isinstance(condenser.model, str) else {}
-            return {"kind": "SummarizingCondenser", **bounds, **named}
-        case _:
-            return None
-
-
-def _condenser(recorded: Any, given: Condenser) -> Condenser:
-    """Return the given one, or the recorded one made anew; its summaries are then the conversation's own model's."""
-    if not isinstance(given, NoCondenser) or not isinstance(recorded, dict):
-        return given
-    fields: dict[str, Any] = dict(recorded)  # pyright: ignore[reportUnknownArgumentType]
-    kinds = {"KeepFirstCondenser": KeepFirstCondenser, "SummarizingCondenser": SummarizingCondenser}
-    kind = kinds.get(fields.pop("kind", ""))
-    return given if kind is None else kind(**fields)

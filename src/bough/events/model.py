@@ -13,6 +13,7 @@ from pydantic import Field
 
 from bough.events.kinds.event import BaseEvent, ContentPart, FilePart, ImagePart, InputPart, Part, TextPart, Usage
 from bough.events.kinds.file_event import CheckRan, FilesKept, RulesChanged
+from bough.events.kinds.run_event import ErrorRaised, LimitReached, PauseRequested, RequestRetried, StuckDetected
 from bough.events.kinds.skill_event import ScriptRan, SkillActivated, SkillSkipped
 from bough.events.kinds.task_event import TaskChanged, TaskEnded, TaskLinked, TaskNoted
 from bough.types import Json, JsonObject
@@ -342,69 +343,6 @@ class UsageAdded(BaseEvent):
     purpose: Literal["ask", "analyzer", "title", "judge"]
     model: str | None = None
     usage: Usage = Usage()
-
-
-class RequestRetried(BaseEvent):
-    """A request to the model failed for a while and is repeated; written before the wait.
-
-    Attributes:
-        attempt: Which attempt failed, from 1; of `attempts` in all.
-        status: HTTP status, where there was one.
-        error: What went wrong, in one line.
-        model: Which model failed.
-        next_model: Which model is asked next; None for the same one.
-    """
-
-    kind: Literal["RequestRetried"] = "RequestRetried"
-    attempt: int
-    attempts: int
-    status: int | None = None
-    error: str
-    wait_seconds: float
-    model: str
-    next_model: str | None = None
-
-
-class ErrorRaised(BaseEvent):
-    """A run ended in an error."""
-
-    kind: Literal["ErrorRaised"] = "ErrorRaised"
-    code: str
-    message: str
-    hint: str = ""
-
-
-class PauseRequested(BaseEvent):
-    """Someone asked the run to stop at its next step.
-
-    Attributes:
-        now: Not at its next step but at once: an interrupt.
-    """
-
-    VERSION: ClassVar[int] = 2
-
-    kind: Literal["PauseRequested"] = "PauseRequested"
-    schema_version: int = 2
-    by: str = "user"
-    reason: str = ""
-    now: bool = False
-
-
-class LimitReached(BaseEvent):
-    """A budget was used up."""
-
-    kind: Literal["LimitReached"] = "LimitReached"
-    limit: str
-    value: float
-    bound: float
-
-
-class StuckDetected(BaseEvent):
-    """The agent repeats itself."""
-
-    kind: Literal["StuckDetected"] = "StuckDetected"
-    pattern: str
-    events: tuple[UUID, ...] = ()
 
 
 class MessageStored(BaseEvent):

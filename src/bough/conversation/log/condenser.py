@@ -6,11 +6,12 @@ Source: OpenHands' condensers (`keep_first`, a summarizing model), as events ins
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from bough.errors import InvalidInput
 from bough.events.model import Condensed, Usage
+from bough.types import JsonObject
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -126,3 +127,26 @@ def _check(max_events: int, keep_first: int) -> None:
             f"a condenser cannot keep {keep_first} of at most {max_events} messages",
             hint="keep_first is 0 or more, and max_events at least 4 more than that",
         )
+
+
+def condenser_to_json(condenser: Condenser) -> JsonObject | None:
+    """Return what a log records of a condenser; None where it records nothing."""
+    match condenser:
+        case KeepFirstCondenser():
+            return {"kind": "KeepFirstCondenser", **asdict(condenser)}
+        case SummarizingCondenser():
+            bounds = {name: getattr(condenser, name) for name in ("max_events", "max_tokens", "keep_first")}
+            named = {"model": condenser.model} if isinstance(condenser.model, str) else {}
+            return {"kind": "SummarizingCondenser", **bounds, **named}
+        case _:
+            return None
+
+
+def condenser_from_json(recorded: Any, given: Condenser) -> Condenser:
+    """Return the given one, or the recorded one made anew; its summaries are then the conversation's own model's."""
+    if not isinstance(given, NoCondenser) or not isinstance(recorded, dict):
+        return given
+    fields: dict[str, Any] = dict(recorded)  # pyright: ignore[reportUnknownArgumentType]
+    kinds = {"KeepFirstCondenser": KeepFirstCondenser, "SummarizingCondenser": SummarizingCondenser}
+    kind = kinds.get(fields.pop("kind", ""))
+    return given if kind is None else kind(**fields)
