@@ -310,3 +310,10 @@ async def test_the_interpreter_of_a_hook_may_be_anything(workspace: Path) -> Non
     )
     verdict = await ask(workspace, f'{shlex.quote(sys.executable)} "$CLAUDE_PROJECT_DIR/guard.py"')
     assert (verdict.decision, verdict.reason) == ("deny", "no listing")
+
+
+def test_a_list_of_hooks_is_as_good_as_a_tuple() -> None:
+    hook = Hook(kind=HookKind.STOP, command="true")
+    assert HookSet([hook]) == HookSet((hook,))  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="this is a str"):
+        HookSet(("true",))  # type: ignore[arg-type]

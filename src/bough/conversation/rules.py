@@ -72,7 +72,7 @@ _POLICY = "for example AlwaysConfirm()"
 _GIVEN: Mapping[str, tuple[type | tuple[type, ...] | str, str]] = {
     "confirmation_policy": ((AlwaysConfirm, NeverConfirm, ConfirmRisky), _POLICY),
     "security_analyzer": ("analyze", "for example RuleAnalyzer()"),
-    "hooks": (HookSet, "for example HookSet.load(path)"),
+    "hooks": (HookSet, "for example HookSet([Hook(…)])"),
     "allow_list": (AllowList, "for example AllowList.of('read_file')"),
     "condenser": ("condense", "for example SummarizingCondenser()"),
     "secrets": (Secrets, 'for example Secrets({"TOKEN": EnvSecret("TOKEN")})'),

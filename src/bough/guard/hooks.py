@@ -19,7 +19,7 @@ from bough.errors import InvalidInput
 from bough.guard.hook_command import command_answer, run_command
 from bough.guard.hook_verdict import HookAnswer, HookVerdict, answer_from_json, combine
 from bough.guard.request import names_of
-from bough.types import Json, JsonObject
+from bough.types import Json, JsonObject, require_type
 
 EVENT_OUTPUT = 4 << 10
 """Characters of a hook's output that its event keeps."""
@@ -204,12 +204,21 @@ async def _call_function(function: HookFunction, payload: JsonObject) -> Any:
 class HookSet:
     """Hooks in the order in which they are asked.
 
+    Raises:
+        InvalidInput: Something else than a `Hook` is among them.
+
     Attributes:
+        hooks: A list is taken too.
         notes: What was left out of the files they come from, and why; for people.
     """
 
     hooks: tuple[Hook, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for hook in self.hooks:
+            require_type(hook, Hook, "hooks", "give Hook objects")
+        object.__setattr__(self, "hooks", tuple(self.hooks))
 
     def narrow(self, other: HookSet) -> HookSet:
         """Return both sets together, each hook once: the more are asked, the less is let through."""
