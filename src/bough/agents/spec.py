@@ -291,7 +291,7 @@ class AgentSpec(BaseModel, Generic[T]):
     @classmethod
     def _with_model_of_agent(cls, given: Any) -> Any:
         if not isinstance(given, dict):
-            return given  # which is no agent, and is told so
+            return given  # which is refused below
         given = cast("dict[str, Any]", given)
         agent: object = given.get("agent")
         if isinstance(agent, AbstractAgent):

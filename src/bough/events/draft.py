@@ -238,7 +238,7 @@ def check_tags(value: Any) -> dict[str, str]:
     """Return tags fit for every database.
 
     Raises:
-        InvalidInput: They are no mapping of texts to texts.
+        InvalidInput: They do not map texts to texts.
     """
     if isinstance(value, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):  # pyright: ignore
         return {clean(k): clean(v) for k, v in value.items()}  # pyright: ignore

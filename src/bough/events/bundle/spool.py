@@ -63,7 +63,7 @@ class EventSpool(Sequence[StoredEvent]):
             self._db.execute("insert into blob values (?, ?)", (sha256, data))
 
     def has_blob(self, sha256: str) -> bool:
-        """Whether these bytes are there already."""
+        """Whether it has these bytes."""
         with _explain_errors():
             return self._db.execute("select 1 from blob where sha256 = ?", (sha256,)).fetchone() is not None
 
