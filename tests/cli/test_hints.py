@@ -23,7 +23,7 @@ FILES = sorted((ROOT / "src" / "bough").rglob("*.py"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_SCRIPTS = {"--name"}
 """Arguments of a skill's script, which a hint shows as an example."""
-OF_OTHERS = {"--page"}
+OF_OTHERS = {"--soak", "--page"}
 """Options of the benchmarks."""
 NO_SETTINGS = {
     "BOUGH_CONFIG",
