@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from bough.errors import InvalidInput
+from bough.events.codec import stub
 from bough.events.draft import Draft, ImportPiece, clean_changes, draft, fresh
 from bough.events.integrity import Census
 from bough.events.lineage import Range, clip, owner_of
@@ -109,11 +110,12 @@ class ModelEventStore(BaseEventStore):
             return log.record.head
 
     async def read(
-        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False
-    ) -> AsyncIterator[StoredEvent]:
+        self, cid: UUID, start: int = 0, stop: int | None = None, *, reverse: bool = False,
+        kinds: Collection[str] | None = None,
+    ) -> AsyncIterator[StoredEvent]:  # fmt: skip
         """Iterate events. See `EventStore.read`."""
         with self._open():
-            events = self._slice(cid, start, stop)
+            events = [stored for stored in self._slice(cid, start, stop) if kinds is None or stored.kind in kinds]
         for stored in reversed(events) if reverse else events:
             yield stored
 
@@ -391,8 +393,6 @@ class ModelEventStore(BaseEventStore):
         return found
 
     def _erase(self, log: _Log) -> None:
-        from bough.events.codec import stub
-
         log.own = StoredEvent.of_rows((*stored[:4], stub(stored.kind, stored.raw)) for stored in log.own)
 
     def _mark_deleted(self, cid: UUID) -> None:
