@@ -7,9 +7,10 @@ import hashlib
 import hmac
 import json
 import queue
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -143,6 +144,25 @@ def test_an_answer_without_an_end_holds_up_nothing(serving: Any) -> None:
             assert listener.read()[1]["kind"] == "webhook.test"
         while 'bough_webhook_deliveries_total{state="done"} 2.0' not in client.get("/metrics").text:
             assert 'state="failed"' not in client.get("/metrics").text
+
+
+def test_a_secret_that_cannot_be_opened_fails_its_own_deliveries_alone(serving: Any, settings: Any) -> None:
+    with (
+        listening() as closed,
+        listening() as listener,
+        serving(webhook_networks=NETWORKS) as server,
+        server.client() as client,
+    ):
+        id = client.post("/api/webhooks", json={"url": closed.url}).json()["id"]
+        client.post("/api/webhooks", json={"url": listener.url})
+        with closing(sqlite3.connect(settings.store.removeprefix("sqlite:///"))) as db:
+            assert db.execute("update server_webhook set ciphertext = x'00' where id = ?", (id,)).rowcount == 1
+            db.commit()
+        ids = [client.post("/api/conversations", json={"initial_message": "hello"}).json()["id"] for _ in range(3)]
+        for id in ids:
+            client.delete(f"/api/conversations/{id}")
+        assert {listener.read()[1]["conversation"] for _ in ids} == {*ids}, "none waits for the other's claim to end"
+        assert closed.heard.empty()
 
 
 def test_a_deletion_is_told(serving: Any) -> None:

@@ -14,7 +14,7 @@ import logging
 import secrets as randomness
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -179,8 +179,11 @@ class Webhooks:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), _LOOK_SECONDS)
 
-    async def _take_due(self) -> list[tuple[int, int, str, Webhook]]:
-        """Claim deliveries that are due: no other server makes them while the claim holds."""
+    async def _take_due(self) -> list[tuple[int, int, str, Sequence[Any]]]:
+        """Claim deliveries that are due: no other server makes them while the claim holds.
+
+        Returns: Of each its number, attempts, body and the row of its webhook.
+        """
 
         def take(tables: Tables) -> list[tuple[Any, ...]]:
             now = tables.now()
@@ -189,10 +192,12 @@ class Webhooks:
             return [(*each, *(tables.one("server.webhook", id=each[2]) or ())) for each in taken]
 
         rows = await self._store.together(SERVER, take)
-        return [(row[0], row[1], row[3], self._open(row[4:])) for row in rows if len(row) > 4]
+        return [(row[0], row[1], row[3], row[4:]) for row in rows if len(row) > 4]
 
-    async def _deliver(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, hook: Webhook) -> None:
+    async def _deliver(self, http: httpx2.AsyncClient, id: int, attempts: int, body: str, row: Sequence[Any]) -> None:
+        hook = _read_row(row)
         try:
+            hook = self._open(row)  # in here: a secret whose key is gone fails this delivery, not those of others
             content, headers = await self._prepare(id, body, hook)
             address = await check_address(hook.url, self._networks)
             headers |= {"Host": address.host, "Content-Type": "application/json"}
@@ -220,13 +225,18 @@ class Webhooks:
         return content, sign(hook.secret, str(id), int(SystemClock().now().timestamp()), content)
 
     def _open(self, row: Sequence[Any]) -> Webhook:
-        id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, off = row
-        secret = self._sealed.box.open(_about(tenant, id), key_id, bytes(nonce), bytes(ciphertext))
-        since = None if failing is None else moment(failing)
-        return Webhook(
-            id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)), secret=secret,
-            active=off is None, failing_since=since,
-        )  # fmt: skip
+        hook, (key_id, nonce, ciphertext) = _read_row(row), row[6:9]
+        secret = self._sealed.box.open(_about(hook.tenant, hook.id), key_id, bytes(nonce), bytes(ciphertext))
+        return replace(hook, secret=secret)
+
+
+def _read_row(row: Sequence[Any]) -> Webhook:
+    """Return a webhook without its secret."""
+    id, tenant, kind, target, url, kinds, _, _, _, failing, off = row
+    return Webhook(
+        id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)),
+        active=off is None, failing_since=None if failing is None else moment(failing),
+    )  # fmt: skip
 
 
 def _settle(tables: Tables, id: int, attempts: int, hook: Webhook, *, sent: bool) -> str:
