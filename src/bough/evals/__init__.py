@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bough.evals.fault import Fault
     from bough.evals.formats.read import read_set
     from bough.evals.harbor.evaluate import HarborRun, TaskScore, run_harbor
+    from bough.evals.log_scoring import score_logs
     from bough.evals.loop import EvalOptions, evaluate
     from bough.evals.metrics.evaluators import (
         Assertions,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from bough.evals.rescore import rescore_run
     from bough.evals.run.result import EvalRun
     from bough.evals.score import Score
-    from bough.evals.score_logs import score_logs
     from bough.evals.set_case import SetCase
     from bough.evals.skill.evaluate import SkillEvalRun, evaluate_skill
     from bough.evals.trace import Trace, TracedCall
@@ -79,7 +79,7 @@ _HOMES = {
     "read_set": "bough.evals.formats.read",
     "rescore_run": "bough.evals.rescore",
     "run_harbor": "bough.evals.harbor.evaluate",
-    "score_logs": "bough.evals.score_logs",
+    "score_logs": "bough.evals.log_scoring",
 }
 
 __all__ = [

@@ -25,7 +25,7 @@ from bough.errors import (
     Unavailable,
 )
 from bough.events.record import StoredEvent
-from bough.guard import AllowList, AlwaysConfirm, HookSet, Limits, NeverConfirm, Secrets
+from bough.guard import AllowList, AlwaysConfirm, Hook, HookKind, HookSet, Limits, NeverConfirm, Secrets
 from bough.testing.openai_server import Received, Reply
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def test_what_cannot_be_said_over_http_is_refused_before_anything_is_sent(
         {"agent": AgentSpec(tools=[tool])},
         {"agent": AgentSpec(output_type=int)},
         {"store": "memory:"},
-        {"hooks": HookSet(hooks=("x",))},  # type: ignore[arg-type]
+        {"hooks": HookSet((Hook(kind=HookKind.STOP, command="true"),))},
         {"allow_list": AllowList.of("read_file")},
         {"limits": Limits(steps=1, per="conversation")},
     ):

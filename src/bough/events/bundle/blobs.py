@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from bough.errors import StoreError
 from bough.events.blob.blob import list_named_bytes, read_bytes
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
+    from bough.events.record import StoredEvent
     from bough.events.store import EventStore
 
 
-async def list_digests(store: EventStore, cid: UUID) -> list[str]:
-    """Return which bytes the messages of a conversation name, each once. Reads its messages."""
+async def list_digests(events: AsyncIterator[StoredEvent]) -> list[str]:
+    """Return which bytes the messages among `events` name, each once."""
     found: dict[str, None] = {}
-    async for stored in store.read(cid, kinds=("UserMessage",)):
-        if b'"size_bytes"' in stored.raw:  # others are not worth decoding
+    async for stored in events:
+        if stored.kind == "UserMessage" and b'"size_bytes"' in stored.raw:  # others are not worth decoding
             try:
                 found |= dict.fromkeys(named.sha256 for named in list_named_bytes(stored.event))
             except StoreError:

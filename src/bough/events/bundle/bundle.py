@@ -79,7 +79,8 @@ async def write_bundle(
     """
     record = await store.get(cid)
     ranges = await store.lineage(cid)
-    named = await list_digests(store, cid)
+    messages = store.read(cid, kinds=("UserMessage",))
+    named = await list_digests(_salvage_all(store, ranges) if salvaging else messages)
     lines = _Lines(file)
     lines.write(
         {
@@ -99,6 +100,12 @@ async def write_bundle(
         if (blob := await describe_blob(store, digest)) is not None:
             lines.write(blob)
     lines.sign(count, key)
+
+
+async def _salvage_all(store: EventStore, ranges: Sequence[tuple[UUID, int, int]]) -> AsyncIterator[StoredEvent]:
+    for owner, lo, hi in ranges:
+        async for stored in salvage(store, owner, lo, hi):
+            yield stored
 
 
 async def read_bundle(

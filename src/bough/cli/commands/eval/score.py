@@ -40,7 +40,7 @@ def score(
     json: options.Json = False,
 ) -> Report:
     """Score conversations that are there: no model is asked but the judge, and no tool runs."""
-    from bough.evals.score_logs import score_logs
+    from bough.evals.log_scoring import score_logs
 
     settings = options.settings_of(home, store, base_url=base_url)
     expected = None if case is None else _find_case(case)
