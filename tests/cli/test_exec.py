@@ -14,6 +14,13 @@ def test_streams_exit_code_and_arguments_are_the_script_s_own(cli: Any, workspac
     assert (done.returncode, done.stdout, done.stderr) == (3, "['--json', '-@5', 'a b']\n", "err\n")
 
 
+def test_a_shell_script_without_a_first_line_runs_under_bash(cli: Any, workspace: Path) -> None:
+    """As `run_skill_script` runs it: a script that works there works by hand."""
+    (workspace / "x.sh").write_text("set -o pipefail\nall=(one two)\nfalse | true || echo ${all[1]} $@\n")
+    done = cli("exec", "x.sh", "three")
+    assert (done.returncode, done.stdout) == (0, "two three\n"), done.stderr
+
+
 def test_code_environment_stdin_and_workspace(cli: Any, workspace: Path) -> None:
     code = "import os, sys; open('made', 'w').write(sys.stdin.read() + os.environ['WORD'])"
     args = ["--env", "WORD=two", "--stdin", "-", "-C", str(workspace), "-c", code]

@@ -13,13 +13,13 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from pathlib import PurePosixPath
 from typing import Final
 
 from bough.errors import InvalidInput
 from bough.execution.base import CodeExecutionInput, ExecutionLimits, Mount
 from bough.execution.domain_rule import PORT, DomainRule
 from bough.execution.file_name import split_name
+from bough.execution.script_program import find_script_program
 from bough.execution.value_types import check_kinds
 
 WORK: Final = "/work"
@@ -49,14 +49,6 @@ _SYSTEM_FOLDERS = (
     "/usr",
 )
 _CODE_FILES = {"python": "main.py", "bash": "main.sh", "sh": "main.sh", "node": "main.js"}
-_SUFFIXES = {
-    ".py": "python",
-    ".bash": "bash",
-    ".sh": "bash",
-    ".js": "node",
-    ".mjs": "node",
-    ".cjs": "node",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +166,10 @@ def _script_program(request: CodeExecutionInput, script: str) -> tuple[str | Non
     path = _script_path(script)
     if request.command is not None:
         return None, (*request.command, path, *request.argv), "", None
-    language = _SUFFIXES.get(PurePosixPath(path).suffix.lower())
-    if language == "python":
+    program = find_script_program(path, b"")  # its text may be known inside alone
+    if program is not None and program.language == "python":
         return path, (path, *request.argv), os.path.dirname(path), None
-    interpreter = () if language is None else (language,)
+    interpreter = () if program is None else (program.language,)
     return None, (*interpreter, path, *request.argv), "", None
 
 

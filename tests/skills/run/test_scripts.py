@@ -332,3 +332,21 @@ async def test_env_with_assignments_in_a_shebang(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("#!/usr/bin/env -S A=1 python3 -u\n")
     assert command_of(file) == ("python3", "-u")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "command"),
+    [
+        ("x.sh", "", ("bash",)),
+        ("x.sh", "#!/bin/sh -e", ("/bin/sh", "-e")),
+        ("x.sh", "#!/usr/bin/env python3", ("bash",)),
+        ("x.cjs", "", ("node",)),
+        ("x.py", "#!/bin/sh", None),
+    ],
+)
+async def test_the_extension_chooses_and_a_shell_script_chooses_its_shell(
+    name: str, first: str, command: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(f"{first}\n")
+    assert command_of(file) == command

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,17 +18,9 @@ from bough.errors import InvalidInput
 
 if TYPE_CHECKING:
     from bough.execution.base import CodeExecutionInput, CodeExecutionResult
+    from bough.execution.script_program import Language
 
-Language: TypeAlias = Literal["python", "bash", "sh", "node"]
 _LANGUAGES: Mapping[str, Language] = {"python": "python", "bash": "bash", "sh": "sh", "node": "node"}
-_ENDINGS: Mapping[str, Language] = {
-    ".py": "python",
-    ".sh": "sh",
-    ".bash": "bash",
-    ".js": "node",
-    ".mjs": "node",
-    ".cjs": "node",
-}
 
 
 def exec_(
@@ -90,6 +81,7 @@ def _program(file: Path | None, code: str | None, language: str | None) -> CodeE
         InvalidInput: There is neither, the file is not text, or its language is unknown.
     """
     from bough.execution.base import CodeExecutionInput
+    from bough.execution.script_program import find_script_program
 
     if language is not None and language not in _LANGUAGES:
         raise InvalidInput(f"the language {language!r} is not known", hint=f"choose one of: {', '.join(_LANGUAGES)}")
@@ -102,21 +94,12 @@ def _program(file: Path | None, code: str | None, language: str | None) -> CodeE
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{file} cannot be read: {error}", hint="give a script that is text in UTF-8") from error
-    chosen = chosen or _ENDINGS.get(file.suffix.lower())
     if chosen is not None:
         return CodeExecutionInput(code=text, language=chosen)
-    if not text.startswith("#!"):
+    program = find_script_program(file.name, text.encode())
+    if program is None:
         raise InvalidInput(f"unknown file type: {file}", hint=f"--language {'|'.join(_LANGUAGES)}")
-    return CodeExecutionInput(code=text, command=_interpreter(text))
-
-
-def _interpreter(text: str) -> tuple[str, ...]:
-    words = text[2:].split("\n", 1)[0].split()
-    if words and os.path.basename(words[0]) == "env":
-        words = [word for word in words[1:] if word != "-S"]
-    if not words:
-        raise InvalidInput("the first line of the script names no interpreter", hint="name it with --language")
-    return tuple(words)
+    return CodeExecutionInput(code=text, language=program.language, command=program.command)
 
 
 def _limit_request(

@@ -32,6 +32,7 @@ from bough.execution.base import (
     Mount,
     Network,
 )
+from bough.execution.script_program import find_script_program
 from bough.skills.model import Skill
 from bough.skills.read.resources import list_resources, nearest, resolve
 from bough.skills.run.arguments import BadArguments, argv_of
@@ -59,17 +60,10 @@ MAX_ERROR = 200
 MAX_SOURCE = 1 << 20
 """How much of a script is searched for inline metadata."""
 
-_ENDINGS: Mapping[str, tuple[str, ...]] = {
-    ".sh": ("bash",),
-    ".bash": ("bash",),
-    ".js": ("node",),
-    ".mjs": ("node",),
-}
 _ENVIRONMENT: Mapping[str, str] = {"PYTHONDONTWRITEBYTECODE": "1", "SKILL_DIR": "/skill"}
 _MAX_BESIDE = 64
 _UV_ENVIRONMENT: Mapping[str, str] = {"UV_CACHE_DIR": "/tmp/uv", "UV_PYTHON_DOWNLOADS": "never"}  # noqa: S108
 NO_NETWORK = Network()
-_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
 _log = logging.getLogger(__name__)
 
 
@@ -194,19 +188,12 @@ def command_of(file: Path) -> tuple[str, ...] | None:
     """
     with file.open("rb") as handle:
         head = handle.read(8192)
-    first = _shebang(head)
-    ending = file.suffix.lower()
-    if ending == ".py":
-        return None
-    if ending in (".sh", ".bash"):  # a shell script may choose its shell, but no other program
-        return first if first and os.path.basename(first[0]) in _SHELLS else _ENDINGS[ending]
-    if ending in _ENDINGS:
-        return _ENDINGS[ending]
-    if first:
-        return first
+    program = find_script_program(file.name, head)
+    if program is not None:
+        return program.command or (None if program.language == "python" else (program.language,))
     raise ScriptRefused(
         "UNSUPPORTED_SCRIPT_TYPE",
-        f"not a script: {file.name!r}; expected .py .sh .bash .js .mjs or a file that starts with `#!`",
+        f"not a script: {file.name!r}; expected .py .sh .bash .js .mjs .cjs or a file that starts with `#!`",
     )
 
 
@@ -217,19 +204,6 @@ def dependencies_of(file: Path) -> tuple[str, ...]:
     with file.open("rb") as handle:
         metadata = inline_metadata(handle.read(MAX_SOURCE).decode("utf-8", "replace"))
     return () if metadata is None else metadata.dependencies
-
-
-def _shebang(head: bytes) -> tuple[str, ...]:
-    if not head.startswith(b"#!"):
-        return ()
-    words = head[2:].split(b"\n", 1)[0].decode("utf-8", "replace").replace("\r", "").split()
-    if words and os.path.basename(words[0]) == "env":
-        words = words[1:]
-        if words and words[0] == "-S":
-            words = words[1:]
-        while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]):
-            words = words[1:]
-    return tuple(words)
 
 
 async def run_script(

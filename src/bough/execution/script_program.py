@@ -1,0 +1,64 @@
+"""Which program runs a script: by its extension, or by its first line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, Literal, TypeAlias
+
+Language: TypeAlias = Literal["python", "bash", "sh", "node"]
+
+_LANGUAGES: Final[Mapping[str, Language]] = {
+    ".py": "python",
+    ".sh": "bash",
+    ".bash": "bash",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+}
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ksh", "zsh", "ash"})
+
+
+@dataclass(frozen=True)
+class ScriptProgram:
+    """What runs a script.
+
+    Attributes:
+        language: What the script is taken for.
+        command: The interpreter and its options; None: that of the language.
+    """
+
+    language: Language
+    command: tuple[str, ...] | None = None
+
+
+def find_script_program(name: str, head: bytes) -> ScriptProgram | None:
+    """Return what runs a script; None where neither its name nor its first line says it.
+
+    A shell script may choose its shell, but no other program. The executable bit is irrelevant.
+
+    Args:
+        name: The name of the file.
+        head: The beginning of its text.
+    """
+    first = _read_shebang(head)
+    language = _LANGUAGES.get(PurePath(name).suffix.lower())
+    if language is None:
+        return ScriptProgram("python", first) if first else None
+    is_shell = bool(first) and PurePath(first[0]).name in _SHELLS
+    return ScriptProgram(language, first if language == "bash" and is_shell else None)
+
+
+def _read_shebang(head: bytes) -> tuple[str, ...]:
+    if not head.startswith(b"#!"):
+        return ()
+    words = head[2:].split(b"\n", 1)[0].decode("utf-8", "replace").replace("\r", "").split()
+    if words and PurePath(words[0]).name == "env":
+        words = words[1:]
+        if words and words[0] == "-S":
+            words = words[1:]
+        while words and re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]):
+            words = words[1:]
+    return tuple(words)
