@@ -21,8 +21,9 @@ from starlette.types import Message, Receive, Scope, Send
 from bough.errors import Malformed, NotFound
 from bough.server.a2a.card import card_of
 from bough.server.a2a.handler import BrokerHandler
+from bough.server.a2a.listing import AGENT
 from bough.server.a2a.push import PushConfigs
-from bough.server.a2a.tasks import AGENT, AgentTasks
+from bough.server.a2a.tasks import AgentTasks
 from bough.server.access import Access, access_of, key_of
 from bough.server.auth.caller import Caller
 from bough.server.auth.owned import OwnedStore

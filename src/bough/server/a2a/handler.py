@@ -48,10 +48,9 @@ from google.protobuf.json_format import MessageToDict
 from bough.errors import BoughError, Conflict, InvalidInput, NotFound
 from bough.events.model import TaskChanged, ToolCalled, UserMessage
 from bough.events.record import StoredEvent
+from bough.server.a2a.listing import AGENT, CONTEXT
 from bough.server.a2a.push import PushConfigs
 from bough.server.a2a.tasks import (
-    AGENT,
-    CONTEXT,
     MESSAGE,
     AgentTasks,
     artifacts_of,

@@ -5,8 +5,9 @@ Source: the A2A protocol 1.0, sections 4.1 (objects) and 3.1.4 (list).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,23 +30,20 @@ from google.protobuf.struct_pb2 import Value
 
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, TextPart, UserMessage
-from bough.events.record import StoredEvent
+from bough.events.record import StoredEvent, microseconds
+from bough.server.a2a.listing import AGENT, CONTEXT, Place, Wanted, find_places
 from bough.server.access import Access
 from bough.tasks import Task, TaskState
 from bough.tasks.state import TERMINAL_STATES
-from bough.tasks.store import TaskFilter
 from bough.types import JsonObject
 
-AGENT: Final = "a2a_agent"
-CONTEXT: Final = "a2a_context"
 MESSAGE: Final = "a2a_message"
-"""Keys of a task's metadata: the agent that was asked, the context it was asked in, the client's id of the message."""
+"""Key of a task's metadata: the client's id of the message."""
 
 RESULT: Final = "result"
 _ENDS = frozenset(state.value for state in TERMINAL_STATES)
 _PAGE_SIZE = 50
-_LOOKED_AT = 200
-_COUNTED = 1000
+_TOKEN = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)
 
 _STATES: Mapping[TaskState, A2AState] = {
     TaskState.PENDING: A2AState.TASK_STATE_SUBMITTED,
@@ -102,57 +100,30 @@ class AgentTasks:
         return described
 
     async def list(self, asked: ListTasksRequest) -> ListTasksResponse:
-        """Return a page of the agent's tasks, the latest first.
+        """Return a page of the agent's tasks, those first that changed last.
 
         Raises:
             InvalidInput: The page token is none of ours.
         """
         size = asked.page_size or _PAGE_SIZE
-        found: list[Task] = []
         if asked.status and asked.status not in _STATES.values():
             return ListTasksResponse(page_size=size)  # a state that no task of ours has
-        cursor = asked.page_token or None
-        if cursor is not None and not cursor.isprintable():
-            raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
-        while True:
-            page = await self._broker.store.list(self._filter(asked), cursor, min(size - len(found), _LOOKED_AT))
-            found += [task for task in page.items if await self._is_wanted(task, asked)]
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= size:
-                break
-        tasks = [await self.describe(task) for task in found]
-        total = len(found) if asked.page_token == "" and cursor is None else await self._count(asked)
-        return ListTasksResponse(tasks=tasks, next_page_token=cursor or "", page_size=size, total_size=total)
+        behind = _parse_token(asked.page_token)
+        found = await find_places(self._access, self._agent, _wanted_of(asked))
+        rest = [place for place in found if behind is None or place < behind]
+        tasks = [task for place in rest[:size] if (task := await self._read(place)) is not None]
+        # By what they say: one that changed after its place was read is newer than it.
+        tasks.sort(key=lambda task: task.updated_at, reverse=True)
+        token = "" if len(rest) <= size else f"{rest[size - 1].changed}.{rest[size - 1].number}"
+        described = [await self.describe(task) for task in tasks]
+        return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(found))
 
-    async def _count(self, asked: ListTasksRequest) -> int:
-        """Return how many tasks there are on all pages, among the latest thousand."""
-        total, looked, cursor = 0, 0, None
-        while True:
-            page = await self._broker.store.list(self._filter(asked), cursor, _LOOKED_AT)
-            for task in page.items:
-                total += await self._is_wanted(task, asked)
-            looked, cursor = looked + len(page.items), page.next_cursor
-            if cursor is None or looked >= _COUNTED:
-                return total
-
-    def _filter(self, asked: ListTasksRequest) -> TaskFilter:
-        wanted = frozenset(state for state, theirs in _STATES.items() if theirs == asked.status)
-        return TaskFilter(states=wanted, owner=self._access.caller.owner)
-
-    async def _is_wanted(self, task: Task, asked: ListTasksRequest) -> bool:
-        if task.metadata.get(AGENT) != self._agent:
-            return False
-        if asked.context_id and context_of(task) != asked.context_id:
-            return False
-        if asked.HasField("status_timestamp_after"):
-            after: datetime = asked.status_timestamp_after.ToDatetime(task.updated_at.tzinfo)
-            if task.updated_at < after:
-                return False
+    async def _read(self, place: Place) -> Task | None:
+        """Return the task of a place; None where it was deleted meanwhile."""
         try:
-            await self._access.store.get(conversation_of(task))
+            return await self._broker.poll(str(place.id))
         except NotFound:
-            return False
-        return True
+            return None
 
     async def _history_of(self, task: Task) -> Sequence[Message]:
         """Return the messages of a task: those between its first and its last event, one before the first included."""
@@ -171,6 +142,28 @@ class AgentTasks:
         if found and MESSAGE in task.metadata:
             found[0].message_id = task.metadata[MESSAGE]
         return found
+
+
+def _wanted_of(asked: ListTasksRequest) -> Wanted:
+    after = None
+    if asked.HasField("status_timestamp_after"):
+        after = microseconds(asked.status_timestamp_after.ToDatetime(UTC))
+    state = next((state.number for state, theirs in _STATES.items() if theirs == asked.status), None)
+    return Wanted(state=state, after=after, context=asked.context_id)
+
+
+def _parse_token(token: str) -> Place | None:
+    """Return the place that a page ended with; None for the first page.
+
+    Raises:
+        InvalidInput: It is no token that a page was given.
+    """
+    if not token:
+        return None
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
+    return Place(int(found[1]), int(found[2]), UUID(int=0))
 
 
 def context_of(task: Task) -> str:

@@ -101,7 +101,7 @@ select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing,
 
 -- name: listening
 -- Who is told of what happens in a tenant.
-select id, kind, target, kinds from server_webhook where tenant = %(tenant)s;
+select id, kind, target, kinds from server_webhook where tenant = %(tenant)s and switched_off is null;
 
 -- name: note_failure
 -- When a webhook failed first, after it took something.
@@ -145,3 +145,11 @@ delete from server_delivery where id = %(id)s;
 -- What a tenant used on a day, its sub-agents and what was asked aside included.
 select coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0) from usage_day
 where owner is not distinct from %(owner)s and day = %(day)s;
+
+-- name: a2a_tasks
+-- Tasks in an owner's conversations with an A2A agent, those first that changed last.
+select e.ts, t.k, uuid_send(t.id), t.cid, t.first
+from conversation c join task t on t.cid = c.cid join event e on e.cid = t.cid and e.seq = t.last
+where c.owner is not distinct from %(owner)s and c.config::json ->> 'a2a_agent' = %(agent)s
+  and (%(state)s::int is null or t.state = %(state)s) and (%(after)s::bigint is null or e.ts >= %(after)s)
+order by e.ts desc, t.k desc;

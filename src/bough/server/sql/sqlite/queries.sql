@@ -143,3 +143,11 @@ delete from server_delivery where id = :id;
 -- What a tenant used on a day, its sub-agents and what was asked aside included.
 select coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0) from usage_day
 where owner is :owner and day = :day;
+
+-- name: a2a_tasks
+-- Tasks in an owner's conversations with an A2A agent, those first that changed last.
+select e.ts, t.k, t.id, t.cid, t.first
+from conversation c join task t on t.cid = c.cid join event e on e.k = t.cid << 32 | t.last
+where c.owner is :owner and case when json_valid(c.config) then c.config ->> '$.a2a_agent' = :agent end
+  and (:state is null or t.state = :state) and (:after is null or e.ts >= :after)
+order by e.ts desc, t.k desc;

@@ -1,0 +1,80 @@
+"""Which tasks of an agent there are, those first that changed last: what pages of them are cut from.
+
+Source: the A2A protocol 1.0, section 3.1.4 (list).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from bough.events.beside import Tables
+from bough.events.model import TaskChanged
+from bough.events.record import StoredEvent
+from bough.server.access import Access
+from bough.server.auth.keys import SERVER
+from bough.tasks.stores.summary import TASKS
+
+AGENT: Final = "a2a_agent"
+CONTEXT: Final = "a2a_context"
+"""Keys of a task's metadata: the agent that was asked, the context it was asked in."""
+
+_AT_ONCE = 500
+
+
+class Place(NamedTuple):
+    """Where a task stands in the list: a greater one comes earlier.
+
+    Attributes:
+        changed: When its state last changed, in microseconds since 1970.
+        number: Of its row, by age.
+    """
+
+    changed: int
+    number: int
+    id: UUID
+
+
+class Wanted(NamedTuple):
+    """Which tasks to list; None and empty: all.
+
+    Attributes:
+        state: The number of the one they are in.
+        after: When they changed at the earliest.
+        context: That they were asked in.
+    """
+
+    state: int | None
+    after: int | None
+    context: str
+
+
+async def find_places(access: Access, agent: str, wanted: Wanted) -> list[Place]:
+    """Return the places of the caller's tasks with an agent, those first that changed last. O(its tasks).
+
+    What a task was asked by is in its first event, so each of these is read.
+    """
+    store, owner = access.services.store, access.caller.owner
+    named = {"owner": owner, "agent": agent, "state": wanted.state, "after": wanted.after}
+
+    def look(tables: Tables) -> list[tuple[Place, int, int]]:
+        rows = tables.run("server.a2a_tasks", **named)
+        return [(Place(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
+
+    candidates = await store.together((TASKS, SERVER), look, read_only=True)
+    found: list[Place] = []
+    for begin in range(0, len(candidates), _AT_ONCE):
+        part = candidates[begin : begin + _AT_ONCE]
+
+        def sift(tables: Tables, part: list[tuple[Place, int, int]] = part) -> list[Place]:
+            return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, wanted.context)]
+
+        found += await store.together(TASKS, sift, read_only=True)
+    return found
+
+
+def _is_wanted(tables: Tables, cid: int, first: int, agent: str, context: str) -> bool:
+    row = tables.one("task.event", cid=cid, seq=first)
+    event = None if row is None else StoredEvent.of_rows([row])[0].event  # pyright: ignore[reportArgumentType]
+    metadata = (event.metadata or {}) if isinstance(event, TaskChanged) else {}
+    return metadata.get(AGENT) == agent and context in ("", metadata.get(CONTEXT))
