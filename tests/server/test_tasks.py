@@ -24,7 +24,7 @@ def ended(client: httpx2.Client, task: str) -> dict[str, Any]:
 
 
 def test_a_task_is_submitted_followed_and_listed(serving: Any) -> None:
-    with serving("forty-two") as server, server.client() as client:
+    with serving("forty-two", "hi") as server, server.client() as client:
         body = {"input": "what is it?", "agent": "default", "id": str(uuid4()), "priority": 3}
         made = client.post("/api/tasks", json=body)
         assert (made.status_code, made.json()["id"]) == (201, body["id"])
@@ -39,6 +39,12 @@ def test_a_task_is_submitted_followed_and_listed(serving: Any) -> None:
         listed = client.get("/api/tasks", params={"state": "completed", "root": body["id"]}).json()
         assert [item["id"] for item in listed["items"]] == [body["id"]]
         assert client.get("/api/tasks", params={"state": "failed"}).json()["items"] == []
+        started = client.post("/api/conversations", json={"agent": "default", "initial_message": "hi", "run": True})
+        run = client.get("/api/tasks", params={"root": started.json()["id"]}).json()["items"][0]
+        assert run["agent"] == "default", "a run over HTTP is that of its conversation's agent"
+        of_agent = client.get("/api/tasks", params={"agent": "default"}).json()["items"]
+        assert [item["id"] for item in of_agent] == [run["id"], body["id"]], "the newest first"
+        assert client.get("/api/tasks", params={"agent": "nobody"}).json()["items"] == []
         events = client.get(f"/api/tasks/{body['id']}/events", params={"after": task["usage"]["requests"]}).json()
         assert events[-1]["payload"]["state"] == "completed"
         assert client.post(f"/api/tasks/{body['id']}/retry").status_code == 409, "it completed"

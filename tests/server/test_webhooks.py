@@ -124,7 +124,7 @@ def test_one_that_fails_for_long_is_switched_off_until_it_takes_a_test(
         while (shown := client.get("/api/webhooks").json()[0])["active"]:
             pass
         assert shown["failing_since"]
-        client.post("/api/conversations", json={"initial_message": "nobody is told"})
+        client.post("/api/conversations", json={"initial_message": "nobody is told", "run": True})
         assert client.post(f"/api/webhooks/{id}/test").json() == {"success": True}
         assert listener.read()[1]["kind"] == "webhook.test", "the first thing that it is told again"
         while not (shown := client.get("/api/webhooks").json()[0])["active"]:

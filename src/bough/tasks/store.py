@@ -47,6 +47,7 @@ class TaskFilter:
 
     Attributes:
         states: Any of these; empty: all.
+        agent: That the task names, or its conversation where it names none.
         parent: Started by this conversation.
         conversation: Runs of this conversation.
         root: Runs of the conversations of this tree of forks.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import httpx2
+
+from bough.testing.openai_server import Hang, Received, Reply
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -55,6 +58,34 @@ def test_a_page_says_how_many_there_are_and_what_follows(one_server: tuple[httpx
     assert (len(last["tasks"]), last["totalSize"], last["nextPageToken"]) == (1, 3, "")
     times = [task["status"]["timestamp"] for task in (*first["tasks"], *last["tasks"])]
     assert times == sorted(times, reverse=True), "the latest first"
+
+
+def test_what_changed_last_is_listed_first(serving: Any) -> None:
+    reached = threading.Event()
+
+    def hang(received: Received) -> Reply:
+        reached.set()
+        return Hang()
+
+    def send(client: httpx2.Client, text: str) -> dict[str, Any]:
+        message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
+        given = {"message": message, "configuration": {"returnImmediately": text == "first"}}
+        return call(client, "SendMessage", given)["result"]["task"]
+
+    with serving(hang, "second", "third") as server, server.client() as client:
+        first = send(client, "first")
+        assert reached.wait(60)
+        second, third = send(client, "second"), send(client, "third")
+        call(client, "CancelTask", {"id": first["id"]})
+        page = call(client, "ListTasks", {"pageSize": 2})["result"]
+        assert [task["id"] for task in page["tasks"]] == [first["id"], third["id"]]
+        rest = call(client, "ListTasks", {"pageToken": page["nextPageToken"]})["result"]
+        assert [task["id"] for task in rest["tasks"]] == [second["id"]]
+        since = {"statusTimestampAfter": page["tasks"][1]["status"]["timestamp"]}
+        recent = call(client, "ListTasks", since)["result"]
+        assert ([task["id"] for task in recent["tasks"]], recent["totalSize"]) == ([first["id"], third["id"]], 2)
+        of_context = call(client, "ListTasks", {"contextId": second["contextId"]})["result"]
+        assert [task["id"] for task in of_context["tasks"]] == [second["id"]]
 
 
 def test_the_card_declares_what_is_served(one_server: tuple[httpx2.Client, str]) -> None:

@@ -98,14 +98,18 @@ class TaskInfo(BaseModel):
     deadline: Stamp | None
 
     @classmethod
-    def of(cls, task: Task) -> TaskInfo:
-        """Return it as an answer."""
+    def of(cls, task: Task, agent: str | None) -> TaskInfo:
+        """Return it as an answer.
+
+        Args:
+            agent: Of its conversation: a task that names none runs that one.
+        """
         assert task.conversation is not None  # noqa: S101 - what a store returns has one
         same = ("id", "input", "result", "data", "error", "code", "request", "queue", "priority", "attempts")
         return cls(
             **{name: getattr(task, name) for name in (*same, "max_attempts", "metadata", "conversation")},
             state=TaskState(task.state).value,
-            agent=task.agent_name,
+            agent=task.agent_name or agent,
             parent=task.parent_id,
             usage=Ledger.of(task.usage),
             created_at=stamp(task.created_at),

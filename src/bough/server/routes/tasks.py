@@ -20,7 +20,7 @@ from bough.server.forms.base import MAX_PLACE, ItemPage
 from bough.server.forms.conversations import AgentForm
 from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
 from bough.server.requests.routing import router
-from bough.tasks import TaskFilter, TaskState
+from bough.tasks import Task, TaskFilter, TaskState
 from bough.types import new_id
 
 routes = router("Tasks")
@@ -43,7 +43,7 @@ async def submit_task(
     task = await access.services.runs.start(
         access.caller, id, id=id, queue=body.queue, priority=body.priority, deadline_seconds=body.deadline_seconds
     )
-    return TaskInfo.of(await _tasks(access).get(str(task)))
+    return await _describe(access, await _tasks(access).get(str(task)))
 
 
 def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
@@ -67,13 +67,13 @@ async def list_tasks(query: Annotated[TaskQuery, Query()], access: TaskReader) -
     states = frozenset[TaskState]() if query.state is None else frozenset({TaskState(query.state)})
     wanted = TaskFilter(states=states, agent=query.agent, queue=query.queue, parent=query.parent, root=query.root)
     page = await _tasks(access).list(wanted, query.page_id, query.limit)
-    return ItemPage(items=[TaskInfo.of(task) for task in page.items], next_page_id=page.next_cursor)
+    return ItemPage(items=[await _describe(access, task) for task in page.items], next_page_id=page.next_cursor)
 
 
 @routes.get("/api/tasks/{task}")
 async def get_task(task: TaskId, access: TaskReader) -> TaskInfo:
     """Return one task."""
-    return TaskInfo.of(await _tasks(access).get(str(task)))
+    return await _describe(access, await _tasks(access).get(str(task)))
 
 
 @routes.get("/api/tasks/{task}/events", responses={200: {"content": {"text/event-stream": {}}}})
@@ -101,7 +101,7 @@ async def _stream(access: Access, task: str, after: int) -> AsyncIterator[Server
 async def cancel_task(task: TaskId, access: TaskWriter) -> TaskInfo:
     """Cancel a task and its open children: final at once. One that has ended is returned as it is."""
     await _tasks(access).get(str(task))
-    return TaskInfo.of(await access.services.runs.broker.cancel(str(task)))
+    return await _describe(access, await access.services.runs.broker.cancel(str(task)))
 
 
 @routes.post("/api/tasks/{task}/input")
@@ -110,14 +110,22 @@ async def answer_task(task: TaskId, body: TaskAnswer, access: TaskWriter) -> Tas
     access.caller.require("write", "approve")
     await _tasks(access).get(str(task))
     broker, by = access.services.runs.broker, access.caller.name
-    return TaskInfo.of(await broker.provide_input(str(task), body.answer, run=body.run, by=by))
+    return await _describe(access, await broker.provide_input(str(task), body.answer, run=body.run, by=by))
 
 
 @routes.post("/api/tasks/{task}/retry", status_code=HTTP_201_CREATED)
 async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
     """Continue with the conversation of a task that failed or was cancelled, in a new task."""
     await _tasks(access).get(str(task))
-    return TaskInfo.of(await access.services.runs.broker.poll(await access.services.runs.broker.retry(str(task))))
+    broker = access.services.runs.broker
+    return await _describe(access, await broker.poll(await broker.retry(str(task))))
+
+
+async def _describe(access: Access, task: Task) -> TaskInfo:
+    agent = None
+    if task.agent_name is None and task.conversation is not None:
+        agent = (await access.store.get(task.conversation)).config.get("agent")
+    return TaskInfo.of(task, agent)
 
 
 def _tasks(access: Access) -> OwnedTasks:

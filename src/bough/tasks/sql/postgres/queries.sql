@@ -40,13 +40,14 @@ where cid in (select value::bigint from json_array_elements_text(%(cids)s::json)
    or parent in (select value::bigint from json_array_elements_text(%(cids)s::json)) order by k;
 
 -- name: page
--- Tasks that match, the newest first, from a place on.
+-- Tasks that match, the newest first, from a place on. One that names no agent runs its conversation's.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
        t.not_before, t.deadline, t.first, t.last, t.parent, uuid_send(p.id), t.call, t.under, t.key, t.agent, t.job
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where (%(before)s::bigint is null or t.k < %(before)s)
   and (%(states)s::text is null or t.state in (select value::int from json_array_elements_text(%(states)s::json)))
-  and (%(agent)s::text is null or t.agent = %(agent)s)
+  and (%(agent)s::text is null or t.agent = %(agent)s
+       or t.agent is null and c.config::json ->> 'agent' = %(agent)s)
   and (%(queue)s::text is null or t.queue = %(queue)s)
   and (%(parent)s::uuid is null or p.id = %(parent)s)
   and (%(conversation)s::uuid is null or c.id = %(conversation)s)

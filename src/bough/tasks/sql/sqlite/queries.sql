@@ -39,13 +39,14 @@ select id, cid, parent, state, agent from task
 where cid in (select value from json_each(:cids)) or parent in (select value from json_each(:cids)) order by k;
 
 -- name: page
--- Tasks that match, the newest first, from a place on.
+-- Tasks that match, the newest first, from a place on. One that names no agent runs its conversation's.
 select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
        t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
 where (:before is null or t.k < :before)
   and (:states is null or t.state in (select value from json_each(:states)))
-  and (:agent is null or t.agent = :agent)
+  and (:agent is null or t.agent = :agent
+       or t.agent is null and case when json_valid(c.config) then c.config ->> '$.agent' = :agent end)
   and (:queue is null or t.queue = :queue)
   and (:parent is null or p.id = :parent)
   and (:conversation is null or c.id = :conversation)
