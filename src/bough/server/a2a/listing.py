@@ -22,7 +22,7 @@ CONTEXT: Final = "a2a_context"
 _AT_ONCE = 500
 
 
-class Place(NamedTuple):
+class TaskPlace(NamedTuple):
     """Where a task stands in the list: a greater one comes earlier.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     id: UUID
 
 
-class Wanted(NamedTuple):
+class Selection(NamedTuple):
     """Which tasks to list; None and empty: all.
 
     Attributes:
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     context: str
 
 
-async def find_places(access: Access, agent: str, wanted: Wanted) -> list[Place]:
+async def find_places(access: Access, agent: str, wanted: Selection) -> list[TaskPlace]:
     """Return the places of the caller's tasks with an agent, those first that changed last. O(its tasks).
 
     What a task was asked by is in its first event, so each of these is read.
@@ -57,16 +57,16 @@ async def find_places(access: Access, agent: str, wanted: Wanted) -> list[Place]
     store, owner = access.services.store, access.caller.owner
     named = {"owner": owner, "agent": agent, "state": wanted.state, "after": wanted.after}
 
-    def look(tables: Tables) -> list[tuple[Place, int, int]]:
+    def look(tables: Tables) -> list[tuple[TaskPlace, int, int]]:
         rows = tables.run("server.a2a_tasks", **named)
-        return [(Place(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
+        return [(TaskPlace(changed, k, UUID(bytes=id)), cid, first) for changed, k, id, cid, first in rows]
 
     candidates = await store.together((TASKS, SERVER), look, read_only=True)
-    found: list[Place] = []
+    found: list[TaskPlace] = []
     for begin in range(0, len(candidates), _AT_ONCE):
         part = candidates[begin : begin + _AT_ONCE]
 
-        def sift(tables: Tables, part: list[tuple[Place, int, int]] = part) -> list[Place]:
+        def sift(tables: Tables, part: list[tuple[TaskPlace, int, int]] = part) -> list[TaskPlace]:
             return [place for place, cid, first in part if _is_wanted(tables, cid, first, agent, wanted.context)]
 
         found += await store.together(TASKS, sift, read_only=True)

@@ -31,7 +31,7 @@ from google.protobuf.struct_pb2 import Value
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import ModelResponded, TextPart, UserMessage
 from bough.events.record import StoredEvent, microseconds
-from bough.server.a2a.listing import AGENT, CONTEXT, Place, Wanted, find_places
+from bough.server.a2a.listing import AGENT, CONTEXT, Selection, TaskPlace, find_places
 from bough.server.access import Access
 from bough.tasks import Task, TaskState
 from bough.tasks.state import TERMINAL_STATES
@@ -109,7 +109,7 @@ class AgentTasks:
         if asked.status and asked.status not in _STATES.values():
             return ListTasksResponse(page_size=size)  # a state that no task of ours has
         behind = _parse_token(asked.page_token)
-        found = await find_places(self._access, self._agent, _wanted_of(asked))
+        found = await find_places(self._access, self._agent, _read_selection(asked))
         rest = [place for place in found if behind is None or place < behind]
         tasks = [task for place in rest[:size] if (task := await self._read(place)) is not None]
         # By what they say: one that changed after its place was read is newer than it.
@@ -118,7 +118,7 @@ class AgentTasks:
         described = [await self.describe(task) for task in tasks]
         return ListTasksResponse(tasks=described, next_page_token=token, page_size=size, total_size=len(found))
 
-    async def _read(self, place: Place) -> Task | None:
+    async def _read(self, place: TaskPlace) -> Task | None:
         """Return the task of a place; None where it was deleted meanwhile."""
         try:
             return await self._broker.poll(str(place.id))
@@ -144,15 +144,15 @@ class AgentTasks:
         return found
 
 
-def _wanted_of(asked: ListTasksRequest) -> Wanted:
+def _read_selection(asked: ListTasksRequest) -> Selection:
     after = None
     if asked.HasField("status_timestamp_after"):
         after = microseconds(asked.status_timestamp_after.ToDatetime(UTC))
     state = next((state.number for state, theirs in _STATES.items() if theirs == asked.status), None)
-    return Wanted(state=state, after=after, context=asked.context_id)
+    return Selection(state=state, after=after, context=asked.context_id)
 
 
-def _parse_token(token: str) -> Place | None:
+def _parse_token(token: str) -> TaskPlace | None:
     """Return the place that a page ended with; None for the first page.
 
     Raises:
@@ -163,7 +163,7 @@ def _parse_token(token: str) -> Place | None:
     found = _TOKEN.fullmatch(token)
     if found is None:
         raise InvalidInput("page_token is not valid", hint="use next_page_token of the page before")
-    return Place(int(found[1]), int(found[2]), UUID(int=0))
+    return TaskPlace(int(found[1]), int(found[2]), UUID(int=0))
 
 
 def context_of(task: Task) -> str:
