@@ -34,6 +34,29 @@ def test_a_connection_that_stops_is_closed(serving: Any, said: bytes, answered: 
         assert bool(got) == bool(answered)
 
 
+def test_a_connection_is_idle_longer_than_a_request_may_take_to_come(serving: Any) -> None:
+    """A client that keeps its connections does not meet one that is closed; half of its next request is too little."""
+    request = b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    def ask(connection: socket.socket) -> None:
+        connection.sendall(request)
+        got = b""
+        while not got.endswith(b'{"status":"ok"}'):
+            got += (data := connection.recv(65_536))
+            assert data, "closed"
+
+    with (
+        serving(read_seconds=0.2, keep_alive_seconds=3600) as server,
+        socket.create_connection(("127.0.0.1", server.port), 60) as connection,
+        socket.create_connection(("127.0.0.1", server.port), 60) as silent,
+    ):
+        ask(connection)
+        assert not silent.recv(1), "closed after the time that a first request may take"
+        ask(connection)
+        connection.sendall(request[:20])
+        assert not connection.recv(1), "half a request is waited for no longer than the first one"
+
+
 @contextmanager
 def connection_that_never_reads(port: int, request: str) -> Iterator[socket.socket]:
     with socket.socket() as connection:

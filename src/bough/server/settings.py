@@ -44,6 +44,7 @@ class ServerSettings(BaseModel):
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
+        keep_alive_seconds: How long a connection may be idle between two requests; clients should give up before.
         runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
         webhook_networks: Private networks that webhooks and push notifications may call.
@@ -65,7 +66,7 @@ class ServerSettings(BaseModel):
     message_bytes: int = Field(default=MEBIBYTE, ge=1024)
     read_seconds: float = Field(default=30, gt=0)
     send_seconds: float = Field(default=30, gt=0)
-    keep_alive_seconds: int = Field(default=5, ge=1)
+    keep_alive_seconds: int = Field(default=75, ge=1)
     heartbeat_seconds: float = Field(default=15, gt=0)
     shutdown_seconds: float = Field(default=20, ge=0)
     models: tuple[str, ...] = ()

@@ -75,6 +75,7 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
     """Closes a connection whose first headers are not complete within `read_seconds`, too."""
 
     read_seconds: ClassVar[float] = 30.0
+    _headers_timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def within(cls, read_seconds: float, send_seconds: float) -> type[BoundedH11Protocol]:
@@ -88,32 +89,48 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to count."""
         super().connection_made(transport)
-        loop = asyncio.get_running_loop()
-        self._headers_timer = loop.call_later(self.read_seconds, self._close_silent)
+        self._count_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Count anew with the first byte of a further request: until then the connection may be idle.
+
+        How long it may be that is uvicorn's `timeout_keep_alive`, which must be longer than a client keeps its own end.
+        """
+        if self._headers_timer is None and self._has_request and self.cycle.response_complete:
+            self._count_headers()
+        super().data_received(data)
 
     def handle_events(self) -> None:
         """Handle what came; a request whose headers are complete is waited for no longer."""
+        before = getattr(self, "cycle", None)
         super().handle_events()
-        if self._has_request:
-            self._headers_timer.cancel()
+        if getattr(self, "cycle", None) is not before:
+            self._stop_counting()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Hand the connection to the socket's own protocol, which has bounds of its own."""
-        self._headers_timer.cancel()
+        self._stop_counting()
         self._stop_watching()
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting."""
-        self._headers_timer.cancel()
+        self._stop_counting()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Count anew: the next request of the connection has the same bound, once its first byte has come."""
+        """Count at once where the beginning of a further request came during the response."""
         super().on_response_complete()
-        if not self.transport.is_closing():
-            loop = asyncio.get_running_loop()
-            self._headers_timer = loop.call_later(self.read_seconds, self._close_silent)
+        if self._headers_timer is None and self.cycle.response_complete and self.conn.trailing_data[0]:
+            self._count_headers()
+
+    def _count_headers(self) -> None:
+        self._headers_timer = asyncio.get_running_loop().call_later(self.read_seconds, self._close_silent)
+
+    def _stop_counting(self) -> None:
+        if self._headers_timer is not None:
+            self._headers_timer.cancel()
+            self._headers_timer = None
 
     def _close_silent(self) -> None:
         if not self.transport.is_closing() and (not self._has_request or self.cycle.response_complete):
