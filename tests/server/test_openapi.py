@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import httpx2
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -59,3 +61,22 @@ def test_every_route_is_documented_with_its_refusals(serving: Any) -> None:
             assert operation.get("description") or operation.get("summary")
             if path.startswith("/api/"):
                 assert operation["security"], f"{method} {path} can be used without a key"
+
+
+def test_head_is_answered_wherever_get_is(one_server: tuple[httpx2.Client, str]) -> None:
+    """With the same status and headers; a stream ends where it would begin."""
+    client, id = one_server
+    paths = [path for path, methods in client.get("/openapi.json").json()["paths"].items() if "get" in methods]
+    assert {"/alive", "/api/conversations/{id}/events/stream", "/api/file/download"} <= set(paths)
+    for path in (*paths, "/docs", "/openapi.json", "/metrics", "/.well-known/agent-card.json"):
+        asked = re.sub(r"\{\w+\}", id, path) + ("?until=caught_up" if path.endswith("/stream") else "")
+        read, head = client.get(asked), client.head(asked)
+        assert (head.status_code, head.content) == (read.status_code, b""), asked
+        for name in ("content-type", "content-length", "etag"):
+            if name != "content-length" or path not in ("/metrics", "/server_info", "/"):  # these say what time it is
+                assert head.headers.get(name) == read.headers.get(name), (asked, name)
+    stream = client.head(f"/api/conversations/{id}/events/stream")
+    assert (stream.status_code, stream.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    refused = client.head(f"/api/conversations/{id}/run")
+    assert (refused.status_code, client.head("/mcp").status_code) == (405, 405)
+    assert client.put("/alive").headers["allow"] == "GET, HEAD"

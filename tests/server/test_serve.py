@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from bough.agents.spec import AgentSpec
 from bough.server.app import create_app
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Collect spans; the global provider is put back, since it may be set only once."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield exporter
+    provider.shutdown()
 
 
 @pytest.mark.anyio
@@ -31,3 +48,27 @@ async def test_a_server_that_has_ended_leaves_nothing_in_its_loop(settings: Sett
     app.state.stop()
     await serving
     assert asyncio.all_tasks() == before, "a stream's library watches for a shutdown in a task of its own"
+
+
+def test_a_run_is_below_the_request_that_asked_for_it_and_that_below_its_clients(
+    serving: Any, spans: InMemorySpanExporter
+) -> None:
+    above = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with serving("the secret word is plum") as server, server.client() as client:
+        id = client.post("/api/conversations", json={"initial_message": "say plum"}).json()["id"]
+        path = f"/api/conversations/{id}"
+        assert client.post(f"{path}/run?", json={"wait": 60}, headers={"traceparent": above}).json()["output"]
+        assert client.get("/api/nothing?word=plum").status_code == 404
+    found = {span.name: span for span in spans.get_finished_spans()}
+    request, task = found["POST /api/conversations/{id}/run"], found["bough.task"]
+    assert request.parent is not None
+    assert request.context is not None
+    assert task.parent is not None
+    assert f"{request.parent.trace_id:032x}-{request.parent.span_id:016x}" in above
+    assert (task.parent.span_id, task.parent.trace_id) == (request.context.span_id, request.parent.trace_id)
+    about = dict(request.attributes or {})
+    assert (about["bough.conversation"], about["bough.tenant"], about["http.response.status_code"]) == (
+        id, "local", 200,
+    )  # fmt: skip
+    assert request.kind is trace.SpanKind.SERVER
+    assert "plum" not in str([(span.name, dict(span.attributes or {})) for span in spans.get_finished_spans()])

@@ -41,7 +41,7 @@ from bough.server.openhands import commands, files, git
 from bough.server.openhands.events import OpenHandsEvents
 from bough.server.outbound.webhooks import Webhooks
 from bough.server.requests import openapi, problems
-from bough.server.requests.middleware import Bounds, Problems, RequestLog
+from bough.server.requests.middleware import Bounds, HeadRequests, Problems, RequestLog
 from bough.server.routes import (
     approvals,
     conversations,
@@ -106,9 +106,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=plan.lifespan,
+        # Newer versions write query strings and messages of exceptions; `RequestLog` opens the span of a request.
+        telemetry={"tracing": False, "logs": False},
         # Outermost first: the id comes before whatever may refuse, and a refusal is counted and logged.
         middleware=[
             Middleware(RequestLog, metrics=plan.metrics),
+            Middleware(HeadRequests),
             Middleware(Problems),
             Middleware(Bounds, settings=server),
             Middleware(HostOrigin, settings=server, bind=bind),

@@ -68,8 +68,13 @@ def span_below(name: str, traceparent: str | None, attributes: Mapping[str, str]
         yield span
 
 
+def collects_spans() -> bool:
+    """Whether a program has said who collects spans."""
+    return not isinstance(trace.get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider)
+
+
 def instrumentation() -> list[AbstractCapability[Any]]:
     """Return PydanticAI's instrumentation where someone collects spans; no prompt, result or secret is in them."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider):
+    if not collects_spans():
         return []
     return [Instrumentation(InstrumentationSettings(include_content=False, include_binary_content=False))]

@@ -14,17 +14,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.server.metrics import Metrics
 from bough.server.requests.problems import answer_to, request_id_of
+from bough.server.requests.tracing import open_request_span
 from bough.server.settings import ServerSettings
 from bough.types import new_id
 
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
+_NOT_READ = ("/mcp",)
+"""Where a GET opens a session rather than reading something."""
+
+_FOUND = ("route", "path_params", "endpoint")
+"""What the router writes into the scope of a request, and its log line reads."""
+
 _DISCARDED_BYTES = 16 << 20
 _DISCARD_SECONDS = 2.0
 
 
 class RequestLog:
-    """Gives a request its id, counts and logs it when it ends. Never logs a query string or a body."""
+    """Gives a request its id and span, counts and logs it when it ends. Never logs a query string or a body."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -45,13 +52,15 @@ class RequestLog:
                 message.setdefault("headers", []).append((b"request-id", request_id.encode()))
             await send(message)
 
-        try:
-            await self._app(scope, receive, sending)
-        finally:
-            seconds = time.monotonic() - started
-            route = getattr(scope.get("route"), "path", "unknown")
-            self._metrics.count_request(route, scope.get("method", "SOCKET"), status, seconds)
-            _log(scope, route, status, seconds)
+        with open_request_span(scope) as span:
+            try:
+                await self._app(scope, receive, sending)
+            finally:
+                seconds = time.monotonic() - started
+                route = getattr(scope.get("route"), "path", "unknown")
+                self._metrics.count_request(route, scope.get("method", "SOCKET"), status, seconds)
+                _log(scope, route, status, seconds)
+                span.end(scope, route, status)
 
 
 def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
@@ -66,6 +75,38 @@ def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
         "conversation": str(scope.get("path_params", {}).get("id", "")) or None,
     }
     _LOG.info("%s", json.dumps(line))
+
+
+class HeadRequests:
+    """Answers HEAD wherever GET is answered: the same headers, no body; a stream ends where it would begin."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "HEAD" or scope["path"] in _NOT_READ:
+            return await self._app(scope, receive, send)
+        begun = ended = False
+
+        async def receiving() -> Message:
+            return {"type": "http.disconnect"} if begun else await receive()
+
+        async def sending(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            if message["type"] == "http.response.body":
+                ended = not message.get("more_body", False)
+                message = {**message, "body": b""}
+            await send(message)
+
+        asked = {**scope, "method": "GET"}
+        try:
+            await self._app(asked, receiving, sending)
+        finally:
+            scope.update({name: asked[name] for name in _FOUND if name in asked})
+        if not ended:  # a stream that was told that its reader is gone
+            await send({"type": "http.response.body", "body": b""})
 
 
 class Problems:

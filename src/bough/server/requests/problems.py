@@ -133,7 +133,10 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
     code = _CODES_BY_STATUS.get(error.status_code, "malformed" if error.status_code < 500 else "internal")
     hint = "see /docs for the routes" if error.status_code in (404, 405) else ""
     wrapped = BoughError(str(error.detail), code=code, hint=hint)
-    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=error.headers)
+    headers = dict(error.headers or {})
+    if headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # which is answered wherever GET is, without a route of its own
+    return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=headers)
 
 
 def _invalid(error: RequestValidationError, request_id: str) -> Response:
