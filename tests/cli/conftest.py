@@ -10,13 +10,15 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.preloaded import Preloaded
 
 BOUGH = Path(sys.executable).with_name("bough")
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,14 +30,24 @@ class Cli:
     """Runs `bough` in a working folder."""
 
     folder: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
+    preloaded: Preloaded
+
+    def having(self, folder: Path | None = None, **environment: str) -> Cli:
+        """`bough` in the same folder or another one, with more in its environment."""
+        return replace(self, folder=folder or self.folder, environment={**self.environment, **environment})
 
     def env(self, **more: str) -> dict[str, str]:
         """The environment of a command; compiled modules are kept, as on any user's machine."""
         return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **self.environment, **more}
 
     def __call__(self, *args: str | Path, stdin: str = "", **environment: str) -> Done:
-        """Run a command and return exit code and streams."""
+        """Run a command and return exit code and streams; its process has imported `bough` already.
+
+        What is said to the interpreter itself, `PYTHONPATH` above all, is said to one of its own.
+        """
+        if not any(name.startswith("PYTHON") for name in environment):
+            return self.preloaded.run(args, self.folder, self.env(**environment), stdin)
         return subprocess.run(
             [BOUGH, *map(str, args)],
             cwd=self.folder,
@@ -125,14 +137,23 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def new_cli() -> Callable[[Path, Path], Cli]:
+def preloaded() -> Iterator[Preloaded]:
+    """What runs the commands of the tests of one worker."""
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
+        process = Preloaded(Path(folder))
+        yield process
+        process.close()
+
+
+@pytest.fixture(scope="session")
+def new_cli(preloaded: Preloaded) -> Callable[[Path, Path], Cli]:
     """Make a `Cli` with the example skills from a folder, which gets a copy of the example workspace, and a home."""
 
     def make(folder: Path, home: Path) -> Cli:
         workspace = folder / "workspace"
         if not workspace.exists():
             shutil.copytree(EXAMPLES / "workspace", workspace)
-        return Cli(workspace, {"BOUGH_HOME": str(home), "BOUGH_SKILL_ROOTS": str(EXAMPLES / "skills")})
+        return Cli(workspace, {"BOUGH_HOME": str(home), "BOUGH_SKILL_ROOTS": str(EXAMPLES / "skills")}, preloaded)
 
     return make
 
@@ -154,4 +175,4 @@ def slow_skill(tmp_path: Path, cli: Cli) -> Cli:
     (folder / "scripts" / "wait.sh").write_text(
         "#!/bin/sh\necho started > running\nwhile ! [ -e go ]; do sleep 0.02; done\necho waited\n"
     )
-    return Cli(cli.folder, {**cli.environment, "BOUGH_SKILL_ROOTS": str(tmp_path / "skills")})
+    return cli.having(BOUGH_SKILL_ROOTS=str(tmp_path / "skills"))

@@ -36,7 +36,7 @@ def test_a_bundle_brings_a_fork_into_another_store_whole(cli: Any, made: tuple[s
     _, fork = made
     assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 0
     assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 7
-    other = type(cli)(cli.folder, {**cli.environment, "BOUGH_HOME": str(tmp_path / "other")})
+    other = cli.having(BOUGH_HOME=str(tmp_path / "other"))
     refused = other("conv", "import", tmp_path / "x.bundle")
     assert (refused.returncode, "--accept-unknown" in refused.stderr) == (4, True)
     assert other.data("conv", "import", tmp_path / "x.bundle", "--accept-unknown")["conversation"]["id"] == fork
@@ -50,7 +50,7 @@ def test_a_bundle_brings_a_fork_into_another_store_whole(cli: Any, made: tuple[s
 def test_what_was_imported_is_adopted_by_name_once(cli: Any, made: tuple[str, str], tmp_path: Path) -> None:
     _, fork = made
     assert cli("conv", "export", fork, "-o", tmp_path / "x.bundle").returncode == 0
-    other = type(cli)(cli.folder, {**cli.environment, "BOUGH_HOME": str(tmp_path / "other")})
+    other = cli.having(BOUGH_HOME=str(tmp_path / "other"))
     own = (Path(cli.environment["BOUGH_HOME"]) / "signing.key").read_bytes()
     key = Ed25519PrivateKey.from_private_bytes(own).public_key().public_bytes_raw().hex()
     (tmp_path / "other" / "keys").mkdir(parents=True)

@@ -21,7 +21,7 @@ def writes(*names: str) -> Answer:
 
 
 def with_model(cli: Any, server: OpenAIServer) -> Any:
-    return type(cli)(cli.folder, {**cli.environment, "BOUGH_MODEL": "openai:test", "BOUGH_BASE_URL": server.url})
+    return cli.having(BOUGH_MODEL="openai:test", BOUGH_BASE_URL=server.url)
 
 
 def test_calls_wait_are_approved_one_by_one_and_refused_with_a_reason(cli: Any, workspace: Path) -> None:

@@ -17,7 +17,7 @@ NAMES = ["csv-profile", "git-digest", "link-check", "word-count"]
 def project(cli: Any, workspace: Path) -> Any:
     """`bough` in a workspace that brings its own skills."""
     shutil.copytree(SKILLS, workspace / ".agents" / "skills")
-    return type(cli)(workspace, {**cli.environment, "BOUGH_SKILL_ROOTS": ""})
+    return cli.having(workspace, BOUGH_SKILL_ROOTS="")
 
 
 def test_the_examples_are_listed_with_their_descriptions(cli: Any) -> None:

@@ -16,7 +16,7 @@ SKILLS = Path(__file__).parents[2] / "examples" / "skills"
 def project(cli: Any, workspace: Path) -> Any:
     """`bough` in a workspace that brings its own skills."""
     shutil.copytree(SKILLS, workspace / ".agents" / "skills")
-    return type(cli)(workspace, {**cli.environment, "BOUGH_SKILL_ROOTS": ""})
+    return cli.having(workspace, BOUGH_SKILL_ROOTS="")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_folder_is_trusted_from_elsewhere_and_a_host_server_by_its_name(
 ) -> None:
     servers = {"mcpServers": {"run_directory": {"command": "python3", "args": ["server.py"]}}}
     (workspace / ".agents" / "skills" / "word-count" / ".mcp.json").write_text(json.dumps(servers))
-    elsewhere = type(project)(tmp_path, project.environment)
+    elsewhere = project.having(tmp_path)
     assert elsewhere("skills", "trust", workspace, "--yes", "--host-servers", "shelv").returncode == 2
     done = elsewhere("skills", "trust", workspace, "--dry-run", "--host-servers", "run_directory")
     assert "runs on this machine, outside the sandbox: python3 server.py" in done.stdout
