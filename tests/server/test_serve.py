@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,19 @@ def test_a_run_is_below_the_request_that_asked_for_it_and_that_below_its_clients
     )  # fmt: skip
     assert request.kind is trace.SpanKind.SERVER
     assert "plum" not in str([(span.name, dict(span.attributes or {})) for span in spans.get_finished_spans()])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_answer_is_sent_at_once_and_waits_for_no_acknowledgement(host: str) -> None:
+    listening, accepted = listen(host, 0), asyncio.get_running_loop().create_future()
+    server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listening)
+    _, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+    answering: asyncio.StreamWriter = await accepted
+    connection: socket.socket = answering.get_extra_info("socket")
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    for each in (writer, answering):
+        each.close()
+        await each.wait_closed()
+    server.close()
+    await server.wait_closed()

@@ -50,7 +50,9 @@ def listen(host: str, port: int) -> socket.socket:
         Unavailable: The address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named: asyncio switches Nagle's algorithm off only on connections of a socket that says TCP, and
+    # with it on, the body of an answer waits up to 40 ms for the acknowledgement of its head.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
