@@ -11,7 +11,8 @@ from pydantic_ai.messages import ToolReturnPart
 from bough.agents.spec import AgentSpec
 from bough.errors import Conflict
 from bough.settings import Settings
-from bough.tasks import Task, TaskBroker, TaskFilter, TaskState
+from bough.tasks import TaskBroker, TaskFilter, TaskState
+from bough.tasks.notify import TaskStanding
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.scripted import Asked
@@ -19,7 +20,7 @@ from bough.testing.scripted import Asked
 pytestmark = pytest.mark.anyio
 
 
-def _asks(task: Task) -> bool:
+def _asks(task: TaskStanding) -> bool:
     return task.state is TaskState.INPUT_REQUIRED
 
 

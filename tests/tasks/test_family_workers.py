@@ -16,7 +16,8 @@ import pytest
 from tests.tasks import family_agents
 
 from bough.settings import Settings
-from bough.tasks import Task, TaskBroker, TaskFilter, TaskState, TaskStoreSqlite
+from bough.tasks import TaskBroker, TaskFilter, TaskState, TaskStoreSqlite
+from bough.tasks.notify import TaskStanding
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -110,7 +111,7 @@ async def test_a_child_is_answered_on_another_worker_after_both_processes_restar
     broker, task_id = await _submit(family, settings)
     first = family.start(asks=True)
 
-    def asks(task: Task) -> bool:
+    def asks(task: TaskStanding) -> bool:
         return task.state is TaskState.INPUT_REQUIRED
 
     asked = await broker.wait_until(task_id, asks, 60)

@@ -20,7 +20,7 @@ from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
 from bough.tasks import Task, TaskBroker, TaskEvent, TaskState
-from bough.tasks.state import TERMINAL_STATES
+from bough.tasks.notify import has_stopped
 from bough.tasks.stores.rows import TaskRow, find_latest_row, find_live_row, read_task
 from bough.tasks.worker import ActiveRun
 
@@ -141,7 +141,7 @@ class Runs:
 
     async def wait(self, task: UUID, seconds: float) -> Task:
         """Return a task when it has ended or asks, when this server drains, or after `seconds`."""
-        waiting = asyncio.create_task(self.broker.wait_until(str(task), _is_over, seconds))
+        waiting = asyncio.create_task(self.broker.wait_until(str(task), has_stopped, seconds))
         draining = asyncio.create_task(self._drain_begun.wait())
         try:
             await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -176,10 +176,6 @@ class Runs:
 
     def _take_end(self, active: ActiveRun) -> None:
         self._metrics.run_seconds.observe(time.monotonic() - active.begun)
-
-
-def _is_over(task: Task) -> bool:
-    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
 def _read_latest(tables: Tables, cid: UUID) -> RunInfo | None:

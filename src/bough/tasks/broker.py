@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -30,7 +30,7 @@ from bough.tasks.dispatch.dispatcher import Dispatcher
 from bough.tasks.dispatch.queues import ServedQueues
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import Task, TaskEvent
-from bough.tasks.notify import Callback, TransitionWatch
+from bough.tasks.notify import Callback, TransitionWatch, Until, has_ended
 from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.tasks.store import DEFAULT_QUEUE, TaskStore
 from bough.tasks.stores.rows import parse_id
@@ -231,20 +231,19 @@ class TaskBroker:
     async def wait(self, task_id: str, timeout: float | None = None) -> Task:
         """Return a task once it has ended, or as it stands after `timeout` seconds. Cancelling a wait changes nothing.
 
-        Callbacks for the state that it ended in have returned by then.
+        Callbacks for the state that it ended in have returned by then, except where a callback waits.
 
         Raises:
             NotFound: There is no such task.
         """
-        return await self.wait_until(task_id, lambda task: task.state in TERMINAL_STATES, timeout)
+        return await self.wait_until(task_id, has_ended, timeout)
 
-    async def wait_until(self, task_id: str, until: Callable[[Task], bool], timeout: float | None = None) -> Task:
+    async def wait_until(self, task_id: str, until: Until, timeout: float | None = None) -> Task:
         """Return a task once `until` holds of it, or as it stands after `timeout` seconds. Raises: see `wait`."""
         id = parse_id(task_id)
-        task = None if id is None else await self._watch.wait(id, until, timeout)
-        if task is None:
+        if id is None or not await self._watch.wait(id, until, timeout):
             raise unknown_task(task_id)
-        return task
+        return await self.poll(task_id)
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[TaskEvent]:
         """Iterate the events of a task with `seq > after`, then live ones; ends behind its end. None lost or doubled.
@@ -282,7 +281,8 @@ class TaskBroker:
     async def notify(self, task_id: str, states: Collection[TaskState], callback: Callback) -> None:
         """Have `callback(task)` called once for each of some states, in the order in which they are reached.
 
-        States that were reached already are told before this returns. One callback of a task runs at a time. What one
+        States that were reached already are told before this returns, except to a callback that calls it. One callback
+        of a task runs at a time. What one
         raises is noted with the task, and the others are called all the same.
 
         Raises:

@@ -26,8 +26,7 @@ from bough.events.beside import Tables
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
-from bough.tasks.model import Task
-from bough.tasks.state import TERMINAL_STATES, TaskState
+from bough.tasks.notify import has_stopped
 from bough.tasks.store import Claim
 from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
 from bough.tasks.stores.submission import ParentLink
@@ -144,7 +143,7 @@ class BrokerDelegation:
         ids = list(asking.untold) if tasks is None else [await self._own(asking, id) for id in tasks]
         if ids:
             lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
-            waits = [asyncio.create_task(self._broker.wait_until(id, _has_news, timeout)) for id in ids]
+            waits = [asyncio.create_task(self._broker.wait_until(id, has_stopped, timeout)) for id in ids]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
@@ -178,7 +177,7 @@ class BrokerDelegation:
             raise InvalidInput("a check after a task cannot be run yet", hint="leave it out", code="not_supported")
         found = await self._broker.run(conversation, message, idempotency_key=key)
         assert found is not None  # noqa: S101 - a run that is started has a task
-        await self._broker.wait_until(found, _has_news)
+        await self._broker.wait_until(found, has_stopped)
         return await self._describe(found)
 
     async def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
@@ -268,10 +267,6 @@ class BrokerDelegation:
             last=str(said).splitlines()[0][:200] if said else "",
             workspace=task.metadata.get(_OWN_FOLDER),
         )
-
-
-def _has_news(task: Task) -> bool:
-    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
 def _make_limit_error(limit: str, value: float, bound: float) -> LimitExceeded:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, TypeAlias
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from bough.errors import BoughError
@@ -15,7 +17,7 @@ from bough.events.beside import Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
 from bough.tasks.model import EventType, Task, TaskEvent
-from bough.tasks.state import TaskState
+from bough.tasks.state import TERMINAL_STATES, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import TaskRow, build_task, find_row, read_message
 
@@ -23,39 +25,35 @@ Callback: TypeAlias = Callable[[Task], Awaitable[None] | None]
 """Told of a task as it was when it reached a state."""
 
 
-class Watched:
-    """A task that somebody here waits for.
+class TaskStanding(NamedTuple):
+    """Where a task stands, without what it says: enough to decide whether a wait is over.
 
     Attributes:
-        version: The transitions that are known; -1 for none.
-        moved: Set at each transition; the waiter clears it.
+        is_put_off: Whether it may not start before a certain time: a pending one that failed before is such a one.
     """
 
-    def __init__(self, row: TaskRow) -> None:
-        self.id = UUID(bytes=row.id)
-        self.k = row.k
-        self.version = row.version
-        self.waiters: set[asyncio.Future[None]] = set()
-        self.callbacks = CallbackQueue()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return not self.waiters and not self.callbacks.subscriptions
-
-    def wake(self) -> None:
-        """Let everyone who waits look."""
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    state: TaskState
+    is_put_off: bool
 
 
-class CallbackQueue:
-    """Callbacks of one task: one runs at a time, each state once, in the order in which it was reached."""
+Until: TypeAlias = Callable[[TaskStanding], bool]
+"""Whether a wait is over."""
 
-    def __init__(self) -> None:
-        self.subscriptions: list[Subscription] = []
-        self.lock = asyncio.Lock()
+_GONE: Final = sys.maxsize
+"""Version of a task that was deleted."""
+
+_in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
+"""Whether the code that runs was called back: it waits for no callback, its own among them."""
+
+
+def has_ended(task: TaskStanding) -> bool:
+    """Whether a task has ended."""
+    return task.state in TERMINAL_STATES
+
+
+def has_stopped(task: TaskStanding) -> bool:
+    """Whether a task does nothing more by itself: it has ended, or asks."""
+    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
 class Subscription:
@@ -71,6 +69,39 @@ class Subscription:
         self.told = -1
 
 
+class Watched:
+    """A task that somebody here waits for.
+
+    Attributes:
+        version: The transitions that are known.
+        standing: Where it stands after these; None once it is gone.
+        waiters: Whoever waits for the next transition.
+        subscriptions: Callbacks: one runs at a time, each state once, in the order in which it was reached.
+    """
+
+    __slots__ = ("id", "k", "standing", "subscriptions", "telling", "version", "waiters")
+
+    def __init__(self, row: TaskRow) -> None:
+        self.id = UUID(bytes=row.id)
+        self.k = row.k
+        self.version = row.version
+        self.standing: TaskStanding | None = TaskStanding(row.current, row.not_before is not None)
+        self.waiters: set[asyncio.Future[None]] = set()
+        self.subscriptions: list[Subscription] = []
+        self.telling: asyncio.Lock | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return not self.waiters and not self.subscriptions
+
+    def wake(self) -> None:
+        """Let everyone who waits look."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
 class TransitionWatch:
     """Watches tasks of a store for a process: one follower of commits, one statement for all that are waited for."""
 
@@ -78,40 +109,45 @@ class TransitionWatch:
         self._store = store
         self._watched: dict[UUID, Watched] = {}
         self._follower: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self._looks = asyncio.Event()
 
-    async def wait(self, id: UUID, until: Callable[[Task], bool], timeout: float | None) -> Task | None:
-        """Return the task once `until` holds of it, or as it stands after `timeout` seconds; None for no such task.
+    async def wait(self, id: UUID, until: Until, timeout: float | None) -> bool:
+        """Return once `until` holds of the state of a task, or after `timeout` seconds.
 
-        Callbacks for the state that it is in have returned by then.
+        Callbacks for the state that it is in have returned by then, except where this is called by one.
+
+        Returns:
+            Whether there is such a task.
         """
         try:
             async with asyncio.timeout(timeout):
                 return await self._wait(id, until)
         except TimeoutError:
-            return await self._store.get(str(id))
+            return True
 
-    async def _wait(self, id: UUID, until: Callable[[Task], bool]) -> Task | None:
-        while True:
-            watched = await self._watch(id)
-            if watched is None:
-                return None
+    async def _wait(self, id: UUID, until: Until) -> bool:
+        watched = await self._watch(id)
+        while watched is not None and watched.standing is not None:
+            if until(watched.standing):
+                if not _in_callback.get():
+                    await self._tell(watched)
+                self._forget(watched)
+                return True
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             watched.waiters.add(waiter)
             try:
-                task = await self._store.get(str(id))
-                if task is None:
-                    return None
-                if until(task):
-                    await self._tell(watched)
-                    return task
+                self._keep_following(watched)
                 await waiter
             finally:
                 watched.waiters.discard(waiter)
                 self._forget(watched)
+        return False
 
     async def subscribe(self, id: UUID, states: Collection[TaskState], callback: Callback) -> bool:
         """Have a callback told of states; those that were reached already are told before this returns.
+
+        Called by a callback it does not wait for that.
 
         Returns:
             Whether there is such a task.
@@ -119,8 +155,12 @@ class TransitionWatch:
         watched = await self._watch(id)
         if watched is None:
             return False
-        watched.callbacks.subscriptions.append(Subscription(states, callback))
-        await self._tell(watched)
+        watched.subscriptions.append(Subscription(states, callback))
+        self._keep_following(watched)
+        if _in_callback.get():
+            self._begin_telling(watched)
+        else:
+            await self._tell(watched)
         return True
 
     def look(self) -> None:
@@ -130,24 +170,38 @@ class TransitionWatch:
     async def aclose(self) -> None:
         """Stop watching. Whoever still waits continues to look when it is woken otherwise, or is cancelled."""
         follower, self._follower = self._follower, None
-        if follower is not None:
-            follower.cancel()
-            await asyncio.gather(follower, return_exceptions=True)
+        ending = {*self._telling, *([] if follower is None else [follower])} - {asyncio.current_task()}
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def _watch(self, id: UUID) -> Watched | None:
-        watched = self._watched.get(id)
-        if watched is None:
-            row = await self._store.look(lambda tables: find_row(tables, id))
-            if row is None:
-                return None
-            watched = self._watched.setdefault(id, Watched(row))
-        if self._follower is None or self._follower.done():
-            self._follower = asyncio.create_task(self._follow(), name="transitions of tasks")
+        """Return what is known of a task, as it stands now."""
+        row = await self._store.look(lambda tables: find_row(tables, id))
+        if row is None:
+            return None
+        watched = self._watched.setdefault(id, Watched(row))
+        if row.version > watched.version:
+            self._note(watched, row.version, TaskStanding(row.current, row.not_before is not None))
         return watched
 
+    def _note(self, watched: Watched, version: int, standing: TaskStanding | None) -> None:
+        """Note that a task has moved on, or is gone, and tell whoever waits for it."""
+        watched.version, watched.standing = version, standing
+        if watched.subscriptions:
+            self._begin_telling(watched)
+        watched.wake()
+
+    def _keep_following(self, watched: Watched) -> None:
+        """Follow commits for a task, which may have moved on since it was read."""
+        self._watched.setdefault(watched.id, watched)
+        self._looks.set()
+        if self._follower is None or self._follower.done():
+            self._follower = asyncio.create_task(self._follow(), name="transitions of tasks")
+
     def _forget(self, watched: Watched) -> None:
-        if watched.is_idle:
-            self._watched.pop(watched.id, None)
+        if watched.is_idle and self._watched.get(watched.id) is watched:
+            del self._watched[watched.id]
 
     async def _follow(self) -> None:
         """Look after every commit of any process, until nobody waits any more."""
@@ -169,35 +223,46 @@ class TransitionWatch:
             self._looks.set()
 
     async def _look_once(self) -> None:
-        ks = json.dumps([watched.k for watched in self._watched.values()])
+        watching = list(self._watched.values())  # whoever comes while the store is read is looked at next time
+        ks = json.dumps([watched.k for watched in watching])
         rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks))
-        versions = {k: version for k, _, version in rows}
-        for watched in list(self._watched.values()):
-            version = versions.get(watched.k)
-            if version == watched.version:
-                continue
-            watched.version = -2 if version is None else version
-            await self._tell(watched)
-            watched.wake()
+        found = {
+            k: (version, TaskStanding(TaskState.from_number(state), not_before is not None))
+            for k, state, version, not_before in rows
+        }
+        for watched in watching:
+            version, standing = found.get(watched.k, (_GONE, None))
+            if version > watched.version:
+                self._note(watched, version, standing)
+
+    def _begin_telling(self, watched: Watched) -> None:
+        """Tell the callbacks of a task beside whatever else runs: one that waits for another task holds up nothing."""
+        task = asyncio.create_task(self._tell(watched), name=f"callbacks of task {watched.id}")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     async def _tell(self, watched: Watched) -> None:
         """Tell the callbacks of a task what they were not told yet."""
-        if not watched.callbacks.subscriptions:
+        if not watched.subscriptions:
             return
-        async with watched.callbacks.lock:
-            reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
-            for seq, task in reached:
-                for subscription in list(watched.callbacks.subscriptions):
-                    if subscription.told < seq:
-                        subscription.told = seq
-                        await self._call(subscription, task)
-            if not reached or reached[-1][1].is_terminal:
-                watched.callbacks.subscriptions.clear()
+        watched.telling = watched.telling or asyncio.Lock()
+        async with watched.telling:
+            with suppress(BoughError):  # the store may be back at the next transition
+                reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
+                for seq, task in reached:
+                    for subscription in list(watched.subscriptions):
+                        if subscription.told < seq:
+                            subscription.told = seq
+                            await self._call(subscription, task)
+                if not reached or reached[-1][1].is_terminal:
+                    watched.subscriptions.clear()
+        self._forget(watched)
 
     async def _call(self, subscription: Subscription, task: Task) -> None:
         """Call a callback; what it raises is noted with the task, and the others are called all the same."""
         if task.state not in subscription.states:
             return
+        calling = _in_callback.set(True)
         try:
             answer: Any = subscription.callback(task)
             if inspect.isawaitable(answer):
@@ -209,6 +274,8 @@ class TransitionWatch:
                 await self._store.add_event(
                     task.id, TaskEvent(task_id=task.id, event_type=EventType.LOG, payload=payload)
                 )
+        finally:
+            _in_callback.reset(calling)
 
 
 def _read_transitions(tables: Tables, id: UUID) -> list[tuple[int, Task]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
 
 from bough.settings import Settings
 from bough.tasks.model import Task
+from bough.tasks.notify import Until
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.submission import Submitted
 from bough.tasks.submitting import SubmissionRequest
@@ -33,7 +33,7 @@ class TaskRunning(Protocol):
         """Return a task as it stands."""
         ...
 
-    async def wait_until(self, task_id: str, until: Callable[[Task], bool], timeout: float | None = None) -> Task:
+    async def wait_until(self, task_id: str, until: Until, timeout: float | None = None) -> Task:
         """Return a task once `until` holds of it, or as it stands after `timeout` seconds."""
         ...
 

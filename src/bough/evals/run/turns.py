@@ -29,6 +29,7 @@ from bough.events.record import StoredEvent
 from bough.tasks.agents import AGENT_PATH
 from bough.tasks.broker import TaskBroker
 from bough.tasks.model import Task
+from bough.tasks.notify import TaskStanding, has_stopped
 from bough.tasks.state import TaskState
 from bough.tasks.submitting import MAX_KEY_CHARACTERS, id_of_key
 
@@ -174,10 +175,9 @@ def _read_reason(payload: Mapping[str, object]) -> str:
     return str(payload.get("reason") or "")
 
 
-def _is_over(task: Task) -> bool:
+def _is_over(task: TaskStanding) -> bool:
     """Whether a turn is at its end here: what asks has nobody to ask, and what failed is not tried again."""
-    fails = task.state is TaskState.PENDING and task.not_before is not None
-    return task.is_terminal or task.state is TaskState.INPUT_REQUIRED or fails
+    return has_stopped(task) or (task.state is TaskState.PENDING and task.is_put_off)
 
 
 def _make_key(planned: PlannedAttempt, number: int) -> str:

@@ -153,7 +153,7 @@ order by t.k limit 100;
 
 -- name: states
 -- Where some tasks stand.
-select k, state, version from task where k in (select value::bigint from json_array_elements_text(%(ks)s::json));
+select k, state, version, not_before from task where k in (select value::bigint from json_array_elements_text(%(ks)s::json));
 
 -- name: open_ids
 -- Every task that has not ended, the youngest first.

@@ -151,7 +151,7 @@ order by t.k limit 100;
 
 -- name: states
 -- Where some tasks stand.
-select k, state, version from task where k in (select value from json_each(:ks));
+select k, state, version, not_before from task where k in (select value from json_each(:ks));
 
 -- name: open_ids
 -- Every task that has not ended, the youngest first.
