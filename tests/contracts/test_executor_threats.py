@@ -7,19 +7,24 @@ import os
 import pytest
 
 from bough.execution.base import CodeExecutor
+from bough.execution.process.cgroup import usable_hierarchy
 from bough.testing.executor_threats import ExecutorThreats, MountThreats
 
 IS_ROOT = os.geteuid() == 0
+WITHOUT_GROUPS = frozenset(() if usable_hierarchy() else {"test_memory_bomb_of_pages_that_are_not_mapped"})
+"""What is let through where no control group can be made, as for an ordinary user."""
 
 
 class TestBubblewrap(ExecutorThreats):
+    let_through = WITHOUT_GROUPS
+
     @pytest.fixture
     def executor(self, bubblewrap: CodeExecutor) -> CodeExecutor:
         return bubblewrap
 
 
 class TestZygote(ExecutorThreats):
-    let_through = frozenset(
+    let_through = WITHOUT_GROUPS.union(
         ()
         if IS_ROOT
         else {
@@ -47,6 +52,8 @@ class TestRaces(MountThreats):
 
 
 class TestStateful(ExecutorThreats):
+    let_through = WITHOUT_GROUPS
+
     @pytest.fixture
     def executor(self, stateful: CodeExecutor) -> CodeExecutor:
         return stateful
@@ -62,7 +69,7 @@ class TestContainer(ExecutorThreats):
 
 
 class TestSandlock(ExecutorThreats):
-    let_through = frozenset(
+    let_through = WITHOUT_GROUPS.union(
         {
             "test_system_call_of_another_architecture",  # its own filter kills, which no other can undo
             "test_read_the_first_process",  # it opens files of /proc for the program: its own too, but none of others

@@ -1,16 +1,23 @@
 """The promises of `docs/concepts/isolation.md`: each names probes that exist, and every probe belongs to a promise."""
 
-# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from bough.execution.sandbox import bubblewrap, landlock
+import pytest
+
+from bough.execution.gaps import GAPS
 from bough.testing.executor_threats import ExecutorThreats
 
 PAGE = Path("docs/concepts/isolation.md").read_text()
 ROWS = [line.split(" | ") for line in PAGE.splitlines() if re.search(r"`\w+\.test_\w+` \|$", line)]
+COLUMNS = {"bubblewrap": 1, "sandlock": 2, "container": 3}
+DIFFERENCES = [
+    line.split(" | ")
+    for line in PAGE.partition("## What the others let through")[2].splitlines()
+    if line.count("|") == 4
+][2:]
 NO_ATTACKS = {"processes.test_bounding_oneself_works"}
 
 
@@ -35,11 +42,14 @@ def test_every_rung_says_something_about_every_promise() -> None:
     assert [row for row in ROWS if len(row) != 5 or not all(cell.strip(" |") for cell in row)] == []
 
 
-def test_what_a_rung_does_not_promise_is_said_by_it() -> None:
-    """`bough doctor` prints these; the page has a "no" in the rung's column for each kind of gap."""
-    columns = {"bubblewrap": 1, "sandlock": 2}
-    gaps = {"bubblewrap": bubblewrap._GAPS_OF_USERS, "sandlock": (*landlock._GAPS, *landlock._GAPS_WITHOUT_MOUNTS)}
-    for name, column in columns.items():
-        denied = [row for row in ROWS if "**no**" in row[column]]
-        assert denied
-        assert len(gaps[name]) >= len(denied)
+@pytest.mark.parametrize("rung", COLUMNS)
+def test_bough_doctor_says_what_a_rung_does_not_promise_in_the_words_of_the_page(rung: str) -> None:
+    written = {row[0].removeprefix("| "): row[COLUMNS[rung]] for row in ROWS if "**no**" in row[COLUMNS[rung]]}
+    said = {gap.promise: gap.text for gap in GAPS[rung] if gap.promise}
+    assert {promise: cell.partition("**no**: ")[2] for promise, cell in written.items()} == said
+
+
+@pytest.mark.parametrize("rung", COLUMNS)
+def test_what_a_rung_lets_through_is_said_in_the_words_of_the_page(rung: str) -> None:
+    written = [row[0].removeprefix("| ") for row in DIFFERENCES if rung in row[1].split(", ")]
+    assert written == [gap.text for gap in GAPS[rung] if not gap.promise]

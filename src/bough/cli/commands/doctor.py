@@ -72,7 +72,7 @@ def doctor(
 
 async def _all(settings: Settings, progress: Progress) -> list[Check]:
     return [
-        *await _executors(),
+        *await _executors(settings.executor),
         *_models(settings, os.environ),
         *await _store(settings, progress),
         *await _tasks(settings),
@@ -81,9 +81,10 @@ async def _all(settings: Settings, progress: Progress) -> list[Check]:
     ]
 
 
-async def _executors() -> list[Check]:
+async def _executors(chosen_executor: str) -> list[Check]:
     """Probe every rung by really running something behind it; one that works is enough."""
     from bough.execution import LocalSandboxCodeExecutor
+    from bough.execution.gaps import list_gaps
 
     executor = LocalSandboxCodeExecutor()
     try:
@@ -101,8 +102,12 @@ async def _executors() -> list[Check]:
         for report in reports
     ]
     chosen = max((report for report in reports if report.works), key=lambda report: report.isolation, default=None)
-    gaps = () if chosen is None else chosen.gaps
-    limits = [Check("executor", "not promised", "missing", gap) for gap in gaps]
+    gaps = {report.name: report.gaps for report in reports if report.works}
+    if chosen_executor.partition(":")[0] == "container":
+        gaps["container"] = list_gaps("container")
+    limits = [
+        Check("executor", f"{name}: not promised", "missing", gap) for name, found in gaps.items() for gap in found
+    ]
     return [_check_isolation(None if chosen is None else chosen.isolation), *checks, *limits]
 
 

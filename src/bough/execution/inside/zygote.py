@@ -51,7 +51,7 @@ def fresh_mounts(conf):
         make_read_only("/work", path, identity)
     init.check_shown(conf["shown"])  # while this process may still look into every folder
     for target in ("/tmp", "/dev/shm"):
-        options = "size=%d,mode=1777" % conf["tmp_bytes"]
+        options = "size=%d,nr_inodes=%d,mode=1777" % (conf["tmp_bytes"], conf["tmp_names"])
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options)
     for folder in conf["hidden"]:
         mount(EMPTY, folder, None, MS_BIND)  # to unmount would make the kernel wait for all its processors

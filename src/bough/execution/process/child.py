@@ -161,6 +161,11 @@ class ChildProcess:
         return self._process.pid
 
     @property
+    def stands(self) -> bool:
+        """Whether the first process has come up."""
+        return ExitReport.parse(bytes(self._report)).stood
+
+    @property
     def own_sockets(self) -> frozenset[int]:
         """The numbers of sockets inside by which this process sends descriptors to a program."""
         return frozenset()

@@ -23,24 +23,31 @@ _PIDFD_GETFD: Final = 438
 _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$", re.M)
 """A mapping of a file without a name: its addresses, the file's device and its number."""
 
+_PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
+"""Where a run has file systems of its own in memory, on the rungs that can make them."""
+
 _IN_FLIGHT: Final = re.compile(rb"^scm_fds:\s*(\d+)$", re.M)
 
 
 class DiskUse:
     """The bytes in use below some folders, counted in slices of time: a tree may be of any depth and size.
 
-    A file counts with its blocks and 512 bytes for its name, a folder with 4,096 at least.
+    A file counts with its blocks, once, and 512 bytes for each name; a folder with 4,096 at least.
 
     Args:
         limits: Of a run; what cannot be measured is taken for as much as they allow.
+
+    Attributes:
+        counted: What the pass that is under way has counted so far, or the last one in all.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
         self._folders = folders
         self._limits = limits or ExecutionLimits()
         self._pass: Iterator[int] | None = None
-        self._counted = 0
+        self.counted = 0
         self._latest = 0
+        self._linked: set[tuple[int, int]] = set()
         self._in_flight: dict[int, int] = {}
 
     def measure(self) -> int:
@@ -50,15 +57,16 @@ class DiskUse:
         return self._latest
 
     def advance(self, seconds: float) -> bool:
-        """Count on for so long; return whether a pass is complete now. A pass that is not tells nothing."""
+        """Count on for so long; return whether a pass is complete now. One that is not tells the least there is."""
         end = time.monotonic() + seconds
         if self._pass is None:
-            self._pass, self._counted = self._entries(), 0
+            self._pass, self.counted = self._entries(), 0
+            self._linked.clear()
         for number, entry_bytes in enumerate(self._pass):
-            self._counted += entry_bytes
+            self.counted += entry_bytes
             if number % 64 == 63 and time.monotonic() > end:
                 return False
-        self._pass, self._latest = None, self._counted
+        self._pass, self._latest = None, self.counted
         return True
 
     def total(self, pid: int, *, but: frozenset[int] = frozenset()) -> int:
@@ -93,12 +101,36 @@ class DiskUse:
         self._in_flight = in_flight
         return self._latest + sum(found.values()) + kept * self._limits.file_size_bytes
 
+    def count_private_names(self, pid: int) -> int:
+        """Return how many files and folders a run has in a file system of its own in memory, at most; 0: it has none.
+
+        Those are bounded in bytes by the kernel; but an empty file takes a kilobyte of its memory that is not counted.
+        Every process of a run sees the same ones; one that has just ended is passed over. Blocks.
+        """
+        ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
+        for each in processes_below(pid):
+            with suppress(OSError):
+                roots = [f"/proc/{each}/root{path}" for path in _PRIVATE]
+                states = [os.statvfs(path) for path in roots if os.stat(path).st_dev not in ours]
+                return max((state.f_files - state.f_ffree for state in states), default=0)
+        return 0
+
     def _entries(self) -> Iterator[int]:
         for folder in self._folders:
             with suppress(FileNotFoundError), open_descriptor(folder) as root, TreeCursor(root) as cursor:
                 for _, _, state in cursor:
-                    size = state.st_blocks * 512
-                    yield max(size, _FOLDER_BYTES) if stat.S_ISDIR(state.st_mode) else size + _NAME_BYTES
+                    yield self._size(state)
+
+    def _size(self, state: os.stat_result) -> int:
+        """Return what an entry counts."""
+        size = state.st_blocks * 512
+        if stat.S_ISDIR(state.st_mode):
+            return max(size, _FOLDER_BYTES)
+        if state.st_nlink > 1:
+            if identity_of(state) in self._linked:
+                return _NAME_BYTES
+            self._linked.add(identity_of(state))
+        return size + _NAME_BYTES
 
     def _list_open(self, pid: int, in_flight: dict[int, int]) -> Iterator[os.stat_result]:
         """Yield the state of each descriptor of a process; note how many descriptors are on their way to its sockets.
@@ -139,6 +171,11 @@ class DiskUse:
             except OSError:  # only root may look there
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes
+
+
+def most_names(limits: ExecutionLimits) -> int:
+    """Return how many names a file system in memory may have, as many bytes each as in a workspace."""
+    return limits.tmp_bytes // _NAME_BYTES
 
 
 def _take_descriptors(pid: int, most: int) -> Iterator[os.stat_result]:

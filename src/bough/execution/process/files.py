@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -245,32 +245,52 @@ def _read(entry: TreeEntry, left_bytes: int) -> File | str:
     return File(path=entry.path, content=content, mode=stat.S_IMODE(state.st_mode) & 0o777)
 
 
-def remove_tree(path: str) -> None:
-    """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it."""
+def remove_tree(path: str, *, is_over: Callable[[], bool] = lambda: False) -> bool:
+    """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it.
+
+    Args:
+        is_over: Asked before each name; once it is true, the rest stays, for another call.
+
+    Returns:
+        Whether all of it is gone.
+    """
     names = count()
     with open_descriptor(path) as root:
         os.fchmod(root, 0o700)
         while found := _names(root, 1000):
             for name in found:
-                _remove_or_flatten(root, name, names)
+                if is_over() or not _remove_or_flatten(root, name, names, is_over):
+                    return False
     os.rmdir(path)
+    return True
 
 
-def _remove_or_flatten(root: int, name: str, names: Iterator[int]) -> None:
+def _remove_or_flatten(root: int, name: str, names: Iterator[int], is_over: Callable[[], bool]) -> bool:
     """Remove `name`; of a folder, move its folders up to `root`, so that depth costs neither stack nor descriptors."""
     if not _is_folder(root, name):
         os.unlink(name, dir_fd=root)
-        return
+        return True
     os.chmod(name, 0o700, dir_fd=root)
     with open_descriptor(name, dir_fd=root) as inner:
         while found := _names(inner, 1000):
             for child in found:
+                if is_over():
+                    return False
                 if _is_folder(inner, child):
-                    os.chmod(child, 0o700, dir_fd=inner)
-                    os.rename(child, _free_name(root, names), src_dir_fd=inner, dst_dir_fd=root)
+                    _remove_or_move(inner, child, root, names)
                 else:
                     os.unlink(child, dir_fd=inner)
     os.rmdir(name, dir_fd=root)
+    return True
+
+
+def _remove_or_move(fd: int, name: str, root: int, names: Iterator[int]) -> None:
+    """Remove a folder that is empty; move another one to `root`."""
+    try:
+        os.rmdir(name, dir_fd=fd)
+    except OSError:
+        os.chmod(name, 0o700, dir_fd=fd)
+        os.rename(name, _free_name(root, names), src_dir_fd=fd, dst_dir_fd=root)
 
 
 def _free_name(root: int, names: Iterator[int]) -> str:

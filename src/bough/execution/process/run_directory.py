@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import threading
+import time
 from itertools import count
+from queue import SimpleQueue
+from typing import Final
 
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import Group, Hierarchy, usable_hierarchy
 from bough.execution.process.files import remove_tree
 from bough.execution.process.janitor import Janitor
 from bough.execution.process.lend import Lender
+
+_log = logging.getLogger("bough.execution")
+
+REMOVE_SECONDS: Final = 0.2
+"""How long a run's result waits for the removal of its folder; what is left then is removed behind it."""
 
 
 class RunDirectory:
@@ -33,6 +42,7 @@ class RunDirectory:
         self._path: str | None = None
         self._hierarchy: Hierarchy | None = None
         self._janitor: Janitor | None = None
+        self._remover: Remover | None = None
         self.lender = Lender(self._ensure_folder)
 
     @property
@@ -52,12 +62,30 @@ class RunDirectory:
         name = f"{os.path.basename(self._ensure_folder())}-{next(self._numbers)}"
         return None if self._hierarchy is None else self._hierarchy.make(name, limits)
 
+    def remove(self, folder: str) -> None:
+        """Remove a folder that lies in it; one that is large is moved, and removed in another thread."""
+        end = time.monotonic() + REMOVE_SECONDS
+        if remove_tree(folder, is_over=lambda: time.monotonic() > end):
+            return
+        with self._lock:
+            if self._path is not None:
+                aside = os.path.join(self._path, f"left-{next(self._numbers)}")
+                os.rename(folder, aside)
+                if self._remover is None:
+                    self._remover = Remover()
+                self._remover.take(aside)
+                return
+        remove_tree(folder)  # it is being closed
+
     def close(self) -> None:
         """Remove it; the next use makes a new one. Twice is fine."""
         self.lender.close()
         with self._lock:
             path, self._path = self._path, None
             janitor, self._janitor = self._janitor, None
+            remover, self._remover = self._remover, None
+        if remover is not None:
+            remover.close()
         if path is not None:
             remove_tree(path)
         if janitor is not None:
@@ -76,3 +104,29 @@ class RunDirectory:
         parents = () if self._hierarchy is None else tuple(dict.fromkeys(self._hierarchy.parents.values()))
         self._janitor = Janitor(path, token=os.path.basename(path), group_parents=parents)
         return path
+
+
+class Remover:
+    """Removes folders one after another, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._folders: SimpleQueue[str | None] = SimpleQueue()
+        # The end of the program does not wait for it: what is left then is removed by the janitor.
+        self._thread = threading.Thread(target=self._work, name="bough-remover", daemon=True)
+        self._thread.start()
+
+    def take(self, folder: str) -> None:
+        """Remove a folder that nobody else uses, soon."""
+        self._folders.put(folder)
+
+    def close(self) -> None:
+        """Wait until everything that was taken is gone. Blocks."""
+        self._folders.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (folder := self._folders.get()) is not None:
+            try:
+                remove_tree(folder)
+            except OSError as error:
+                _log.warning("what a run left could not be removed, and is tried again at the end: %s", error)

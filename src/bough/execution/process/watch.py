@@ -1,4 +1,4 @@
-"""Watching what a run uses where the kernel does not count it: the size of its workspace, the memory of its processes.
+"""Watching what a run uses where the kernel does not count it: its workspace, its names, the memory of its processes.
 
 It measures in another thread, a slice of time after the other, and never delays a timeout. Between two looks a program
 can use more than its bound.
@@ -10,9 +10,10 @@ import asyncio
 import os
 from typing import Final
 
+from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess, processes_below, read_numbers
-from bough.execution.process.disk_use import DiskUse
+from bough.execution.process.disk_use import DiskUse, most_names
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
@@ -26,7 +27,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
-    """End the run when its workspace outgrows `work_bytes`, or its memory `memory_bytes`.
+    """End the run when its workspace outgrows `work_bytes`, its own file systems `tmp_bytes`, or its memory its bound.
 
     Memory is left to the kernel where the run is in a control group from its beginning.
 
@@ -39,20 +40,29 @@ async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group:
     if plan.workspace is not None:
         room += await asyncio.to_thread(use.measure)
     # A session may have been there before its group, and memory that was taken before is counted elsewhere for ever.
-    bounded = group.entered and plan.request.execution_id is None
-    await asyncio.sleep(SECONDS)
-    await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
+    is_bounded = group.entered and plan.request.execution_id is None
+    is_grouped = False
     while True:
         await asyncio.sleep(SECONDS)
-        if await asyncio.to_thread(_is_over, use, child, room):
-            child.stop("work_bytes")
-        elif not bounded and await asyncio.to_thread(uses_more_memory, child.pid, limits.memory_bytes):
-            child.stop("memory")
+        # Not before: a supervisor that still loads has forked nothing, and what it forks later is not in the group.
+        if child.stands and not is_grouped:
+            await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
+            is_grouped = True
+        reason = await asyncio.to_thread(_find_excess, use, child, limits, room, is_bounded)
+        if reason is not None:
+            child.stop(reason)
 
 
-def _is_over(use: DiskUse, child: ChildProcess, room: int) -> bool:
-    """Count files for a slice of time; whether a pass is complete now, and finds more than `room`. Blocks."""
-    return use.advance(SLICE_SECONDS) and use.total(child.pid, but=child.own_sockets) > room
+def _find_excess(use: DiskUse, child: ChildProcess, limits: ExecutionLimits, room: int, is_bounded: bool) -> str | None:
+    """Return the bound that the run has passed, looking at its files for a slice of time. Blocks."""
+    is_complete = use.advance(SLICE_SECONDS)
+    if (use.total(child.pid, but=child.own_sockets) if is_complete else use.counted) > room:
+        return "work_bytes"
+    if use.count_private_names(child.pid) > most_names(limits):
+        return "tmp_bytes"
+    if not is_bounded and uses_more_memory(child.pid, limits.memory_bytes):
+        return "memory"
+    return None
 
 
 def uses_more_memory(pid: int, limit_bytes: int) -> bool:

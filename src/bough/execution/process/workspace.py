@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from bough.errors import Conflict, ExecutorError
-from bough.execution.process.files import Collected, Print, collect, open_descriptor, remove_tree, snapshot, write_file
+from bough.execution.process.files import Collected, Print, collect, open_descriptor, snapshot, write_file
 from bough.execution.process.guarded import NOTHING_GUARDED, GuardedEntries, GuardedEntry, find_guarded, set_aside
 from bough.execution.process.identity import Identity
 from bough.execution.process.run_directory import RunDirectory
@@ -22,6 +22,7 @@ class Workspace:
 
     Attributes:
         folder: The run's own folder, removed afterwards.
+        run_directory: Removes it.
         work: What is shown as `/work`.
         code: What is shown as the folder of the code.
         tmp: A private folder for sandboxes that cannot make a fresh `/tmp`; there once `make_private` was called.
@@ -31,6 +32,7 @@ class Workspace:
     """
 
     folder: str
+    run_directory: RunDirectory
     work: str
     code: str
     tmp: str
@@ -61,17 +63,17 @@ class Workspace:
             # Before the files are looked at: a change of owner moves the ctime by which changes are told.
             if identity.lent and identity.uid is not None and plan.workspace is not None:
                 release = run_directory.lender.lend(plan.workspace, identity.uid, guarded=plan.request.guards.names)
-            return replace(cls._prepare(plan, folder, identity), release=release)
+            return replace(cls._prepare(plan, run_directory, folder, identity), release=release)
         except BaseException as error:
             if release is not None:
                 release()
-            remove_tree(folder)
+            run_directory.remove(folder)
             if isinstance(error, OSError):
                 raise _make_unprepared_error(error) from error
             raise
 
     @classmethod
-    def _prepare(cls, plan: Plan, folder: str, identity: Identity) -> Workspace:
+    def _prepare(cls, plan: Plan, run_directory: RunDirectory, folder: str, identity: Identity) -> Workspace:
         paths = {name: os.path.join(folder, name) for name in ("work", "code", "tmp", "exchange")}
         _make_folder(paths["work"], 0o700, identity)
         _make_folder(paths["code"], 0o700, identity)
@@ -79,7 +81,9 @@ class Workspace:
             _write_code(paths["code"], *plan.code_file, identity=identity)
         work = plan.workspace or paths["work"]
         before, guarded = _fill(work, plan, identity)
-        return cls(folder, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded)
+        return cls(
+            folder, run_directory, work, paths["code"], paths["tmp"], paths["exchange"], identity, before, guarded
+        )
 
     def guards(self, plan: Plan) -> tuple[GuardedEntry, ...]:
         """Return what must be shown read-only below `/work`, outer ones first; mounts of the request go before."""
@@ -154,11 +158,11 @@ class Workspace:
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks."""
+        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks, but not for a large one."""
         if self.release is not None:
             self.release()
         if os.path.isdir(self.folder):
-            remove_tree(self.folder)
+            self.run_directory.remove(self.folder)
 
 
 def stale_workspace_error() -> Conflict:

@@ -16,19 +16,28 @@ from pathlib import PurePosixPath
 
 from bough.execution.base import Isolation
 from bough.execution.domain_rule import PORT
+from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
+from bough.execution.process.disk_use import most_names
 from bough.execution.process.identity import Identity, free_uid, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, HOME, WORK, Plan
-from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport, read_first_sources
+from bough.execution.sandbox.rung import (
+    FIRST,
+    INSIDE,
+    PREPARE,
+    Preparation,
+    RungReport,
+    find_conditions,
+    read_first_sources,
+)
 from bough.execution.sandbox.seccomp import PROGRAM_PID, SECCOMP_INSTALL, filter_program
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
 _KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 """Settings of the kernel, which are the machine's and not the namespace's."""
 
-_GAPS_OF_USERS = ("a program in a warm sandbox can change the settings of its first process, as `oom_score_adj`",)
 _PROBE_SECONDS = 10.0
 _DROPPING = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH")
 """What the first process needs to look at what is shown, and to give everything up, this included."""
@@ -79,7 +88,7 @@ class BubblewrapRung:
             self._shown = _system(interpreter)
             failure = self._try()
             if not failure:
-                gaps = () if os.geteuid() == 0 else _GAPS_OF_USERS
+                gaps = list_gaps(self.name, has=find_conditions(mounts=True))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         return self._lacks(f"bwrap could not make its namespaces: {failure}.", _userns_remedy())
 
@@ -231,6 +240,7 @@ class BubblewrapRung:
             "shown": workspace.list_shown(plan),
             "hidden": hidden,
             "tmp_bytes": plan.request.limits.tmp_bytes,
+            "tmp_names": most_names(plan.request.limits),
             "filter": self._filter,
         }
 

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from bough.errors import SandboxUnavailable
 from bough.execution.base import Isolation
+from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, STATUS, Launch
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
@@ -22,7 +23,7 @@ from bough.execution.process.workspace import Workspace
 from bough.execution.request import CODE_FOLDER, WORK, Plan
 from bough.execution.sandbox.bubblewrap import configuration, limits_of
 from bough.execution.sandbox.preloaded import SUPERVISOR_ENVIRONMENT
-from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport
+from bough.execution.sandbox.rung import FIRST, INSIDE, PREPARE, Preparation, RungReport, find_conditions
 from bough.execution.sandbox.seccomp import SECCOMP_INSTALL, filter_program
 
 _READABLE = (
@@ -36,18 +37,6 @@ _READABLE = (
     "/etc/alternatives",
     "/etc/ld.so.cache",
     "/etc/ssl/openssl.cnf",
-)
-_GAPS = (
-    "names at the root of the file system and the numbers of other processes can be seen",
-    "a program can read the memory of its own supervisor, which holds that run's request alone",
-    "a system call of another architecture ends the program with signal 31",
-    "a run that is ended for lack of memory is not told from another kill",
-    "there is no network by name, no warm sandbox and no interpreter that stays",
-)
-_GAPS_WITHOUT_MOUNTS = (
-    "guarded names that exist can be changed through a link, or in a folder that is moved",
-    "a mount whose source changes while the run starts can show something else",
-    "names in the host's `/tmp` and `/work` can be seen, and their modes and attributes changed by the run's user",
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _INSIDE_FOLDER = "/run/bough/inside"
@@ -88,7 +77,7 @@ class LandlockRung:
             self._interpreter = interpreter
             failure = self._try()
             if not failure:
-                gaps = _GAPS if self.makes_mounts else (*_GAPS, *_GAPS_WITHOUT_MOUNTS)
+                gaps = list_gaps(self.name, has=find_conditions(mounts=self.makes_mounts))
                 return RungReport(name=self.name, isolation=self.isolation, works=True, gaps=gaps)
         return self._lacks(f"Landlock does not work here: {failure.strip().splitlines()[-1]}.", "")
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from bough.execution.base import Isolation
+from bough.execution.gaps import Condition
+from bough.execution.process.cgroup import usable_hierarchy
 from bough.execution.process.child import Launch
 from bough.execution.process.identity import Identity
 from bough.execution.process.workspace import Workspace
@@ -71,6 +73,20 @@ class Preparation:
         """
         size, _, rest = output.partition(b" ")
         return cls(rest[: int(size)], tuple(os.fsdecode(path) for path in rest[int(size) :].split(b"\0") if path))
+
+
+def find_conditions(*, mounts: bool) -> set[Condition]:
+    """Return what this machine has that some promises need. Blocks.
+
+    Args:
+        mounts: Whether the rung can make mounts of its own.
+    """
+    found: dict[Condition, bool] = {
+        "root": os.geteuid() == 0,
+        "mounts": mounts,
+        "groups": usable_hierarchy() is not None,
+    }
+    return {name for name, is_there in found.items() if is_there}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,32 @@ if sys.argv[1] == 'hide':
 time.sleep(0.3)
 """
 
+_KEEP_ONE_PAGE = """
+import ctypes, mmap, time
+libc = ctypes.CDLL(None)
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.munmap.restype = ctypes.c_int
+held = []
+for _ in range(20):
+    memory = mmap.mmap(-1, 40 << 20)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    ctypes.memset(place, 1, 40 << 20)
+    libc.munmap(place + 4096, (40 << 20) - 4096)
+    held.append(memory)
+    time.sleep(0.02)
+"""
+
+_MAKE_NAMES = """
+import os
+made = 0
+try:
+    while True:
+        os.close(os.open(f'/tmp/{made}', os.O_CREAT | os.O_WRONLY))
+        made += 1
+except OSError:
+    print(made)
+"""
+
 
 class BombsThreats(Threats):
     """Attacks by using up the machine."""
@@ -113,6 +139,19 @@ class BombsThreats(Threats):
         limits = ExecutionLimits(memory_bytes=256 << 20)
         most = await _highest(_read_used_memory, self.run(executor, code, timeout_seconds=3, limits=limits))
         assert most < 1536 << 20
+
+    async def test_memory_bomb_of_pages_that_are_not_mapped(self, executor: CodeExecutor) -> None:
+        """Shared memory lives as long as one page of it is mapped, and no process shows the others."""
+        limits = ExecutionLimits(memory_bytes=128 << 20)
+        running = asyncio.ensure_future(self.run(executor, _KEEP_ONE_PAGE, timeout_seconds=30, limits=limits))
+        most = await _highest(_read_shared_memory, running)
+        assert (await running).exit_code != 0
+        assert most < 600 << 20
+
+    async def test_bomb_of_names(self, executor: CodeExecutor) -> None:
+        limits = ExecutionLimits(work_bytes=1 << 20, tmp_bytes=1 << 20)
+        result = await self.run(executor, _MAKE_NAMES, timeout_seconds=30, limits=limits)
+        assert result.killed_by in ("work_bytes", "tmp_bytes") or int(result.stdout) <= 1 << 20 >> 9
 
     async def test_disk_bomb(self, executor: CodeExecutor) -> None:
         code = (
@@ -181,6 +220,13 @@ def _read_used_memory() -> int:
         if line.startswith("MemAvailable:"):
             return -int(line.split()[1]) * 1024
     raise AssertionError("no MemAvailable in /proc/meminfo")
+
+
+def _read_shared_memory() -> int:
+    for line in read_text("/proc/meminfo").splitlines():
+        if line.startswith("Shmem:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no Shmem in /proc/meminfo")
 
 
 def _read_used_disk() -> int:

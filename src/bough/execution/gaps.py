@@ -1,0 +1,90 @@
+"""What the rungs do not promise, in the words of `docs/concepts/isolation.md`: `bough doctor` says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Condition: TypeAlias = Literal["root", "mounts", "groups"]
+"""What a machine may have: a caller who is root, mounts of one's own, control groups."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One thing that a rung does not promise.
+
+    Attributes:
+        text: What happens instead.
+        promise: Which promise it does not keep; empty: it only differs there from the strongest rung.
+        unless: What the machine may have so that the promise is kept; None: nothing helps.
+    """
+
+    text: str
+    promise: str = ""
+    unless: Condition | None = None
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return f"{self.promise}: {self.text}" if self.promise else self.text
+
+
+_WRITTEN: Final = "host files outside of what is shown cannot be written"
+_FIRST_CHANGED: Final = "the first process cannot be changed, stopped or made to lie"
+_FIRST_READ: Final = "the first process cannot be read"
+_NAMES_KEPT: Final = "guarded names that exist cannot be changed"
+_MOUNTS_CHECKED: Final = "a mount shows what was checked, or nothing is run"
+_NETWORK: Final = "no network but named domains"
+_ARCHITECTURE: Final = "a call of another architecture is refused"
+_BOUNDED: Final = "processes and memory are bounded"
+_CHANNELS: Final = "the channels of an interpreter that stays cannot stop the clock, nor fill the host with descriptors"
+_NO_NAMES: Final = Gap("not even named domains can be reached", _NETWORK)
+_NO_SESSION: Final = Gap("there is no such interpreter, and no warm sandbox", _CHANNELS)
+_UNSEEN_MEMORY: Final = Gap(
+    "shared memory that is not mapped any more is not counted where no control group can be made", _BOUNDED, "groups"
+)
+
+GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
+    "bubblewrap": (
+        Gap("a warm one's settings can be, as `oom_score_adj`, where the caller is not root", _FIRST_CHANGED, "root"),
+        _UNSEEN_MEMORY,
+    ),
+    "sandlock": (
+        Gap(
+            "modes and attributes below `/tmp` and `/work` can be changed where no mounts can be made",
+            _WRITTEN,
+            "mounts",
+        ),
+        Gap("it holds that run's request alone", _FIRST_READ),
+        _NO_NAMES,
+        Gap("they can, through a link or in a moved folder, where no mounts can be made", _NAMES_KEPT, "mounts"),
+        Gap("it can show something else where no mounts can be made", _MOUNTS_CHECKED, "mounts"),
+        Gap("it ends the program with signal 31", _ARCHITECTURE),
+        _UNSEEN_MEMORY,
+        _NO_SESSION,
+        Gap("names at the root of the file system can be listed"),
+        Gap("numbers of other processes can be seen in `/proc`"),
+        Gap("named pipes cannot be made; a program that needs them fails"),
+        Gap("the supervisor runs outside of the sandbox, as the script's user"),
+        Gap("the end for lack of memory is signal 9, and `killed_by` does not say why"),
+        Gap(
+            "a root without the right to make mounts cannot show a folder that others cannot enter: "
+            "such a run is refused",
+            unless="mounts",
+        ),
+        Gap("files whose names are not UTF-8 cannot be opened"),
+        Gap("a file cannot be opened with `O_PATH`: `cp FILE FOLDER/` fails, `cp FILE FOLDER/FILE` works"),
+    ),
+    "container": (
+        _NO_NAMES,
+        _NO_SESSION,
+        Gap("who may talk to the engine is root in effect"),
+        Gap("the image's files are visible, not the host's `/usr`"),
+    ),
+}
+"""By the names of the rungs; first what breaks a promise, then what differs."""
+
+
+def list_gaps(rung: str, *, has: Collection[Condition] = ()) -> tuple[str, ...]:
+    """Return what a rung does not promise on a machine that has some things, one line each."""
+    return tuple(str(gap) for gap in GAPS[rung] if gap.unless is None or gap.unless not in has)
