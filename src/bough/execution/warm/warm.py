@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from typing import Final
 
 from bough.cancellation import finish
-from bough.errors import ExecutorError
+from bough.errors import Conflict, ExecutorError
 from bough.execution.base import CodeExecutionResult, Isolation
 from bough.execution.process.files import Collected
 from bough.execution.process.result import result_of
@@ -65,7 +65,11 @@ class WarmSandboxes:
                 self._drop(key)
                 return None
             self._touch(key)
-            result = await self._run(plan, zygote)
+            try:
+                result = await self._run(plan, zygote)
+            except Conflict:
+                self._drop(key)  # it may show another folder than was looked at, and would do so for ever
+                raise
             if result is None:
                 self._drop(key)
             return result

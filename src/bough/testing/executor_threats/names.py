@@ -72,16 +72,17 @@ os.chmod('closed', 0o555)
 
 _SWAP = """
 import os, random, sys, time
-workspace, name, target = sys.argv[1:]
+workspace, target, *names = sys.argv[1:]
 os.chdir(workspace)
 print('up', flush=True)
 steps = (
-    (lambda: os.rename(name, 'folder'), 0), (lambda: os.symlink(target, name), 0.001), (lambda: os.unlink(name), 0),
-    (lambda: os.rename('folder', name), 0.003), (lambda: os.mkdir(name), 0),
+    (lambda name: os.rename(name, 'folder'), 0), (lambda name: os.symlink(target, name), 0.001), (os.unlink, 0),
+    (lambda name: os.rename('folder', name), 0.003), (os.mkdir, 0),
 )
 while True:
+    name = random.choice(names)
     for step, most_seconds in steps:
-        try: step()
+        try: step(name)
         except OSError: pass  # it was there, or the host set it aside
         # It is a folder often enough for runs to start, and a link many times while one does.
         if most_seconds: time.sleep(random.random() * most_seconds)
@@ -91,10 +92,11 @@ _ROUNDS = os.environ.get("BOUGH_RACE_ROUNDS")
 """Read at the import: tests are run without the settings of whoever starts them."""
 
 _LOOK = """
-import os
-for folder in ('/work/.agents', '/shown', '/work/shown'):
-    try: print(open(folder + '/secret').read())
-    except OSError: pass
+import glob
+for name in ('/work/.agents', '/shown*', '/work/shown*', '/work/*/.git'):
+    for path in glob.glob(name + '/secret'):
+        try: print(open(path).read())
+        except OSError: pass
 """
 
 
@@ -154,38 +156,48 @@ class MountThreats(Threats):
     """Attacks on what a run is shown, by a name that changes while the run starts.
 
     Attributes:
-        rounds: How often a run is started beside what swaps names.
+        rounds: How often a name is shown in a run that is started beside what swaps names.
+        names_at_once: How many names are shown in a run, and swapped: where a start is dear, one is many rounds.
         seconds: After how long no further round is begun. With BOUGH_RACE_ROUNDS, which takes the place of `rounds`,
             all of them are run.
     """
 
     rounds: ClassVar[int] = 5
+    names_at_once: ClassVar[int] = 1
     seconds: ClassVar[float] = 10.0
 
     async def test_swap_a_guarded_name(
         self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str
     ) -> None:
-        (workspace / ".agents").mkdir()
-        await self._race(executor, workspace, outside, canary, ".agents", ())
+        more = [f"part-{number}/.git" for number in range(1, self.names_at_once)]
+        await self._race(executor, workspace, outside, canary, [".agents", *more], ())
 
     async def test_swap_the_source_of_a_mount(
         self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str
     ) -> None:
-        (workspace / "shown").mkdir()
-        mount = Mount(source=workspace / "shown", target="/shown")
-        await self._race(executor, workspace, outside, canary, "shown", (mount,))
+        names = [f"shown-{number}" for number in range(self.names_at_once)]
+        mounts = tuple(Mount(source=workspace / name, target=f"/{name}") for name in names)
+        await self._race(executor, workspace, outside, canary, names, mounts)
 
     async def _race(
-        self, executor: CodeExecutor, workspace: Path, outside: Path, canary: str, name: str, mounts: tuple[Mount, ...]
+        self,
+        executor: CodeExecutor,
+        workspace: Path,
+        outside: Path,
+        canary: str,
+        names: list[str],
+        mounts: tuple[Mount, ...],
     ) -> None:
-        """Start runs beside what swaps a folder for a link to a secret; a run that is refused is fine."""
+        """Start runs beside what swaps folders for links to a secret; a run that is refused is fine."""
+        for name in names:
+            (workspace / name).mkdir(parents=True)
         (outside / "secret").write_text(canary)
         refused: Counter[str] = Counter()
         started = 0
         rounds = self.rounds if _ROUNDS is None else int(_ROUNDS)
         end = time.monotonic() + (self.seconds if _ROUNDS is None else math.inf)
-        with _swap_names(workspace, name, outside):
-            while started < rounds and time.monotonic() < end and refused.total() < 50 * rounds:
+        with _swap_names(workspace, names, outside):
+            while started * len(names) < rounds and time.monotonic() < end and refused.total() < 50 * rounds:
                 try:
                     result = await self.run(executor, _LOOK, workspace=str(workspace), mounts=mounts)
                 except BoughError as error:
@@ -194,13 +206,14 @@ class MountThreats(Threats):
                     continue
                 started += 1
                 assert canary.encode() not in self.everything(result), f"run {started}"
-        print(f"{started} runs beside swapped names, and refused: {dict(refused)}")
+        assert started, f"nothing was tried, all was refused: {dict(refused)}"
+        print(f"{started} runs of {len(names)} swapped names each, and refused: {dict(refused)}")
 
 
 @contextmanager
-def _swap_names(workspace: Path, name: str, outside: Path) -> Generator[None]:
-    """Swap a folder of the workspace for a link to `outside` and back, again and again, in another process."""
-    command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), name, str(outside)]
+def _swap_names(workspace: Path, names: list[str], outside: Path) -> Generator[None]:
+    """Swap folders of the workspace for links to `outside` and back, again and again, in another process."""
+    command = [sys.executable, "-I", "-S", "-c", _SWAP, str(workspace), str(outside), *names]
     swapping = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert swapping.stdout is not None
