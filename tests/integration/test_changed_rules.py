@@ -15,6 +15,8 @@ import pytest
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
+from bough.conversation.fork.request import ForkRequest
+from bough.conversation.fork.rows import fork_unopened
 from bough.events import open_store
 from bough.events.store import EventStore
 from bough.settings import Settings
@@ -126,6 +128,26 @@ async def test_rules_that_a_command_wrote_are_not_followed_until_a_person_agrees
     assert done.returncode == 0, done.stderr
     await say(conversation, "fifth")
     assert EVIL in shown(conversation), "a person agreed"
+
+
+async def test_a_fork_from_before_the_write_works_in_the_same_folder_and_does_not_follow_it(
+    start: Start, settings: Settings, store: EventStore
+) -> None:
+    write = tool_call("write_file", path="AGENTS.md", content=EVIL)
+    conversation = await start("one", write, "two", "in a fork", "in another")
+    await say(conversation, "first")
+    before = len([stored async for stored in conversation.events])
+    await say(conversation, "second")
+    async with await conversation.fork(at=before) as fork:
+        await say(fork, "third")
+        assert EVIL not in shown(fork)
+    unopened = await fork_unopened(store, conversation.id, ForkRequest(at=before), settings)
+    assert unopened is not None
+    assert unopened.state.changed_rules == conversation.state.changed_rules != frozenset()
+    agent = spec("opened later")
+    async with await AsyncConversation.open(unopened.record.id, store=store, settings=settings, agent=agent) as fork:
+        await say(fork, "fourth")
+        assert EVIL not in shown(fork)
 
 
 async def test_what_a_person_writes_between_two_calls_is_followed(start: Start, work: Path) -> None:

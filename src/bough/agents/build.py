@@ -226,8 +226,13 @@ class Blueprint:
     def _capabilities(self, context: ToolContext | None = None) -> list[AbstractCapability[Any]]:
         """Return what looks at the files that tools touch; first outermost: what changed is known when it is used."""
         paths = [PathSkills(self.paths, context)] if self.paths.names else []
-        follows_rules = self.spec.skills is None and self.spec.discover_skills
-        return [*paths, *([RuleWatch(context)] if follows_rules else [])]
+        return [*paths, *([RuleWatch(context)] if _follows_rules(self.spec) else [])]
+
+
+def _follows_rules(spec: AgentSpec) -> bool:
+    """Whether an agent takes up rule files of its workspace, or one does that works there for it."""
+    own = spec.skills is None and spec.discover_skills
+    return own or any(_follows_rules(each) for each in spec.sub_agents)
 
 
 class BlueprintCache:

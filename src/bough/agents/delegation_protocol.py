@@ -33,6 +33,7 @@ class Asking(NamedTuple):
         rules: Its rules in force, by the names of `GivenRules`; they narrow those of the child.
         bounds: Shared with every task below it: its own bounds, then those of its ancestors.
         readonly: Whether its workspace is read-only, also for a child that shares it.
+        changed_rules: Digests of rule files as its tools left them, which its children do not follow either.
         untold: Ids of its tasks whose end was not reported to it yet: background tasks, and those of interrupted calls.
     """
 
@@ -43,6 +44,7 @@ class Asking(NamedTuple):
     bounds: tuple[SharedBound, ...] = ()
     untold: tuple[str, ...] = ()
     readonly: bool = False
+    changed_rules: frozenset[str] = frozenset()
 
 
 class Child(NamedTuple):

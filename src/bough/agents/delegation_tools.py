@@ -211,7 +211,16 @@ def _asking(ctx: Run) -> Asking:
     if deps.conversation is None:
         raise Unavailable("delegation needs a conversation", hint="run the agent in a conversation")
     call = ctx.tool_call_id or ""
-    return Asking(deps.conversation, call, deps.lease, deps.rules(), deps.bounds(), deps.untold_tasks(), deps.readonly)
+    return Asking(
+        deps.conversation,
+        call,
+        deps.lease,
+        deps.rules(),
+        deps.bounds(),
+        deps.untold_tasks(),
+        deps.readonly,
+        frozenset(deps.changed_rules()),
+    )
 
 
 def _delegation(ctx: Run) -> Delegation:

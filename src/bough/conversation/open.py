@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack, cast
@@ -93,7 +94,13 @@ class Beginning:
         return Parts(journal=journal, record=record, blueprint=blueprint, environment=environment, rules=rules)
 
     def prepare(
-        self, settings: Settings, rules: Rules, *, pool: McpPool | None = None, cache: BlueprintCache | None = None
+        self,
+        settings: Settings,
+        rules: Rules,
+        *,
+        pool: McpPool | None = None,
+        cache: BlueprintCache | None = None,
+        changed_rules: Collection[str] = (),
     ) -> Prepared:
         """Return the conversation as it will be written. Nothing is written, no hook is asked.
 
@@ -108,7 +115,7 @@ class Beginning:
         rules = rules.within(spec).with_default_bounds()
         if rules.limits.cost_usd is not None:
             require_prices(resolve_spec_model(spec, settings)[0], rules.limits)
-        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache)
+        blueprint = blueprint_of(spec, folder, settings, pool=pool, cache=cache, changed_rules=changed_rules)
         event = ConversationStarted(
             agent=spec.snapshot(),
             workspace=str(folder),

@@ -107,6 +107,7 @@ class BrokerDelegation:
             ),
             rules=rules,
             bounds=tuple(bound.to_json() for bound in bounds),
+            changed_rules=asking.changed_rules,
             sender=str(record.config.get("agent") or "user"),
         )
         try:

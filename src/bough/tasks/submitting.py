@@ -14,6 +14,7 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import BlueprintCache
 from bough.agents.spec import AgentSpec
+from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.workspace import WorkspacePolicy
 from bough.conversation.log.state import State
 from bough.conversation.message import check_message, events_of
@@ -68,6 +69,7 @@ class SubmissionRequest:
     Attributes:
         rules: Of the parent, by which the child's are narrowed; None without a parent.
         sender: Who speaks: `user`, or the parent's agent.
+        changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them unasked.
         workspace_policy: How it came by its workspace; see `ForkedWorkspace`.
     """
 
@@ -78,6 +80,7 @@ class SubmissionRequest:
     sender: str = "user"
     bounds: tuple[JsonObject, ...] = ()
     workspace_policy: WorkspacePolicy = "shared"
+    changed_rules: frozenset[str] = frozenset()
 
 
 class Submitter:
@@ -150,6 +153,7 @@ class Submitter:
             name = _read_text(asked.metadata, "agent_name")
             record, opening = _begin_unresolved(id, name, asked.metadata, self._clock.now())
             shared |= {"agent": name, "queue": queue or "default"}
+            opening = (*opening, *inherit_changed_rules(asked.changed_rules))
             return Submission(conversation=id, record=record, opening=opening, message=message, **shared)
         spec, is_configured = found
         rules = self._rules(asked, spec)
@@ -163,9 +167,9 @@ class Submitter:
             title=_read_text(asked.metadata, "title"),
             tags=_read_tags(asked.metadata),
         )
-        prepared = beginning.prepare(self._settings, rules, cache=self._cache)
+        prepared = beginning.prepare(self._settings, rules, cache=self._cache, changed_rules=asked.changed_rules)
         executor = spec.executor.name if spec.executor is not None else self._settings.executor
-        opening = await prepared.greet(executor, rules)
+        opening = [*await prepared.greet(executor, rules), *inherit_changed_rules(asked.changed_rules)]
         if asked.workspace_policy != "shared":
             opening.append(StateChanged(changes={"workspace_policy": asked.workspace_policy}))
         state = _fold(opening)

@@ -13,6 +13,7 @@ from bough.agents.build import Blueprint
 from bough.cancellation import finish
 from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
 from bough.conversation.fork.cut import CutPoint, find_cut
+from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.request import ForkRequest
 from bough.conversation.fork.workspace import (
     MADE,
@@ -147,6 +148,7 @@ class Source:
             blueprint=blueprint,
             rules=self._rules(request, journal.state),
             workspace="readonly" if readonly else request.workspace,
+            changed_rules=self.parts.journal.state.changed_rules - journal.state.changed_rules,
         )
 
     def _blueprint(self, request: ForkRequest) -> Blueprint:
@@ -234,7 +236,11 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class _ForkPlan:
-    """A fork about to be written."""
+    """A fork about to be written.
+
+    Attributes:
+        changed_rules: Of its source, as it is now, beside those that were there at the cut.
+    """
 
     id: UUID
     request: ForkRequest
@@ -244,6 +250,7 @@ class _ForkPlan:
     blueprint: Blueprint
     rules: Rules
     workspace: WorkspacePolicy
+    changed_rules: frozenset[str] = frozenset()
     apart: tuple[Event, ...] = ()
     nonce: str | None = None
 
@@ -252,7 +259,9 @@ class _ForkPlan:
         forked = self.request.describe(source, self.cut, source_head=self.head, workspace=self.workspace)
         is_new = self.blueprint.spec.snapshot() != self.journal.state.agent
         always = standing_events(self.blueprint.standing) if is_new else []
-        return [forked, *self.cut.closing, *self.apart, StateChanged(changes=changes), *always]
+        # What tools wrote after the cut lies in the workspace all the same.
+        inherited = inherit_changed_rules(self.changed_rules)
+        return [forked, *self.cut.closing, *self.apart, *inherited, StateChanged(changes=changes), *always]
 
 
 def _wider(what: str) -> InvalidInput:

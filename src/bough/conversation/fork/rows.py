@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from bough.conversation.fork.cut import CutPoint, find_cut
+from bough.conversation.fork.inherited_rules import inherit_changed_rules
 from bough.conversation.fork.request import ForkRequest
 from bough.conversation.fork.workspace import MADE, WorkspacePolicy, settle_workspace
 from bough.conversation.log.journal import Journal
@@ -67,7 +68,8 @@ async def _write(
     changes: JsonObject = {"title": title, "tags": tags, "policies": state.policies, "agent": state.agent}
     changes |= {"instructions": state.instructions, "workspace": str(present.workspace), "workspace_policy": workspace}
     forked = request.describe(source.cid, cut, source_head=source.durable, workspace=workspace)
-    events: list[Event] = [forked, *cut.closing, StateChanged(changes=changes)]
+    inherited = inherit_changed_rules(present.changed_rules - state.changed_rules)
+    events: list[Event] = [forked, *cut.closing, *inherited, StateChanged(changes=changes)]
     config = {key: value for key, value in record.config.items() if key != MADE}
     made = await source.store.fork(
         source.cid,
