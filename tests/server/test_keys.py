@@ -15,6 +15,7 @@ from bough.errors import PermissionDenied
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import NewKey
 from bough.server.serve import require_safe_bind
+from bough.settings import Settings
 
 
 @pytest.fixture
@@ -171,6 +172,43 @@ def test_the_same_idempotency_key_of_two_tenants_makes_two(two_tenants: Any) -> 
         for each in (ours, theirs)
     ]
     assert ids[0] != ids[1]
+
+
+def test_the_same_request_twice_makes_one_key_whose_text_is_kept_nowhere(
+    two_tenants: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs, _ = two_tenants
+    body, once = {"name": "ci", "role": "write", "expires_seconds": 3600}, {"Idempotency-Key": "k"}
+
+    def ask(path: str, body: dict[str, Any], client: httpx2.Client = ours) -> tuple[int, Any, str | None]:
+        answer = client.post(path, json=body, headers=once)
+        return answer.status_code, answer.json(), answer.headers.get("idempotency-replayed")
+
+    status, made, _ = ask("/api/keys", body)
+    assert (status, ask("/api/keys", body)) == (201, (200, made, "true"))
+    assert ask("/api/keys", body | {"name": "other"})[0] == 409
+    assert ask("/api/keys", body, theirs)[1]["key"] != made["key"], "another tenant's is another one"
+    assert ours.get("/api/conversations/search", headers={"X-Session-API-Key": made["key"]}).status_code == 200
+    rotate = f"/api/keys/{made['id']}/rotate"
+    status, new, _ = ask(rotate, {})
+    assert (status, ask(rotate, {})) == (201, (200, new, "true"))
+    assert len(ours.get("/api/keys").json()) == 3, "the first one, and these two"
+    hook = {"url": "https://93.184.215.14/x", "kinds": ["run.finished"]}
+    status, told, _ = ask("/api/webhooks", hook)
+    assert (status, ask("/api/webhooks", hook)) == (201, (200, told, "true"))
+    assert ask("/api/webhooks", hook | {"url": "https://93.184.215.14/y"})[0] == 409
+    kept = b"".join(path.read_bytes() for path in settings.home.rglob("*") if path.is_file())
+    assert not [secret for secret in (made["key"], new["key"], told["secret"]) if secret.encode() in kept]
+    for module in ("auth.keys", "outbound.webhooks"):
+        monkeypatch.setattr(f"bough.server.{module}.REPEATED_SECONDS", -1)
+    assert [ask(*again)[0] for again in (("/api/keys", body), (rotate, {}), ("/api/webhooks", hook))] == [409] * 3
+
+
+def test_a_key_is_not_rotated_by_one_that_may_do_less(serving: Any, new_key: Any) -> None:
+    wide, narrow = new_key(role="admin"), new_key(role="admin", scopes=["conversations"])
+    with serving() as server, server.client(narrow.text) as client:
+        assert client.post(f"/api/keys/{wide.id}/rotate").status_code == 403
+        assert client.post(f"/api/keys/{narrow.id}/rotate").status_code == 201
 
 
 def test_an_unsafe_bind_is_refused() -> None:

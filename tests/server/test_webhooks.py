@@ -163,6 +163,7 @@ def test_a_secret_that_cannot_be_opened_fails_its_own_deliveries_alone(serving: 
             client.delete(f"/api/conversations/{id}")
         assert {listener.read()[1]["conversation"] for _ in ids} == {*ids}, "none waits for the other's claim to end"
         assert closed.heard.empty()
+        assert [hook["url"] for hook in client.get("/api/webhooks").json()] == [closed.url, listener.url]
 
 
 def test_a_deletion_is_told(serving: Any) -> None:

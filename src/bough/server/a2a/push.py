@@ -50,7 +50,7 @@ class PushConfigs:
         return kept
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
-        """Return those of a task, oldest first."""
+        """Return those of a task, oldest first; one whose secret cannot be opened has its address alone."""
         found = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
         return [_read_config(hook) for hook in found]
 
@@ -72,4 +72,7 @@ def _headers_of(config: TaskPushNotificationConfig) -> Mapping[str, str]:
 
 
 def _read_config(hook: Webhook) -> TaskPushNotificationConfig:
+    if not hook.secret:
+        task = hook.target or ""
+        return TaskPushNotificationConfig(task_id=task, id=hook.id.removeprefix(f"{task}/"), url=hook.url)
     return ParseDict(json.loads(hook.secret)["config"], TaskPushNotificationConfig())

@@ -6,6 +6,7 @@ bits need no slow hash, and a slow one would be a way to stop the server.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -16,9 +17,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from bough.errors import InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
+from bough.errors import Conflict, InvalidInput, LimitExceeded, NotFound, PermissionDenied, Unauthenticated
 from bough.events.beside import Beside, Tables
 from bough.events.record import moment
 from bough.events.store import EventStore
@@ -32,6 +33,9 @@ SERVER = Beside("server", "bough.server.sql")
 
 _TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
+REPEATED_SECONDS = 24 * 60 * 60
+"""How long a request that is sent again is told the secret that it made."""
+
 _REMEMBERED_SECONDS = 1.0
 _REMEMBERED = 10_000
 _USED_SECONDS = 60.0
@@ -57,11 +61,16 @@ class KeyInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class NewKey:
-    """A key that was just made: the only time that its text is there."""
+    """A key that was just made: the only time that its text is there.
+
+    Attributes:
+        is_new: Whether it was made now, and not by the same request before.
+    """
 
     id: str
     text: str
     tenant: str
+    is_new: bool = True
 
 
 class KeyTable:
@@ -78,24 +87,35 @@ class KeyTable:
         role: Role = "admin",
         scopes: Collection[str] = SCOPES,
         expires: timedelta | None = None,
+        texts: Sequence[str] = (),
     ) -> NewKey:
         """Make a key, and its tenant with the first one.
+
+        Args:
+            texts: What the key's text must be, the first one; a key that the same request made has one of them.
 
         Raises:
             InvalidInput: A name, role or scope is not valid.
             LimitExceeded: The tenant has as many keys as it may have.
+            Conflict: Another request has made a key with that text, or this one more than a day ago.
         """
         _check(name, tenant, role, scopes)
-        id, text = _new_text()
+        id, text = _read_text(texts[0]) if texts else _new_text()
+        kept = json.dumps(sorted(scopes))
 
         def add(tables: Tables) -> NewKey:
+            if (there := _find_made(tables, texts)) is not None:
+                made, row = there
+                lasts = None if row.expires is None else timedelta(microseconds=row.expires - row.created)
+                if (row.tenant, row.name, row.role, row.scopes, lasts) != (tenant, name, role, kept, expires):
+                    raise _make_taken()
+                return made
             row = tables.one("server.count_tenant_keys", tenant=tenant)
             if row is not None and row[0] >= _TENANT_KEYS:
                 raise LimitExceeded(f"a tenant has at most {_TENANT_KEYS} keys", hint="revoke one")
             now = tables.now()
             tables.run("server.add_tenant", id=tenant, now=now)
             ends = None if expires is None else now + expires // timedelta(microseconds=1)
-            kept = json.dumps(sorted(scopes))
             named: dict[str, Any] = {"tenant": tenant, "label": name, "role": role, "scopes": kept}
             tables.run("server.add_key", id=id, digest=_digest(text), now=now, expires=ends, **named)
             return NewKey(id=id, text=text, tenant=tenant)
@@ -120,18 +140,35 @@ class KeyTable:
         if not await self._store.together(SERVER, revoke):
             raise NotFound("no key in use has that id", hint="`bough keys list` shows them")
 
-    async def rotate(self, id: str, *, tenant: str | None = None, grace: timedelta = timedelta(hours=1)) -> NewKey:
+    async def rotate(
+        self,
+        id: str,
+        *,
+        tenant: str | None = None,
+        grace: timedelta = timedelta(hours=1),
+        texts: Sequence[str] = (),
+        check: Callable[[Role, Collection[str]], None] | None = None,
+    ) -> NewKey:
         """Make a key like another one, which ends after `grace`.
+
+        Args:
+            texts: As of `create`.
+            check: Raises where the caller may not have a key of that role and these scopes.
 
         Raises:
             NotFound: There is no such key in use, or not in the tenant.
+            Conflict: The same request has made a key more than a day ago.
         """
-        new, text = _new_text()
+        new, text = _read_text(texts[0]) if texts else _new_text()
 
         def rotate(tables: Tables) -> NewKey | None:
             row = tables.one("server.key", id=id)
             if row is None or row[6] is not None or (tenant is not None and row[0] != tenant):
                 return None
+            if check is not None:
+                check(row[3], json.loads(row[4]))
+            if (there := _find_made(tables, texts)) is not None:
+                return there[0]
             now = tables.now()
             named: dict[str, Any] = {"tenant": row[0], "label": row[1], "role": row[3], "scopes": row[4]}
             tables.run("server.add_key", id=new, digest=_digest(text), now=now, expires=row[5], **named)
@@ -305,6 +342,53 @@ def _check(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
 def _new_text() -> tuple[str, str]:
     id = secrets.token_hex(4)
     return id, f"bough_{id}_{secrets.token_urlsafe(32)}"
+
+
+class _MadeRow(NamedTuple):
+    tenant: str
+    name: str
+    digest: bytes
+    role: str
+    scopes: str
+    created: int
+    expires: int | None
+    revoked: int | None
+
+
+def _find_made(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _MadeRow] | None:
+    """Return the key that has one of some texts, which the same request made.
+
+    Raises:
+        Conflict: It was revoked, or made more than a day ago: its text is not shown for ever.
+    """
+    for text in texts:
+        id, _ = _read_text(text)
+        row = tables.one("server.key_made", id=id)
+        if row is None:
+            continue
+        found = _MadeRow(*row)
+        is_same = hmac.compare_digest(bytes(found.digest), _digest(text))
+        if not is_same or found.revoked is not None or tables.now() - found.created > REPEATED_SECONDS * 1_000_000:
+            raise _make_taken()
+        return NewKey(id=id, text=text, tenant=found.tenant, is_new=False), found
+    return None
+
+
+def _make_taken() -> Conflict:
+    return Conflict("the Idempotency-Key was used before", hint="use another one; a key's text is not shown again")
+
+
+def derive_key_texts(secrets_of_request: Sequence[bytes]) -> list[str]:
+    """Return the texts of keys that a request makes of secrets of 36 bytes: the same for the same request."""
+    return [
+        f"bough_{secret[:4].hex()}_{base64.urlsafe_b64encode(secret[4:]).rstrip(b'=').decode()}"
+        for secret in secrets_of_request
+    ]
+
+
+def _read_text(text: str) -> tuple[str, str]:
+    """Return the id of a key by its text, and the text."""
+    return text.split("_", 2)[1], text
 
 
 def _digest(text: str) -> bytes:

@@ -65,6 +65,14 @@ class SecretBox:
         """The ids of all keys."""
         return frozenset(self._keys)
 
+    def derive_texts(self, about: str, size_bytes: int) -> list[bytes]:
+        """Return a secret of each key for a purpose, that of the first key first: the same for ever, kept nowhere."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+        info = b"bough derived 1|" + about.encode()
+        return [HKDFExpand(algorithm=SHA256(), length=size_bytes, info=info).derive(key) for key in self._keys.values()]
+
     def seal(self, about: str, text: str) -> tuple[str, bytes, bytes]:
         """Return the id of the key, the nonce and the ciphertext."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

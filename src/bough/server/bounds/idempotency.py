@@ -7,7 +7,7 @@ import json
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID, uuid5
 
-from fastapi import Header, Request
+from fastapi import Header, Request, Response
 
 from bough.errors import Malformed
 from bough.server.auth.caller import Caller
@@ -31,6 +31,12 @@ def id_from_key(caller: Caller, request: Request, key: str | None) -> UUID | Non
     if not 1 <= len(key) <= 255 or not key.isprintable():
         raise Malformed("Idempotency-Key is not valid", hint="1 to 255 printable characters")
     return uuid5(BOUGH, f"{caller.tenant}\n{request.method} {request.url.path}\n{key}")
+
+
+def mark_replayed(response: Response) -> None:
+    """Have an answer say that the same request was answered before."""
+    response.status_code = 200
+    response.headers["Idempotency-Replayed"] = "true"
 
 
 def digest_of(body: Any) -> str:

@@ -22,11 +22,11 @@ from uuid import UUID
 import httpx2
 
 from bough.connect.address import check_address
-from bough.errors import BoughError, LimitExceeded, NotFound
+from bough.errors import BoughError, Conflict, LimitExceeded, NotFound
 from bough.events.beside import Tables
 from bough.events.record import moment
 from bough.events.store import EventStore
-from bough.server.auth.keys import SERVER
+from bough.server.auth.keys import REPEATED_SECONDS, SERVER
 from bough.server.auth.sealed import SealedSecrets
 from bough.server.metrics import Metrics
 from bough.server.outbound.notices import A2A, EVENTS, KINDS, describe_notice, follow_notices, note_deletion
@@ -92,12 +92,16 @@ class Webhooks:
     async def add(
         self, tenant: str, url: str, *, kinds: Collection[str] = KINDS, kind: str = EVENTS, target: str | None = None,
         secret: str | None = None, id: str | None = None,
-    ) -> Webhook:  # fmt: skip
-        """Keep a webhook; its secret is in the answer, and never again.
+    ) -> tuple[Webhook, bool]:  # fmt: skip
+        """Keep a webhook, and return it and whether it is new; its secret is in the answer, and not in others.
+
+        Args:
+            id: The one with that id is returned where the same request made it; an A2A client's is replaced.
 
         Raises:
             PermissionDenied: The address is this machine's or a private network's.
             LimitExceeded: The tenant has as many as it may have.
+            Conflict: The id is another webhook's, or of one that was made more than a day ago.
         """
         await check_address(url, self._networks)
         hook = Webhook(
@@ -106,7 +110,10 @@ class Webhooks:
         )  # fmt: skip
         key_id, nonce, sealed = self._sealed.box.seal(_about(hook.tenant, hook.id), hook.secret)
 
-        def write(tables: Tables) -> None:
+        def write(tables: Tables) -> Sequence[Any] | None:
+            if kind == EVENTS and id is not None and (there := tables.one("server.webhook", id=id)) is not None:
+                _require_repeated(tables, _read_row(there), hook)
+                return there
             row = tables.one("server.count_webhooks", tenant=tenant, kind=EVENTS)
             if kind == EVENTS and row is not None and row[0] >= MAX_WEBHOOKS:
                 raise LimitExceeded(f"a tenant has at most {MAX_WEBHOOKS} webhooks", hint="delete one")
@@ -114,17 +121,18 @@ class Webhooks:
                 "server.put_webhook", id=hook.id, tenant=tenant, kind=kind, target=target, url=url,
                 kinds=json.dumps(hook.kinds), key_id=key_id, nonce=nonce, ciphertext=sealed, now=tables.now(),
             )  # fmt: skip
+            return None
 
-        await self._store.together(SERVER, write)
-        return hook
+        there = await self._store.together(SERVER, write)
+        return (hook, True) if there is None else (self._open(there), False)
 
     async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
-        """Return the webhooks of a tenant, oldest first, secrets opened."""
+        """Return the webhooks of a tenant, oldest first; secrets are opened, and empty where one cannot be."""
 
         def look(tables: Tables) -> list[tuple[Any, ...]]:
             return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
 
-        return [self._open(row) for row in await self._store.together(SERVER, look)]
+        return [self._open_or_omit(row) for row in await self._store.together(SERVER, look)]
 
     async def remove(self, tenant: str, id: str) -> None:
         """Forget a webhook, and what is due to it.
@@ -224,6 +232,13 @@ class Webhooks:
         content = body.encode()
         return content, sign(hook.secret, str(id), int(SystemClock().now().timestamp()), content)
 
+    def _open_or_omit(self, row: Sequence[Any]) -> Webhook:
+        try:
+            return self._open(row)
+        except BoughError as error:  # a list says what there is, also where the operator's key was lost
+            _LOG.warning("webhook %s: %s", row[0], error.message)
+            return _read_row(row)
+
     def _open(self, row: Sequence[Any]) -> Webhook:
         hook, (key_id, nonce, ciphertext) = _read_row(row), row[6:9]
         secret = self._sealed.box.open(_about(hook.tenant, hook.id), key_id, bytes(nonce), bytes(ciphertext))
@@ -237,6 +252,14 @@ def _read_row(row: Sequence[Any]) -> Webhook:
         id=id, tenant=tenant, kind=kind, target=target, url=url, kinds=tuple(json.loads(kinds)),
         active=off is None, failing_since=None if failing is None else moment(failing),
     )  # fmt: skip
+
+
+def _require_repeated(tables: Tables, there: Webhook, asked: Webhook) -> None:
+    """Check that a webhook was made by the same request, within a day: its secret is not shown for ever."""
+    row = tables.one("server.webhook_made", id=there.id)
+    is_same = (there.tenant, there.kind, there.url, there.kinds) == (asked.tenant, asked.kind, asked.url, asked.kinds)
+    if not is_same or row is None or tables.now() - row[0] > REPEATED_SECONDS * _SECOND:
+        raise Conflict("the Idempotency-Key was used before", hint="use another one; a secret is not shown again")
 
 
 def _settle(tables: Tables, id: int, attempts: int, hook: Webhook, *, sent: bool) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
+from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
-from bough.server.access import Admin
+from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
-from bough.server.auth.keys import KeyInfo, NewKey, require_no_wider
+from bough.server.auth.keys import KeyInfo, NewKey, derive_key_texts, require_no_wider
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.forms.base import Form, Stamp, Success, stamp
 from bough.server.requests.routing import router
 
@@ -80,16 +83,18 @@ async def list_keys(access: Admin) -> list[ListedKey]:
     return [ListedKey.of(info) for info in await access.services.keys.table.list(access.caller.tenant)]
 
 
-@routes.post("/api/keys", status_code=201)
-async def create_key(body: KeyForm, access: Admin) -> MadeKey:
-    """Make a key."""
+@routes.post("/api/keys", status_code=201, responses={200: {"model": MadeKey}})
+async def create_key(
+    body: KeyForm, access: Admin, request: Request, response: Response, idempotency_key: IdempotencyKey = None
+) -> MadeKey:
+    """Make a key; the same request again within a day gives the same one (200)."""
     scopes = SCOPES if body.scopes is None and access.caller.key is None else body.scopes or access.caller.scopes
     require_no_wider(access.caller, body.role, scopes)
     expires = None if body.expires_seconds is None else timedelta(seconds=body.expires_seconds)
     named = {"tenant": access.caller.tenant, "role": body.role, "scopes": scopes, "expires": expires}
+    named["texts"] = _derive_texts(access, request, idempotency_key)
     made = await access.services.keys.table.create(body.name, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    access.services.keys.forget()
-    return MadeKey.of(made)
+    return _answer_made(access, response, made)
 
 
 @routes.delete("/api/keys/{key}")
@@ -100,10 +105,32 @@ async def revoke_key(key: str, access: Admin) -> Success:
     return Success()
 
 
-@routes.post("/api/keys/{key}/rotate", status_code=201)
-async def rotate_key(key: str, access: Admin, body: RotateForm | None = None) -> MadeKey:
-    """Make a key like this one, which ends after the grace."""
+@routes.post("/api/keys/{key}/rotate", status_code=201, responses={200: {"model": MadeKey}})
+async def rotate_key(
+    key: str,
+    access: Admin,
+    request: Request,
+    response: Response,
+    body: RotateForm | None = None,
+    idempotency_key: IdempotencyKey = None,
+) -> MadeKey:
+    """Make a key like this one, which ends after the grace; the same request again gives the same one (200)."""
     grace = timedelta(seconds=(body or RotateForm()).grace_seconds)
-    made = await access.services.keys.table.rotate(key, tenant=access.caller.tenant, grace=grace)
+    texts = _derive_texts(access, request, idempotency_key)
+    check = partial(require_no_wider, access.caller)
+    table = access.services.keys.table
+    made = await table.rotate(key, tenant=access.caller.tenant, grace=grace, texts=texts, check=check)
+    return _answer_made(access, response, made)
+
+
+def _derive_texts(access: Access, request: Request, idempotency_key: str | None) -> list[str]:
+    """Return the texts that a key of a request with an `Idempotency-Key` has: made of it and the operator's secret."""
+    id = id_from_key(access.caller, request, idempotency_key)
+    return [] if id is None else derive_key_texts(access.services.sealed.box.derive_texts(f"api key|{id}", 36))
+
+
+def _answer_made(access: Access, response: Response, made: NewKey) -> MadeKey:
     access.services.keys.forget()
+    if not made.is_new:
+        mark_replayed(response)
     return MadeKey.of(made)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fastapi import Request
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from bough.server.access import WebhookAdmin
-from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
+from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.forms.base import Form, Stamp, Success, stamp
 from bough.server.outbound.notices import KINDS
 from bough.server.outbound.webhooks import Webhook
@@ -48,14 +48,20 @@ class MadeWebhook(ListedWebhook):
     secret: str
 
 
-@routes.post("/api/webhooks", status_code=201)
+@routes.post("/api/webhooks", status_code=201, responses={200: {"model": MadeWebhook}})
 async def create_webhook(
-    body: WebhookForm, access: WebhookAdmin, request: Request, idempotency_key: IdempotencyKey = None
+    body: WebhookForm,
+    access: WebhookAdmin,
+    request: Request,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> MadeWebhook:
     """Have somebody told of what happens in the tenant; the secret signs what is sent."""
     id = id_from_key(access.caller, request, idempotency_key)
     named = {"kinds": body.kinds or KINDS, "id": None if id is None else str(id)}
-    hook = await access.services.webhooks.add(access.caller.tenant, body.url, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    hook, is_new = await access.services.webhooks.add(access.caller.tenant, body.url, **named)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    if not is_new:
+        mark_replayed(response)
     return MadeWebhook(**ListedWebhook.of(hook).model_dump(), secret=hook.secret)
 
 

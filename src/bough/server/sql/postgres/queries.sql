@@ -17,6 +17,10 @@ values (%(id)s, %(tenant)s, %(label)s, %(digest)s, %(role)s, %(scopes)s, %(now)s
 select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.disabled
 from server_key k left join server_tenant t on t.id = k.tenant where k.id = %(id)s;
 
+-- name: key_made
+-- What a request that is sent again is compared with.
+select tenant, name, digest, role, scopes, created, expires, revoked from server_key where id = %(id)s;
+
 -- name: keys
 -- Keys of one tenant, or of all, the newest first.
 select id, tenant, name, role, scopes, created, expires, used, revoked from server_key
@@ -98,6 +102,10 @@ where tenant = %(tenant)s and kind = %(kind)s and (%(target)s::text is null or t
 
 -- name: webhook
 select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, switched_off from server_webhook where id = %(id)s;
+
+-- name: webhook_made
+-- When a webhook was made: what a request that is sent again is told depends on it.
+select created from server_webhook where id = %(id)s;
 
 -- name: listening
 -- Who is told of what happens in a tenant.

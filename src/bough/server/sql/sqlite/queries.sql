@@ -17,6 +17,10 @@ values (:id, :tenant, :label, :digest, :role, :scopes, :now, :expires, null, nul
 select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.disabled
 from server_key k left join server_tenant t on t.id = k.tenant where k.id = :id;
 
+-- name: key_made
+-- What a request that is sent again is compared with.
+select tenant, name, digest, role, scopes, created, expires, revoked from server_key where id = :id;
+
 -- name: keys
 -- Keys of one tenant, or of all, the newest first.
 select id, tenant, name, role, scopes, created, expires, used, revoked from server_key
@@ -96,6 +100,10 @@ where tenant = :tenant and kind = :kind and (:target is null or target = :target
 
 -- name: webhook
 select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, switched_off from server_webhook where id = :id;
+
+-- name: webhook_made
+-- When a webhook was made: what a request that is sent again is told depends on it.
+select created from server_webhook where id = :id;
 
 -- name: listening
 -- Who is told of what happens in a tenant.
