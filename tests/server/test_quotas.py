@@ -51,6 +51,45 @@ def test_a_run_ends_at_the_step_before_which_its_tenant_has_used_up_its_day(serv
         ], "its call has its result, and nothing is asked after it"  # fmt: skip
 
 
+def test_a_tenant_has_as_many_conversations_as_it_may(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    tenants = {"red": TenantLimits(conversations=2)}
+    with serving(tenants=tenants) as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        first = ours.post("/api/conversations", json={}).json()["id"]
+        bundle = ours.post(f"/api/conversations/{first}/export").content
+        assert ours.post(f"/api/conversations/{first}/fork").status_code == 201
+        for refused in (
+            ours.post("/api/conversations", json={}),
+            ours.post(f"/api/conversations/{first}/fork"),
+            ours.post("/api/tasks", json={"input": "x"}),
+            ours.post("/api/conversations/import?accept_unknown=true", content=bundle),
+        ):
+            assert (refused.status_code, refused.json()["details"]["limit"]) == (429, "conversations"), refused.text
+        assert theirs.post("/api/conversations", json={}).status_code == 201
+        assert ours.delete(f"/api/conversations/{first}").status_code == 200
+        assert ours.post("/api/conversations", json={}).status_code == 201
+
+
+def test_a_tenant_without_the_operators_keys_posts_its_own(serving: Any, new_key: Any) -> None:
+    red = new_key(tenant="red", role="admin")
+    tenants = {"red": TenantLimits(models="none")}
+    with serving("with its own key", tenants=tenants) as server, server.client(red.text) as client:
+
+        def run(llm: dict[str, str]) -> tuple[str, str | None]:
+            body = {"agent": {"kind": "Agent", "llm": {"model": "openai/test", "base_url": server.model_url} | llm}}
+            message = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+            id = client.post("/api/conversations", json=body | {"initial_message": message}).json()["id"]
+            task = client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()["task"]
+            return id, client.get(f"/api/tasks/{task}").json()["code"]
+
+        without, code = run({})
+        assert code == "permission_denied"
+        asked = client.post(f"/api/conversations/{without}/ask_agent", json={"question": "what?"})
+        assert (asked.status_code, asked.json()["code"]) == (403, "permission_denied")
+        assert run({"api_key": "posted by the tenant"})[1] is None
+        assert client.post("/api/conversations", json={"agent": {"model": "offline"}, "initial_message": "x"}).json()
+
+
 def test_a_server_whose_dispatcher_has_ended_is_not_ready(serving: Any) -> None:
     with serving() as server, server.client() as client:
         assert client.get("/ready").json()["checks"]["runs"] == "ok"

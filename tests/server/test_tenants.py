@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,17 @@ def test_one_agent_is_served_at_the_root(tmp_path: Path) -> None:
             assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED", answer
             rest = client.get("/tasks", headers={"A2A-Version": "1.0"}).json()
             assert [task["id"] for task in rest["tasks"]] == [answer["result"]["task"]["id"]]
+            settings = tmp_path / "home" / "bough.yaml"
+            settings.write_text("server: {limits: {runs: nonsense}}")
+            serving.send_signal(signal.SIGHUP)
+            while "server setting `limits.runs`" not in serving.stderr.readline():
+                assert serving.poll() is None, "what cannot be read changes nothing"
+            settings.write_text("server: {limits: {conversations: 1}}")
+            serving.send_signal(signal.SIGHUP)
+            body["params"] = {"message": message | {"messageId": "other"}}
+            while "error" not in (answer := client.post("/", json=body, headers={"A2A-Version": "1.0"}).json()):
+                body["params"]["message"]["messageId"] += "r"
+            assert "limit_exceeded" in answer["error"]["message"], "the limits hold that the settings say now"
         serving.terminate()
         serving.stderr.read()
     assert serving.returncode == 0

@@ -18,22 +18,29 @@ if TYPE_CHECKING:
     from bough.conversation.rules import GivenRules
     from bough.events.record import ConversationRecord
     from bough.guard import HookSet
+    from bough.server.bounds.tenants import TenantRules
     from bough.tasks.agents import Credentials
     from bough.tasks.broker import TaskBroker
     from bough.tasks.stores.relational import RelationalTaskStore
 
 
-def make_broker(tasks: RelationalTaskStore, settings: Settings) -> TaskBroker:
+def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRules | None = None) -> TaskBroker:
     """Return a broker whose tasks ask the user's own hooks, and those of projects that a person has trusted.
 
     Conversations of an agent server get the secrets that it sealed for them.
+
+    Args:
+        rules: What tenants may use; None where it runs nothing of theirs.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
     from bough.tasks.broker import TaskBroker
 
     async def find_credentials(record: ConversationRecord, state: State) -> Credentials:
         sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
-        return await sealed.credentials(record, state)
+        found = await sealed.credentials(record, state)
+        if rules is not None:
+            rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
+        return found
 
     return TaskBroker(
         tasks,

@@ -24,9 +24,11 @@ from bough.server.a2a.endpoint import A2AEndpoint, describe_for_push
 from bough.server.auth.keys import Keys, KeyTable
 from bough.server.auth.origin import HostOrigin
 from bough.server.auth.sealed import SealedSecrets, SecretBox
+from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
 from bough.server.bounds.running import admission_of
+from bough.server.bounds.tenants import TenantRules
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
 from bough.server.environment.executors import SharedExecutor
@@ -62,7 +64,7 @@ from bough.server.runs import Runs
 from bough.server.services import Services
 from bough.server.settings import ServerSettings
 from bough.server.states import StateCache
-from bough.server.worker import keep_quotas
+from bough.server.worker import find_credentials, keep_quotas
 from bough.settings import Settings
 from bough.tasks.broker import TaskBroker
 from bough.tasks.stores.named import tasks_in
@@ -202,19 +204,19 @@ class _Plan:
 
     def _services(self, store: EventStore) -> Services:
         settings, server, metrics = self.settings, self.server, self.metrics
-        broadcasts = Broadcasts(store, metrics)
+        broadcasts, rules = Broadcasts(store, metrics), TenantRules(settings, server)
         executor = SharedExecutor(settings.executor)
         sealed = SealedSecrets(store, lambda: SecretBox.of(settings.home, os.environ))
         broker = TaskBroker(
             tasks_in(store),
             settings=settings,
             concurrency=server.concurrency,
-            admit=admission_of(server, metrics),
+            admit=admission_of(rules, metrics),
             hooks=lambda _: load_hooks(settings.home / "hooks.json"),
-            credentials=sealed.credentials,
+            credentials=find_credentials(sealed, rules),
         )
         broker.register_agents(self.agents)
-        quotas = Quotas(server, metrics)
+        quotas = Quotas(rules, metrics)
         keep_quotas(broker, store, quotas)
         return Services(
             settings=settings,
@@ -223,11 +225,13 @@ class _Plan:
             metrics=metrics,
             keys=Keys(KeyTable(store), metrics),
             sealed=sealed,
-            limits=RequestLimits(server, metrics),
+            limits=RequestLimits(rules, metrics),
+            rules=rules,
+            room=ConversationLimits(store, rules, metrics),
             quotas=quotas,
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes, metrics),
-            agents=AgentCatalogue(settings, server, self.agents),
+            agents=AgentCatalogue(settings, server, self.agents, rules),
             runs=Runs(broker, metrics, broadcasts, takes_tasks=server.runs == "here"),
             workspaces=Workspaces(settings, server),
             executor=executor,

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bough.errors import PermissionDenied, Unavailable
+from bough.server.bounds.tenants import reread_at_sighup
 from bough.server.requests.connection import BoundedH11Protocol, BoundedSocketProtocol
 from bough.server.settings import ServerSettings
 
@@ -126,7 +127,8 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app), lambda: _hand_over(app))
     app.state.stop = server.stop
     try:
-        await server.serve(sockets=[listening])
+        with reread_at_sighup(lambda: _reread(app)):
+            await server.serve(sockets=[listening])
     finally:
         await _end_stream_watchers()
     if not server.started:
@@ -153,6 +155,12 @@ def _drain(app: FastAPI) -> None:
         for let_go in services.on_drain:
             let_go()
         services.runs.drain(services.server.shutdown_seconds)
+
+
+def _reread(app: FastAPI) -> None:
+    services = getattr(app.state, "services", None)
+    if services is not None:
+        services.rules.reread()
 
 
 def _hand_over(app: FastAPI) -> None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from bough.events.store import EventStore
 from bough.server.auth.keys import Keys
 from bough.server.auth.sealed import SealedSecrets
+from bough.server.bounds.conversations import ConversationLimits
 from bough.server.bounds.limits import RequestLimits
 from bough.server.bounds.quotas import Quotas
+from bough.server.bounds.tenants import TenantRules
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
 from bough.server.environment.executors import SharedExecutor
@@ -32,6 +34,8 @@ class Services:
 
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
+        rules: What tenants may use, as the settings say now.
+        room: How many conversations there may be.
         event_form: The form of events for those who do not ask for ours.
         transcript: Writes a conversation as a document for people; None writes plain text.
         draining: Whether the server is about to stop; `on_drain` is called when that begins.
@@ -43,6 +47,8 @@ class Services:
     metrics: Metrics
     keys: Keys
     sealed: SealedSecrets
+    rules: TenantRules
+    room: ConversationLimits
     limits: RequestLimits
     quotas: Quotas
     broadcasts: Broadcasts

@@ -21,7 +21,9 @@ class TenantLimits(BaseModel):
 
     Attributes:
         runs: Pending and running at once.
+        conversations: That are there; lists are scans of them.
         access: The widest tools that its agents may have in their workspace.
+        models: Whether its runs may use the operator's own model keys; `none`: only keys that it has posted.
         tokens_a_day: In and out, of the day in UTC; None is unbounded. `usd_a_day` likewise.
     """
 
@@ -30,6 +32,8 @@ class TenantLimits(BaseModel):
     runs: int = Field(default=20, ge=0)
     requests_per_second: float = Field(default=200, gt=0)
     streams: int = Field(default=1000, ge=0)
+    conversations: int = Field(default=100_000, ge=0)
+    models: Literal["all", "none"] = "all"
     access: Literal["none", "read", "write", "run"] = "run"
     tokens_a_day: int | None = Field(default=None, ge=0)
     usd_a_day: float | None = Field(default=None, ge=0)
@@ -49,7 +53,7 @@ class ServerSettings(BaseModel):
         models: Base URLs that anyone may name.
         webhook_networks: Private networks that webhooks and push notifications may call.
         public_card: The cards of agents are read without a key.
-        limits: Of each tenant that `tenants` does not name.
+        limits: Of each tenant that `tenants` does not name. Both are read again at SIGHUP.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from bough.conversation import State
+from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
+from bough.server.auth.sealed import SealedSecrets
 from bough.server.bounds.quotas import Quotas
+from bough.server.bounds.tenants import TenantRules
 from bough.server.outbound.notices import follow_notices
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
 from bough.tasks import TaskBroker
+from bough.tasks.agents import Credentials, FindCredentials
 
 
-def work_for_servers(broker: TaskBroker, store: EventStore, settings: Settings) -> None:
+def work_for_servers(
+    broker: TaskBroker, store: EventStore, settings: Settings, rules: TenantRules | None = None
+) -> None:
     """Have what a worker changes told to webhooks, and its runs end on the quotas of the servers' settings.
 
     Args:
         store: The log of the broker's tasks.
         settings: Whose home has the `server:` section.
+        rules: What tenants may use, where that was read before.
     """
     follow_notices(store)
-    keep_quotas(broker, store, Quotas(ServerSettings.load(settings)))
+    keep_quotas(broker, store, Quotas(rules or read_rules(settings)))
+
+
+def read_rules(settings: Settings) -> TenantRules:
+    """Return what tenants may use, as the `server:` section of the home says."""
+    return TenantRules(settings, ServerSettings.load(settings))
+
+
+def find_credentials(sealed: SealedSecrets, rules: TenantRules) -> FindCredentials:
+    """Return what finds the secrets and the model's key of a run, where its tenant may run with them."""
+
+    async def find(record: ConversationRecord, state: State) -> Credentials:
+        found = await sealed.credentials(record, state)
+        rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
+        return found
+
+    return find
 
 
 def keep_quotas(broker: TaskBroker, store: EventStore, quotas: Quotas) -> None:

@@ -35,26 +35,34 @@ def worker(
     store: options.Store = None,
     json: options.Json = False,
 ) -> int:
-    """Run tasks. SIGTERM lets those that run end and takes no more; a second one hands them back."""
+    """Run tasks. SIGTERM lets those that run end and takes no more; a second one hands them back.
+
+    SIGHUP reads the tenants' limits again.
+    """
     settings = options.settings_of(home, store, model=model, base_url=base_url)
     renderer = renderer_for(json=json)
 
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
-        from bough.server.worker import work_for_servers
+        from bough.server.bounds.tenants import reread_at_sighup
+        from bough.server.worker import read_rules, work_for_servers
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
         specs = [spec for name in agents or () for spec in load_agents(name)]
         tasks = open_task_store(settings.store)
         names = [name.strip() for name in queues.split(",") if name.strip()]
+        rules = read_rules(settings)
         try:
-            broker = make_broker(tasks, settings)
-            shown = hide_password(settings.store)
-            renderer.note(line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}"))
-            work_for_servers(broker, await tasks.open(), settings)
-            async with sending_pieces(broker, settings.store):
-                await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
+            with reread_at_sighup(rules.reread):
+                broker = make_broker(tasks, settings, rules)
+                shown = hide_password(settings.store)
+                renderer.note(
+                    line(f"bough {__version__}  {shown}  {broker.dispatcher.name}  queues {', '.join(names)}")
+                )
+                work_for_servers(broker, await tasks.open(), settings, rules)
+                async with sending_pieces(broker, settings.store):
+                    await serve(broker, queues=names, agents=specs, concurrency=concurrency, once=once)
         finally:
             await tasks.aclose()
         return 0

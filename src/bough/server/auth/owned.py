@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Unpack
@@ -46,20 +46,37 @@ class OwnedStore:
         owner: None stands for the conversations without an owner.
         about: Kept with the conversations that are created or forked through it, beside their own `config`.
         metrics: Counts what is appended through it.
+        admit: Asked before a conversation is made. Raises `LimitExceeded` where the owner may have no more.
     """
 
     def __init__(
-        self, store: EventStore, owner: str | None, *, about: JsonObject | None = None, metrics: Metrics | None = None
+        self,
+        store: EventStore,
+        owner: str | None,
+        *,
+        about: JsonObject | None = None,
+        metrics: Metrics | None = None,
+        admit: Callable[[str | None], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._about = about or {}
         self._metrics = metrics
+        self._admit = admit
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
         """Return the same view; what is created or forked through it keeps `about` in its `config`."""
-        return OwnedStore(self._store, self._owner, about=about, metrics=self._metrics)
+        return OwnedStore(self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit)
+
+    async def require_room(self) -> None:
+        """Check that the owner may have one more conversation, and count it.
+
+        Raises:
+            LimitExceeded: It has as many as it may have.
+        """
+        if self._admit is not None:
+            await self._admit(self._owner)
 
     @property
     def owner(self) -> str | None:
@@ -83,12 +100,14 @@ class OwnedStore:
         """Create a root conversation that belongs to the owner, whatever `owner` says."""
         if record is None:
             raise Conflict("a conversation of an owner needs a record")
+        await self.require_room()
         owned = replace(record, owner=self._owner, config=record.config | self._about)
         return await self._store.create(owned, events=events)
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
         await self.get(cid)
+        await self.require_room()
         fields["config"] = (fields.get("config") or {}) | self._about
         fields["owner"] = self._owner
         return await self._store.fork(cid, **fields)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from bough.errors import LimitExceeded
 from bough.server.auth.caller import Caller
+from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.metrics import Metrics
-from bough.server.settings import ServerSettings
 
 KEY_REQUESTS = 50.0
 KEY_STREAMS = 100
@@ -29,7 +29,7 @@ class RequestLimits:
     """Counts what callers ask for. Not shared between servers."""
 
     def __init__(
-        self, settings: ServerSettings, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic
+        self, settings: LimitsByTenant, metrics: Metrics, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
         self._metrics = metrics

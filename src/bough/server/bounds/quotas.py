@@ -11,7 +11,7 @@ from bough.events.model import LimitReached
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
-from bough.server.settings import ServerSettings
+from bough.server.bounds.tenants import LimitsByTenant
 
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics  # a worker may lack its package
@@ -23,7 +23,7 @@ _SECOND = 1_000_000
 class Quotas:
     """The quotas of a server's tenants; days are those of UTC."""
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics | None = None) -> None:
+    def __init__(self, settings: LimitsByTenant, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
 

@@ -8,12 +8,12 @@ from bough.events.beside import Tables
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
 from bough.server.bounds.quotas import Quotas
+from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.metrics import Metrics
-from bough.server.settings import ServerSettings
 from bough.tasks.stores.submission import Admission
 
 
-def admission_of(settings: ServerSettings, metrics: Metrics) -> Admission:
+def admission_of(settings: LimitsByTenant, metrics: Metrics) -> Admission:
     """Return what is asked before each run: whether its tenant has as many pending and running ones as it may have."""
     quotas = Quotas(settings, metrics)
 

@@ -147,6 +147,23 @@ async def open_conversation(
         yield found
 
 
+@asynccontextmanager
+async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversation]:
+    """Give the conversation in use while the block runs, for a request that asks its model outside of a run.
+
+    Raises:
+        NotFound: It is not there, or another tenant's.
+        LimitExceeded: The tenant has used up its day.
+        PermissionDenied: Its model's key would be the operator's, and these are not for the tenant.
+    """
+    services = access.services
+    await services.quotas.require(services.store, access.caller)
+    async with open_conversation(access, id) as found:
+        spec = found.agent
+        services.rules.require_own_model_key(access.caller.owner, spec.model_name, has_key=spec.api_key is not None)
+        yield found
+
+
 async def reopen(services: Services, store: EventStore, id: UUID, state: State) -> AsyncConversation:
     """Return a conversation in use, with the secrets and the model's key that were sealed for it.
 

@@ -14,6 +14,7 @@ from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec
 from bough.errors import InvalidInput, PermissionDenied
 from bough.server.auth.caller import Caller
+from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
 from bough.settings import Settings
@@ -28,9 +29,12 @@ _ADMINS_FIELDS = ("system_prompt_path", "skill_roots")
 class AgentCatalogue:
     """Registered agents, and `default`, the agent of `bough run`."""
 
-    def __init__(self, settings: Settings, server: ServerSettings, registered: Mapping[str, AgentSpec]) -> None:
+    def __init__(
+        self, settings: Settings, server: ServerSettings, registered: Mapping[str, AgentSpec], rules: LimitsByTenant
+    ) -> None:
         self._settings = settings
         self._server = server
+        self._rules = rules
         self._registered = dict(registered)
 
     def names(self) -> list[str]:
@@ -108,7 +112,7 @@ class AgentCatalogue:
 
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
-        bound = self._server.limits_of(caller.tenant).access
+        bound = self._rules.limits_of(caller.tenant).access
         if _ACCESS.index(spec.workspace_access) <= _ACCESS.index(bound):
             return spec
         return spec.model_copy(update={"workspace_access": bound})
@@ -123,7 +127,7 @@ class AgentCatalogue:
             allowed = said.get("base_url") in self._server.models
             said = {name: value for name, value in said.items() if name != "base_url" or allowed}
             said = {name: value for name, value in said.items() if name not in _ADMINS_FIELDS}
-        bound, access = self._server.limits_of(caller.tenant).access, said.get("workspace_access")
+        bound, access = self._rules.limits_of(caller.tenant).access, said.get("workspace_access")
         if access is not None and (access not in _ACCESS or _ACCESS.index(access) > _ACCESS.index(bound)):
             said["workspace_access"] = bound
         return said

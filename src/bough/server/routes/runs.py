@@ -14,7 +14,7 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import open_conversation
+from bough.server.conversations.conversation import open_conversation, open_to_ask
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
@@ -128,7 +128,7 @@ async def interrupt_conversation(
 @routes.post("/api/conversations/{id}/condense")
 async def condense_conversation(id: ConversationId, access: Writer) -> Success:
     """Have a summary stand for what the model was shown so far."""
-    async with open_conversation(access, id) as conversation:
+    async with open_to_ask(access, id) as conversation:
         if not await conversation.condense():
             raise Conflict("there is nothing to condense", hint="it is short", details={"condensed": False})
     return Success()
@@ -137,8 +137,7 @@ async def condense_conversation(id: ConversationId, access: Writer) -> Success:
 @routes.post("/api/conversations/{id}/ask_agent")
 async def ask_agent(id: ConversationId, body: QuestionBody, access: Asker) -> Text:
     """Ask the model about the conversation; its log is left as it is."""
-    await access.services.quotas.require(access.services.store, access.caller)
-    async with open_conversation(access, id) as conversation:
+    async with open_to_ask(access, id) as conversation:
         return Text(response=await conversation.ask(body.question))
 
 

@@ -67,6 +67,9 @@ select pg_advisory_xact_lock(hashtextextended('bough tenant ' || %(id)s::text, 0
 select count(*) from task t join conversation c on c.cid = t.cid
 where t.state < 2 and c.owner is not distinct from %(owner)s;
 
+-- name: count_conversations
+select count(*) from conversation where owner is not distinct from %(owner)s and not deleted;
+
 -- name: usage
 -- What an owner's conversations used between two days, by one of five keys; the most first.
 select case %(by)s::text when 'day' then u.day::text when 'agent' then u.agent when 'model' then u.model

@@ -66,6 +66,9 @@ select 1 from server_tenant where id = :id;
 -- Tasks of an owner's conversations that are pending or running.
 select count(*) from task t join conversation c on c.cid = t.cid where t.state < 2 and c.owner is :owner;
 
+-- name: count_conversations
+select count(*) from conversation where owner is :owner and not deleted;
+
 -- name: usage
 -- What an owner's conversations used between two days, by one of five keys; the most first.
 select case :by when 'day' then cast(u.day as text) when 'agent' then u.agent when 'model' then u.model
