@@ -123,6 +123,16 @@ async def test_an_image_that_is_not_there_is_named(container_engine: str) -> Non
     await executor.aclose()
 
 
+async def test_names_count_toward_the_disk(container_engine: str, tmp_path: Path) -> None:
+    """A container's own files lie on the host's disk, whose number of files is bounded, too."""
+    code = "import os, time\nos.mkdir('/many')\nfor n in range(20_000): open(f'/many/{n}', 'w').close()\ntime.sleep(60)"
+    async with TaskContainerExecutor(
+        IMAGE, workspace=tmp_path, docker_host=container_engine, disk_bytes=4 << 20, limits=LIMITS
+    ) as executor:
+        filling = await executor.run_command(["python3", "-c", code], timeout_seconds=60)
+        assert (filling.exit_code, filling.is_full, filling.timed_out) == (None, True, False)
+
+
 @pytest.mark.parametrize("where", ["/filled", "filled"], ids=["of its own", "in the workspace"])
 async def test_what_fills_the_disk_is_ended_and_can_be_removed(
     container_engine: str, tmp_path: Path, where: str

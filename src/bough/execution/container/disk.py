@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,9 @@ _SHARE: Final = 10
 class ContainerDisk:
     """The bytes of a container's own files, beside those of its image, and of the folder that it shows.
 
+    Where its own files can be seen on this machine, which is so for root and most engines, their names count as well.
+    The engine alone tells of bytes.
+
     Between two looks a program can write more than the bound. What is over it stays, and may be removed: only what has
     grown since it was found over the bound is over it again.
 
@@ -32,7 +36,9 @@ class ContainerDisk:
     def __init__(self, engine: Any, container: str, workspace: Path, limit_bytes: int) -> None:
         self._engine = engine
         self._container = container
-        self._workspace = DiskUse((str(workspace),))
+        own = _find_own_files(engine, container)
+        self._is_seen = own is not None
+        self._use = DiskUse((str(workspace), *([] if own is None else [own])))
         self._found = limit_bytes
         self._next = 0.0
         self._lock = threading.Lock()
@@ -51,7 +57,17 @@ class ContainerDisk:
             return True
 
     def measure(self) -> int:
-        """Return the bytes in use. The engine walks the container's own files. Blocks."""
+        """Return the bytes in use. Where its own files cannot be seen, the engine walks them. Blocks."""
+        if self._is_seen:
+            return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
         own = sum(int(each.get("SizeRw") or 0) for each in listed)
-        return own + self._workspace.measure()
+        return own + self._use.measure()
+
+
+def _find_own_files(engine: Any, container: str) -> str | None:
+    """Return the folder in which an engine keeps what a container has written; None where it cannot be seen. Blocks."""
+    driver: dict[str, Any] = engine.api.inspect_container(container).get("GraphDriver") or {}
+    data: dict[str, str] = driver.get("Data") or {}
+    folder = data.get("UpperDir")
+    return folder if folder and os.access(folder, os.R_OK | os.X_OK) else None

@@ -26,6 +26,8 @@ _DELETED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ ([0-9a-f]+):([0
 _PRIVATE: Final = ("/tmp", "/dev/shm")  # noqa: S108
 """Where a run has file systems of its own in memory, on the rungs that can make them."""
 
+_TMPFS: Final = 0x01021994
+
 _IN_FLIGHT: Final = re.compile(rb"^scm_fds:\s*(\d+)$", re.M)
 
 
@@ -111,7 +113,8 @@ class DiskUse:
         for each in processes_below(pid):
             with suppress(OSError):
                 roots = [f"/proc/{each}/root{path}" for path in _PRIVATE]
-                states = [os.statvfs(path) for path in roots if os.stat(path).st_dev not in ours]
+                seen = [path for path in roots if os.stat(path).st_dev not in ours and _is_in_memory(path)]
+                states = [os.statvfs(path) for path in seen]
                 return max((state.f_files - state.f_ffree for state in states), default=0)
         return 0
 
@@ -171,6 +174,12 @@ class DiskUse:
             except OSError:  # only root may look there
                 device = os.makedev(int(major, 16), int(minor, 16))
                 yield (device, int(number)), self._limits.file_size_bytes
+
+
+def _is_in_memory(path: str) -> bool:
+    """Whether a path is on a file system that has no disk, and no files of others."""
+    state = (ctypes.c_long * 32)()  # the first is its type
+    return ctypes.CDLL(None).statfs(os.fsencode(path), state) == 0 and state[0] == _TMPFS
 
 
 def most_names(limits: ExecutionLimits) -> int:
