@@ -120,6 +120,8 @@ def test_what_is_wrong_with_a_fork_is_a_problem(serving: Any) -> None:
             ({"agent": "nobody"}, 422, "invalid_input"),
             ({"agent": {"kind": "ACPAgent", "llm": {"model": "offline"}}}, 422, "invalid_input"),
             ({"overrides": {"model": "nonsense"}}, 422, "invalid_input"),
+            ({"overrides": {"allow_list": ["Read", ")"]}}, 422, "invalid_input"),
+            ({"overrides": {"hooks": []}}, 422, "invalid_input"),
             ({"titel": "x"}, 422, "invalid_input"),
             ({"title": " "}, 422, "invalid_input"),
             ({"tags": {str(n): "" for n in range(10_000)}}, 422, "invalid_input"),

@@ -13,6 +13,7 @@ from tests.server.peer.relay import relayed
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, Conversation, Delta
+from bough.conversation.log.condenser import KeepFirstCondenser, SummarizingCondenser
 from bough.conversation.remote.remote import RemoteConversation
 from bough.conversation.remote.transport import error_of
 from bough.errors import (
@@ -75,7 +76,7 @@ async def test_what_cannot_be_said_over_http_is_refused_before_anything_is_sent(
         {"agent": AgentSpec(output_type=int)},
         {"store": "memory:"},
         {"hooks": HookSet((Hook(kind=HookKind.STOP, command="true"),))},
-        {"allow_list": AllowList.of("read_file")},
+        {"condenser": SummarizingCondenser(model="openai:gpt-5")},
         {"limits": Limits(steps=1, per="conversation")},
     ):
         with pytest.raises(NotSupported) as refused:
@@ -112,6 +113,14 @@ async def test_registered_agents_secrets_and_workspaces_are_the_servers(served: 
             assert conversation.workspace.parts[-2:] == ("sub", "folder")
             assert "TOKEN" in conversation.state.policies["secrets"]
             assert "a-long-secret" not in str([stored.raw async for stored in conversation.events])
+        rules: Any = {"allow_list": AllowList.of("read_file"), "condenser": KeepFirstCondenser(max_events=50)}
+        async with await at.start(**rules) as conversation:
+            policies = conversation.state.policies
+            assert policies["allow_list"] == [["read_file"]]
+            assert policies["condenser"] == {"kind": "KeepFirstCondenser", "max_events": 50, "keep_first": 2}
+            stricter: Any = {"allow_list": AllowList.of("read_file(docs/*)", "list_files")}
+            async with await conversation.fork(overrides=stricter) as fork:
+                assert fork.state.policies["allow_list"] == [["read_file"], ["read_file(docs/*)", "list_files"]]
         with pytest.raises(InvalidInput, match="no agent has that name"):
             await at.start(agent=AgentSpec(name="nobody"))
         with pytest.raises(InvalidInput):
@@ -138,6 +147,7 @@ async def test_what_is_there_is_opened_only_where_it_is_what_was_asked_for(serve
                 (AgentSpec(name="default"), {}),
                 (spec, {"confirmation_policy": NeverConfirm()}),
                 (spec, {"limits": Limits(steps=8)}),
+                (spec, {"allow_list": AllowList.of("read_file")}),
             ):
                 with pytest.raises(Conflict, match="is there with another"):
                     await AsyncConversation.create(other, server=server, id=id, exist_ok=True, **given)

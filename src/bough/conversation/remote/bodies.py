@@ -11,6 +11,7 @@ from uuid import UUID
 
 from bough.agents.spec import AgentSpec
 from bough.conversation.agent import AgentLike, spec_of
+from bough.conversation.log.condenser import Condenser, NoCondenser, SummarizingCondenser, condenser_to_json
 from bough.conversation.rules import GivenRules
 from bough.errors import Conflict, InvalidInput, NotSupported
 from bough.events.model import ContentPart, ImagePart, TextPart
@@ -58,13 +59,20 @@ def rules_body(rules: GivenRules) -> JsonObject:
         body["security_analyzer"] = analyzer_body(analyzer)
     if (limits := rules.get("limits")) is not None:
         body["limits"] = limits_body(limits)
-    hooks, allow_list = rules.get("hooks"), rules.get("allow_list")
+    hooks, allow_list, condenser = rules.get("hooks"), rules.get("allow_list"), rules.get("condenser")
     if hooks is not None and hooks.hooks:
         raise _not_over_http("hooks", "hooks are the operator's: hooks.json in the server's home")
     if allow_list is not None and allow_list.lists:
-        raise _not_over_http("allow_list", "register an agent that has it")
-    if rules.get("condenser") is not None:
-        raise _not_over_http("condenser", "leave it out")
+        body["allow_list"] = allow_list.to_json()
+    if condenser is not None and not isinstance(condenser, NoCondenser):
+        body["condenser"] = _condenser_body(condenser)
+    return body
+
+
+def _condenser_body(condenser: Condenser) -> JsonObject:
+    body = condenser_to_json(condenser)
+    if body is None or (isinstance(condenser, SummarizingCondenser) and condenser.model is not None):
+        raise _not_over_http("a condenser of your own", "SummarizingCondenser or KeepFirstCondenser without a model")
     return body
 
 
@@ -147,6 +155,8 @@ def require_as_asked(document: JsonObject, body: JsonObject) -> None:
         Conflict: Its agent or a rule is another one; over HTTP neither is replaced by opening it.
     """
     differing = _agent_difference(document["spec"], body.get("agent"))
+    for name in ("allow_list", "condenser"):  # a server does not tell which it has
+        differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
         asked: JsonObject = body.get(name) or {}
         given = {field: value for field, value in asked.items() if value is not None and field != "unpriced"}

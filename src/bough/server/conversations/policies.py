@@ -7,7 +7,7 @@ from bough.errors import InvalidInput
 from bough.guard import Policy, SecurityAnalyzer, analyzer_from_json, policy_from_json, policy_named
 from bough.guard.confirmation_policy import allows_change
 from bough.server.access import Access
-from bough.server.forms.conversations import NewConversation
+from bough.server.forms.conversations import NewConversation, read_allow_list
 from bough.types import JsonObject
 
 
@@ -26,6 +26,10 @@ def rules_from(access: Access, body: NewConversation) -> GivenRules:
         rules["security_analyzer"] = parse_analyzer(body.security_analyzer)
     if body.limits is not None:
         rules["limits"] = body.limits.limits()
+    if body.allow_list is not None:
+        rules["allow_list"] = read_allow_list(body.allow_list)
+    if body.condenser is not None:
+        rules["condenser"] = body.condenser.condenser()
     return rules
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
+from bough.conversation.log.condenser import Condenser, NoCondenser, condenser_from_json
+from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
-from bough.guard import Limits
+from bough.guard import AllowList, Limits
 from bough.server.forms.base import MAX_PLACE, Form, Moment, Reason, Tags, Title
 from bough.server.forms.events import ContentItem, NewMessage
 from bough.types import JsonObject
@@ -49,6 +51,50 @@ class LimitsForm(Form):
         return Limits(**self.model_dump(exclude_unset=True))
 
 
+AllowEntry = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+AllowEntries = Annotated[list[AllowEntry], Field(max_length=200)]
+AllowForm = AllowEntries | Annotated[list[AllowEntries], Field(max_length=20)]
+"""Which calls may be made at all: `["Read", "Bash(git:*)"]`, or several such lists, each of which must allow a call."""
+
+
+def read_allow_list(given: list[str] | list[list[str]]) -> AllowList:
+    """Return an allow-list that a body says.
+
+    Raises:
+        InvalidInput: An entry is neither `Tool` nor `Tool(pattern)`.
+    """
+    lists = [[each] if isinstance(each, str) else each for each in given]
+    if any(not AllowList.of(entry).lists[0] for entries in lists for entry in entries):
+        raise InvalidInput("allow_list: an entry names no tool", hint='for example ["Read", "Bash(git:*)"]')
+    if not given or isinstance(given[0], str):  # one list; an empty one allows nothing
+        lists = [[entry for entries in lists for entry in entries]]
+    return AllowList(tuple(AllowList.of(*entries).lists[0] for entries in lists))
+
+
+class CondenserForm(Form):
+    """What keeps short what the model sees; summaries are the conversation's own model's."""
+
+    kind: Literal["SummarizingCondenser", "KeepFirstCondenser"]
+    max_events: int = Field(default=120, ge=4, le=MAX_PLACE)
+    keep_first: int = Field(default=2, ge=0, le=MAX_PLACE)
+    max_tokens: int | None = Field(default=None, ge=1, le=MAX_PLACE)
+
+    @model_validator(mode="after")
+    def _require_known_bound(self) -> CondenserForm:
+        if self.kind == "KeepFirstCondenser" and self.max_tokens is not None:
+            raise ValueError("KeepFirstCondenser has no max_tokens")
+        return self
+
+    def condenser(self) -> Condenser:
+        """Return it as a conversation has it.
+
+        Raises:
+            InvalidInput: It would keep more than it may show.
+        """
+        recorded = self.model_dump(exclude=set() if self.kind == "SummarizingCondenser" else {"max_tokens"})
+        return condenser_from_json(recorded, NoCondenser())
+
+
 class AgentForm(Form):
     """An agent as data: what anybody may say of one. Everything that names code, paths or hosts is for admins."""
 
@@ -71,6 +117,14 @@ class WorkspaceForm(Form):
     policy: Literal["shared"] | None = None
 
 
+_LATER_FIELDS = frozenset({"allow_list", "condenser"})
+
+
+def drop_unsaid(body: JsonObject) -> JsonObject:
+    """Return a body without later fields that it does not say: its digest is that of the same request before them."""
+    return {name: value for name, value in body.items() if value is not None or name not in _LATER_FIELDS}
+
+
 class NewConversation(Form):
     """A new conversation, in our form."""
 
@@ -82,13 +136,15 @@ class NewConversation(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
+    allow_list: AllowForm | None = None
+    condenser: CondenserForm | None = None
     secrets: Annotated[dict[str, str], Field(max_length=100)] | None = Field(default=None, repr=False)
     initial_message: Message | list[ContentItem] | None = None
     run: bool = False
 
     def digestible(self) -> JsonObject:
         """Return what makes two requests the same: everything but secrets."""
-        return self.model_dump(mode="json", exclude={"secrets"})
+        return drop_unsaid(self.model_dump(mode="json", exclude={"secrets"}))
 
     def message(self) -> UserMessage | None:
         """Return the first message.
@@ -114,6 +170,7 @@ class Overrides(Form):
     confirmation_policy: PolicyForm | None = None
     security_analyzer: dict[str, Any] | None = None
     limits: LimitsForm | None = None
+    allow_list: AllowForm | None = None
 
 
 class Fork(Form):

@@ -20,7 +20,7 @@ from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import existing, info_of_record, open_conversation
 from bough.server.conversations.policies import parse_analyzer, parse_policy
-from bough.server.forms.conversations import AgentForm, Fork, Overrides
+from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unsaid, read_allow_list
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
@@ -48,7 +48,9 @@ async def fork_conversation(
     source = await access.store.get(id)
     require_match(source, if_match)
     wanted = asked.id or id_from_key(access.caller, request, idempotency_key)
-    digest = digest_of([str(id), asked.model_dump(mode="json", exclude={"id"})])
+    said = asked.model_dump(mode="json", exclude={"id"})
+    said["overrides"] = said["overrides"] and drop_unsaid(said["overrides"])
+    digest = digest_of([str(id), said])
     record = await existing(access, wanted, digest)
     is_new = record is None
     if record is None:
@@ -131,4 +133,6 @@ def _overrides_of(given: Overrides | None) -> ForkOverrides:
         found["security_analyzer"] = parse_analyzer(given.security_analyzer)
     if given.limits is not None:
         found["limits"] = given.limits.limits()
+    if given.allow_list is not None:
+        found["allow_list"] = read_allow_list(given.allow_list)
     return cast("ForkOverrides", found)
