@@ -73,7 +73,7 @@ def test_a_tenant_has_as_many_conversations_as_it_may(serving: Any, new_key: Any
 def test_a_tenant_without_the_operators_keys_posts_its_own(serving: Any, new_key: Any) -> None:
     red = new_key(tenant="red", role="admin")
     tenants = {"red": TenantLimits(models="none")}
-    with serving("with its own key", tenants=tenants) as server, server.client(red.text) as client:
+    with serving("with its own key", "with that key", tenants=tenants) as server, server.client(red.text) as client:
 
         def run(llm: dict[str, str]) -> tuple[str, str | None]:
             body = {"agent": {"kind": "Agent", "llm": {"model": "openai/test", "base_url": server.model_url} | llm}}
@@ -87,6 +87,10 @@ def test_a_tenant_without_the_operators_keys_posts_its_own(serving: Any, new_key
         asked = client.post(f"/api/conversations/{without}/ask_agent", json={"question": "what?"})
         assert (asked.status_code, asked.json()["code"]) == (403, "permission_denied")
         assert run({"api_key": "posted by the tenant"})[1] is None
+        other = {"model": "openai:test", "base_url": server.model_url, "api_key": "posted later"}
+        assert client.post(f"/api/conversations/{without}/model", json=other).status_code == 200
+        asked = client.post(f"/api/conversations/{without}/ask_agent", json={"question": "what?"})
+        assert asked.json() == {"response": "with that key"}
         assert client.post("/api/conversations", json={"agent": {"model": "offline"}, "initial_message": "x"}).json()
 
 

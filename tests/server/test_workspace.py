@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from bough.settings import Settings
 from bough.testing import OpenAIServer
+from bough.testing.openai_server import Received, Reply
 
 BODY = {"agent": {"kind": "Agent", "llm": {"model": "offline"}, "tools": []}}
 CANARY = "canary-4711-very-secret"
@@ -145,12 +147,59 @@ def test_secrets_are_nowhere_in_clear(serving: Any, settings: Settings, caplog: 
             client.post("/api/conversations", json={**body, "secrets": f"{CANARY}-6"}),
         ]
         assert {each.status_code for each in wrong} == {422}
+        other = {"model": "openai:other", "base_url": server.model_url, "api_key": f"{CANARY}-7"}
+        changed = client.post(f"/api/conversations/{id}/model", json=other)
+        assert changed.json() == {"success": True}
+        for named in ({"model": "nonsense:x"}, {"api_key": [f"{CANARY}-8"]}):
+            wrong.append(client.post(f"/api/conversations/{id}/model", json=other | named))
+            assert wrong[-1].status_code == 422
         events = client.get(f"/api/conversations/{id}/events/search").text
+        shown = [client.post(f"/api/conversations/{id}/export", json={"format": form}) for form in ("jsonl", "bundle")]
+        assert CANARY.encode() not in b"".join(each.content for each in shown)
         said = [made.text, events, client.get("/metrics").text, *(each.text for each in wrong), caplog.text]
         assert not [text for text in said if CANARY in text]
     stored = b"".join(file.read_bytes() for file in settings.home.rglob("*") if file.is_file())
     assert CANARY.encode() not in stored
     assert (settings.home / "secret.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_models_key_is_for_its_provider_and_address(serving: Any, new_key: Any) -> None:
+    keys: list[str | None] = []
+    reached, going = threading.Event(), threading.Event()
+
+    def hear(received: Received) -> Reply:
+        keys.append(received.headers.get("authorization"))
+        return "heard"
+
+    def wait(received: Received) -> Reply:
+        reached.set()
+        going.wait(60)
+        return hear(received)
+
+    writer = new_key(tenant="red", role="write")
+    with serving(hear, hear, hear, wait) as server, server.client(writer.text) as client:
+        path = f"/api/conversations/{client.post('/api/conversations', json={}).json()['id']}"
+
+        def ask(**model: Any) -> int:
+            changed = client.post(f"{path}/model", json=model)
+            client.post(f"{path}/events", json={"content": "hello"})
+            client.post(f"{path}/run", json={"wait": 60})
+            return changed.status_code
+
+        address = {"base_url": server.model_url}
+        assert ask(model="openai:one", api_key="key-of-one", **address) == 200
+        assert ask(model="openai:two") == 200
+        assert keys == ["Bearer key-of-one"] * 2
+        assert ask(model="offline") == 200
+        assert ask(model="openai:three", **address) == 200
+        assert keys[2] != "Bearer key-of-one", "it ended with the model that it was posted for"
+        assert (
+            client.post(f"{path}/model", json={"model": "openai:x", "base_url": "https://x.example"}).status_code == 403
+        )
+        client.post(f"{path}/events", json={"content": "hello", "run": True})
+        assert reached.wait(60)
+        assert client.post(f"{path}/model", json={"model": "openai:one", "api_key": "key-of-one"}).status_code == 409
+        going.set()
 
 
 def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:

@@ -120,11 +120,19 @@ class SealedSecrets:
                 raise Unavailable(message, hint="pip install 'bough[server]'") from error
         return self._box
 
-    async def put(self, record: ConversationRecord, policies: JsonObject, values: Mapping[str, str]) -> None:
+    async def put(
+        self,
+        record: ConversationRecord,
+        policies: JsonObject,
+        values: Mapping[str, str],
+        *,
+        changes: JsonObject | None = None,
+    ) -> None:
         """Seal values for a conversation, and record their names, in one transaction.
 
         Args:
             policies: As its log has them.
+            changes: Of its state, recorded with them.
 
         Raises:
             InvalidInput: A name or a value cannot be one of a secret.
@@ -140,7 +148,8 @@ class SealedSecrets:
                 parts: dict[str, Any] = {"key_id": key_id, "nonce": nonce, "ciphertext": ciphertext}
                 tables.run("server.seal", cid=cid, label=name, now=now, **parts)
             tables.run("server.add_sealing_key", key_id=self.box.first, now=now)
-            tables.append(record.id, [StateChanged(changes={"policies": {"secrets": names, "sealed": held}})])
+            recorded = {**(changes or {}), "policies": {"secrets": names, "sealed": held}}
+            tables.append(record.id, [StateChanged(changes=recorded)])
 
         await self._store.together(SERVER, write)
 

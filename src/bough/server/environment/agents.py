@@ -91,15 +91,18 @@ class AgentCatalogue:
             raise PermissionDenied(f"agent.{said} needs the role admin", hint="name a registered agent")
         self.require_base_url(caller, given.base_url)
 
-    def require_base_url(self, caller: Caller, base_url: str | None) -> None:
+    def require_base_url(self, caller: Caller, base_url: str | None, *, field: str = "agent.base_url") -> None:
         """Check that a caller may have its models asked at an address.
+
+        Args:
+            field: Where the body says it.
 
         Raises:
             PermissionDenied: It is neither in `server.models` nor named by an admin.
         """
         if base_url is not None and base_url not in self._server.models and not caller.may("admin"):
             hint = "the operator can list it in server.models"
-            raise PermissionDenied("agent.base_url needs the role admin", hint=hint)
+            raise PermissionDenied(f"{field} needs the role admin", hint=hint)
 
     def require_model(self, name: str, base_url: str | None) -> None:
         """Check that a model can be had, before it is written down.

@@ -14,7 +14,8 @@ from bough.events.record import ConversationRecord
 from bough.server.access import Access, Asker, Reader, Writer
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import open_conversation, open_to_ask
+from bough.server.conversations.conversation import open_to_ask
+from bough.server.conversations.model import change_model
 from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
@@ -43,9 +44,11 @@ class StopBody(LenientForm):
 
 
 class ModelBody(Form):
-    """Another model for the steps to come."""
+    """Another model for the steps to come; an address is for admins, or one of `server.models`."""
 
     model: ModelName
+    base_url: str | None = Field(default=None, min_length=1, max_length=2000)
+    api_key: str | None = Field(default=None, min_length=1, max_length=4096, repr=False)
 
 
 @routes.post("/api/conversations/{id}/run")
@@ -184,9 +187,8 @@ async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Su
 
 @routes.post("/api/conversations/{id}/model")
 async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
-    """Continue with another model."""
-    async with open_conversation(access, id) as conversation:
-        await conversation.set_model(body.model)
+    """Continue with another model; its key is sealed, and occurs in no answer."""
+    await change_model(access, id, body.model, body.base_url, body.api_key)
     return Success()
 
 

@@ -1,0 +1,58 @@
+"""Another model for a conversation, with an address and a key of its own where these are said."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from bough.conversation.agent import require_prices, resolve_spec_model
+from bough.errors import Conflict
+from bough.events.model import StateChanged
+from bough.guard import limits_from_json
+from bough.server.access import Access
+from bough.server.auth.sealed import MODEL_KEY
+from bough.server.conversations.conversation import open_conversation
+from bough.types import JsonObject
+
+
+async def change_model(access: Access, id: UUID, model: str, base_url: str | None, api_key: str | None) -> None:
+    """Continue with another model.
+
+    A key that was posted stays with its provider and address: another one needs its own, or has the operator's.
+
+    Args:
+        base_url: Where it is; None is where the present one is, for one of the same provider.
+        api_key: Sealed for the conversation; None takes the one that is there, or the operator's.
+
+    Raises:
+        NotFound: It is not there, or another tenant's.
+        PermissionDenied: Only an admin may name that address.
+        InvalidInput: The model is unknown, or its prices are needed and unknown.
+        Conflict: A run is active, which would ask one with the other's key.
+    """
+    services = access.services
+    services.agents.require_base_url(access.caller, base_url, field="base_url")
+    async with open_conversation(access, id) as conversation:
+        present = conversation.agent
+        is_same_provider = _find_provider(present.model_name) == _find_provider(model)
+        address = base_url or (present.base_url if is_same_provider else None)
+        keeps_key = api_key is None and (present.api_key is None or is_same_provider)
+        if keeps_key and address == present.base_url:
+            await conversation.set_model(model)
+            return
+        if await services.runs.is_live(id):
+            raise Conflict("the conversation is running", hint="pause it, then change its model's address or key")
+        given = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
+        settled, name = resolve_spec_model(given, services.settings)
+        policies = conversation.state.policies
+        require_prices(settled, limits_from_json(policies.get("limits") or {}))
+        changes: JsonObject = {"agent": given.model_copy(update={"model": name}).snapshot()}
+    if api_key is not None:
+        await services.sealed.put(await access.store.get(id), policies, {MODEL_KEY: api_key}, changes=changes)
+        return
+    sealed: dict[str, str] = policies.get("sealed") or {}
+    left = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
+    await access.store.append(id, [StateChanged(changes=changes | {"policies": {"sealed": left}})])
+
+
+def _find_provider(model: str | None) -> str:
+    return (model or "").partition(":")[0]
