@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from bough.conversation.log.condenser import Condenser, NoCondenser, condenser_from_json
 from bough.errors import InvalidInput
@@ -79,18 +79,14 @@ class CondenserForm(Form):
     keep_first: int = Field(default=2, ge=0, le=MAX_PLACE)
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_PLACE)
 
-    @model_validator(mode="after")
-    def _require_known_bound(self) -> CondenserForm:
-        if self.kind == "KeepFirstCondenser" and self.max_tokens is not None:
-            raise ValueError("KeepFirstCondenser has no max_tokens")
-        return self
-
     def condenser(self) -> Condenser:
         """Return it as a conversation has it.
 
         Raises:
-            InvalidInput: It would keep more than it may show.
+            InvalidInput: It would keep more than it may show, or counts what its kind does not.
         """
+        if self.kind == "KeepFirstCondenser" and self.max_tokens is not None:
+            raise InvalidInput("condenser.max_tokens: KeepFirstCondenser counts messages", hint="leave it out")
         recorded = self.model_dump(exclude=set() if self.kind == "SummarizingCondenser" else {"max_tokens"})
         return condenser_from_json(recorded, NoCondenser())
 
