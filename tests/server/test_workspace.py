@@ -18,6 +18,9 @@ from bough.testing import OpenAIServer
 from bough.testing.openai_server import Received, Reply
 
 BODY = {"agent": {"kind": "Agent", "llm": {"model": "offline"}, "tools": []}}
+OFTEN = {"requests_per_second": 100_000}
+"""Of tests that ask as fast as they can until a command has ended."""
+
 CANARY = "canary-4711-very-secret"
 
 
@@ -34,7 +37,7 @@ def output_of(client: httpx2.Client, prefix: str, command: str, **body: Any) -> 
 
 
 def test_commands_run_in_the_sandbox(serving: Any) -> None:
-    with serving() as server, server.client() as client:
+    with serving(limits=OFTEN) as server, server.client() as client:
         id = client.post("/api/conversations", json={}).json()["id"]
         for prefix in ("/api", f"/api/conversations/{id}"):
             ran = output_of(client, prefix, "echo hi; echo no >&2; exit 3")
@@ -50,7 +53,7 @@ def test_commands_run_in_the_sandbox(serving: Any) -> None:
 
 
 def test_a_command_makes_a_repository_and_cannot_change_what_git_runs_in_one(serving: Any) -> None:
-    with serving() as server, server.client() as client:
+    with serving(limits=OFTEN) as server, server.client() as client:
         id = client.post("/api/conversations", json={}).json()["id"]
         prefix = f"/api/conversations/{id}"
         assert output_of(client, prefix, "git init -q && echo x >.git/made")["exit_code"] == 0
