@@ -63,6 +63,8 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
         _UNSEEN_MEMORY,
         _NO_SESSION,
         Gap("names at the root of the file system can be listed"),
+        Gap("whether a path is there on the host can be found out, and where a link leads"),
+        Gap("folders cannot be watched by `inotify`; programs look at them again and again, or fail"),
         Gap("numbers of other processes can be seen in `/proc`"),
         Gap("named pipes cannot be made; a program that needs them fails"),
         Gap("the supervisor runs outside of the sandbox, as the script's user"),

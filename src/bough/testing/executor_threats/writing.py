@@ -19,11 +19,19 @@ from bough.execution.base import (
 from bough.testing.executor_threats.base import Threats, read_text
 
 _CHANGE_TREE = """
-import os, sys
+import ctypes, os, platform, sys
+libc = ctypes.CDLL(None, use_errno=True)
+OLD = {'utime': 132, 'utimes': 235} if platform.machine() == 'x86_64' else {}
+
+def watch(folder):
+    if libc.inotify_add_watch(libc.inotify_init1(0), folder.encode(), 0xfff) > 0: print('watches', folder)
 
 def attack(folder):
     file = os.path.join(folder, 'file')
+    for number in OLD.values():
+        libc.syscall(number, file.encode(), None)
     for attempt in (
+        lambda: watch(folder),
         lambda: os.mkdir(file + '-made'), lambda: os.mkfifo(file + '-pipe'), lambda: os.symlink('x', file + '-link'),
         lambda: os.link(file, file + '-linked'), lambda: os.link(file, '/work/linked'),
         lambda: os.setxattr(file, 'user.bough', b'x'), lambda: os.utime(file, (1, 1)), lambda: os.chmod(file, 0o600),
