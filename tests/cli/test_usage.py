@@ -80,7 +80,7 @@ def test_shells_complete_conversations(cli: Any) -> None:
 def test_a_fault_of_bough_s_own_is_told_without_a_traceback_unless_it_is_asked_for(cli: Any) -> None:
     code = (
         "import bough.cli.commands.doctor as d, sys; from bough.cli.main import run\n"
-        "d._versions = None\nsys.exit(run(['doctor']))"
+        "d.check_versions = None\nsys.exit(run(['doctor']))"
     )
     for environment, shown in (({}, False), ({"BOUGH_DEBUG": "1"}, True)):
         done = subprocess.run([sys.executable, "-c", code], env=cli.env(**environment), capture_output=True, text=True)

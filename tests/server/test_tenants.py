@@ -26,10 +26,21 @@ def run(settings: Settings, *args: str) -> dict[str, Any]:
 
 def test_a_disabled_tenant_is_refused_until_it_is_enabled(serving: Any, new_key: Any, settings: Settings) -> None:
     red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    operator, narrow = new_key(role="admin"), new_key(role="write")
     with serving() as server, server.client(red.text) as ours, server.client(blue.text) as theirs:
+        sent = [{"X-Session-API-Key": key.text} for key in (red, narrow, operator)]
+        *refused, answer = [ours.get("/api/health", headers=headers) for headers in sent]
+        assert [each.status_code for each in refused] == [403, 403], "it tells of the machine"
+        health = answer.json()
+        found = {(check["part"], check["name"]): check["state"] for check in health["checks"]}
+        assert health["works"] is all(each["state"] == "ok" for each in health["checks"] if each["essential"])
+        assert (found["server", "store"], found["tasks", "rows"], found["version", "bough"]) == ("ok", "ok", "ok")
+        doctor = run(settings, "doctor")["data"]["checks"]
+        told = {(check["part"], check["name"]) for check in doctor if check["part"] != "store"}
+        assert told <= found.keys(), "as `bough doctor` says it"
         id = ours.post("/api/conversations", json={}).json()["id"]
         listed = run(settings, "tenants", "list")["data"]["tenants"]
-        assert [(each["id"], each["disabled"]) for each in listed] == [("blue", None), ("red", None)]
+        assert [(each["id"], each["disabled"]) for each in listed] == [("blue", None), ("local", None), ("red", None)]
         run(settings, "tenants", "disable", "red")
         while ours.get(f"/api/conversations/{id}").status_code == 200:
             pass  # a verified key is remembered for a second

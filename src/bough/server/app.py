@@ -34,6 +34,7 @@ from bough.server.environment.commands import Commands
 from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.forms.documents import Transcript
+from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
 from bough.server.live.deltas import DeltaRelay
 from bough.server.mcp.endpoint import PATH as MCP_PATH
@@ -50,6 +51,7 @@ from bough.server.routes import (
     evals,
     events,
     forks,
+    health,
     keys,
     meta,
     runs,
@@ -74,8 +76,8 @@ Agents = Mapping[str, AgentSpec] | Iterable[AgentSpec]
 
 # `runs` comes last: it ends with a route that takes whatever is left below a conversation.
 _ROUTERS = (
-    meta, keys, webhooks, usage, tasks, skills, evals, approvals, transfer, conversations, forks, events, sockets,
-    commands, files, git, runs,
+    meta, health, keys, webhooks, usage, tasks, skills, evals, approvals, transfer, conversations, forks, events,
+    sockets, commands, files, git, runs,
 )  # fmt: skip
 
 
@@ -237,6 +239,7 @@ class _Plan:
             executor=executor,
             webhooks=Webhooks(store, sealed, metrics, networks=server.webhook_networks),
             commands=Commands(executor, SystemClock()),
+            health=MachineHealth(settings, broker.worker.store),
             event_form=OpenHandsEvents(),
             transcript=self.transcript,
         )

@@ -18,6 +18,7 @@ from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.forms.documents import Transcript
 from bough.server.forms.events import EventForm, OurEvents
+from bough.server.health import MachineHealth
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
 from bough.server.outbound.webhooks import Webhooks
@@ -59,6 +60,7 @@ class Services:
     commands: Commands
     executor: SharedExecutor
     webhooks: Webhooks
+    health: MachineHealth
     event_form: EventForm
     transcript: Transcript | None = None
     our_events: EventForm = field(default_factory=OurEvents)

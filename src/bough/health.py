@@ -1,0 +1,145 @@
+"""What works on this machine and what does not: looked at by `bough doctor` and by agent servers."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from bough.errors import BoughError, CorruptLog
+from bough.execution.base import Isolation
+from bough.settings import Settings
+
+if TYPE_CHECKING:
+    from bough.tasks.stores.relational import RelationalTaskStore
+
+CheckState: TypeAlias = Literal["ok", "missing", "broken"]
+
+_KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY")
+_PACKAGES = ("pydantic-ai-slim", "pydantic", "typer", "rich")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        state: `missing` is not a fault: it is optional. `broken` is one.
+        fix: How to fix it.
+        essential: Whether bough's main job fails without it.
+    """
+
+    part: str
+    name: str
+    state: CheckState
+    said: str
+    fix: str = ""
+    essential: bool = False
+
+
+async def check_executors(chosen_executor: str) -> list[Check]:
+    """Probe every rung by really running something behind it; one that works is enough."""
+    from bough.execution import LocalSandboxCodeExecutor
+    from bough.execution.gaps import list_gaps
+
+    executor = LocalSandboxCodeExecutor()
+    try:
+        reports = await executor.probe()
+    finally:
+        await executor.aclose()
+    checks = [
+        Check(
+            "executor",
+            report.name,
+            "ok" if report.works else "missing",
+            f"isolation {report.isolation.name.lower()}" if report.works else report.missing,
+            "" if report.works else report.install,
+        )
+        for report in reports
+    ]
+    chosen = max((report for report in reports if report.works), key=lambda report: report.isolation, default=None)
+    gaps = {report.name: report.gaps for report in reports if report.works}
+    if chosen_executor.partition(":")[0] == "container":
+        gaps["container"] = list_gaps("container")
+    limits = [
+        Check("executor", f"{name}: not promised", "missing", gap) for name, found in gaps.items() for gap in found
+    ]
+    return [_check_isolation(None if chosen is None else chosen.isolation), *checks, *limits]
+
+
+def _check_isolation(isolation: Isolation | None) -> Check:
+    if isolation is None:
+        fix = "fix one of the rungs below; bubblewrap is the strongest: apt-get install bubblewrap"
+        if sys.platform == "darwin":
+            fix = "scripts are refused on macOS for now; use a Linux machine or virtual machine"
+        return Check("executor", "sandbox", "broken", "scripts cannot run: no sandbox works here", fix, essential=True)
+    return Check("executor", "sandbox", "ok", f"isolation reached: {isolation.name.lower()}", essential=True)
+
+
+def check_models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
+    """Say which model is asked where nothing else is said, and which keys are set."""
+    from bough.agents.models.resolve import resolve_model
+
+    try:
+        model = resolve_model(settings.model, base_url=settings.base_url, env=env)
+        yield Check("model", "default", "ok", f"{model.name} ({model.reason})", essential=True)
+    except BoughError as error:
+        yield Check("model", "default", "broken", error.message, error.hint, essential=True)
+    for name in _KEYS:
+        is_set = bool(env.get(name, "").strip())
+        yield Check("model", name, "ok" if is_set else "missing", "set" if is_set else "not set")
+
+
+async def check_tasks(tasks: RelationalTaskStore) -> list[Check]:
+    """Count the tasks by state, and check the tables of the engine that delivers them.
+
+    Raises:
+        CorruptLog: The store is damaged.
+    """
+    from bough.tasks.dispatch.choose import choose_dispatcher
+
+    try:
+        counts = await tasks.count_by_state()
+        dispatcher = choose_dispatcher(tasks)
+        findings = await dispatcher.check()
+    except CorruptLog:
+        raise
+    except BoughError as error:
+        return [Check("tasks", "rows", "broken", error.message, error.hint)]
+    said = ", ".join(f"{count} {state.value}" for state, count in counts.items()) or "none"
+    delivered = Check("tasks", "dispatch", "ok", dispatcher.version)
+    broken = [Check("tasks", "dispatch", "broken", finding.problem) for finding in findings]
+    return [Check("tasks", "rows", "ok", said), *(broken or [delivered])]
+
+
+def check_config(settings: Settings) -> list[Check]:
+    """Read `config.yaml`, as a worker that starts here would. Nothing that it names is imported or started."""
+    from bough.agents.config.agents import AgentConfig
+
+    try:
+        found = AgentConfig.load(settings=settings)
+    except BoughError as error:
+        return [Check("config", "config.yaml", "broken", error.message, error.hint or "bough agents check")]
+    if found.file.path is None:
+        return [Check("config", "config.yaml", "missing", "no agents are configured", "write a config.yaml")]
+    counts = {"agents": len(found.names), "models": len(found.config.models), "servers": len(found.config.mcp_servers)}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items())
+    return [Check("config", "config.yaml", "ok", f"{found.file.path}: {said}")]
+
+
+def check_versions() -> Iterator[Check]:
+    """Say which versions of what bough stands on are here."""
+    from bough import __version__
+
+    yield Check("version", "bough", "ok", __version__)
+    yield Check("version", "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.release()}")
+    yield Check("version", "sqlite", "ok", sqlite3.sqlite_version)
+    for package in _PACKAGES:
+        try:
+            yield Check("version", package, "ok", version(package))
+        except PackageNotFoundError:
+            yield Check("version", package, "broken", "not installed", f"pip install {package}", essential=True)

@@ -1,0 +1,55 @@
+"""What works on the machine of the server; the operator's alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from bough.errors import PermissionDenied
+from bough.health import Check
+from bough.server.access import Admin
+from bough.server.auth.caller import LOCAL
+from bough.server.requests.routing import router
+from bough.server.routes.meta import get_ready
+
+routes = router("Server")
+
+
+class CheckInfo(BaseModel):
+    """One thing that was looked at; `missing` is no fault: it is optional."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    part: str
+    name: str
+    state: Literal["ok", "missing", "broken"]
+    said: str
+    fix: str
+    essential: bool
+
+
+class HealthInfo(BaseModel):
+    """What works; `works` is false where something essential does not."""
+
+    works: bool
+    checks: list[CheckInfo]
+
+
+@routes.get("/api/health")
+async def get_machine_health(access: Admin, request: Request, response: Response) -> HealthInfo:
+    """Say what works on this machine and how to fix the rest, as `bough doctor` does; for the operator's own tenant.
+
+    Rows of conversations are not looked at, which may take long: `bough doctor` does that.
+    """
+    if access.caller.tenant != LOCAL:
+        raise PermissionDenied("the machine is the operator's", hint="GET /ready says whether the server works")
+    ready = (await get_ready(request, response))["checks"]
+    response.status_code = 200
+    serving = [
+        Check("server", name, "ok" if said == "ok" else "broken", said, essential=True) for name, said in ready.items()
+    ]
+    checks = [*serving, *await access.services.health.look()]
+    works = not any(check.essential and check.state != "ok" for check in checks)
+    return HealthInfo(works=works, checks=[CheckInfo.model_validate(check) for check in checks])
