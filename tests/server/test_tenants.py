@@ -42,14 +42,13 @@ def test_a_disabled_tenant_is_refused_until_it_is_enabled(serving: Any, new_key:
         listed = run(settings, "tenants", "list")["data"]["tenants"]
         assert [(each["id"], each["disabled"]) for each in listed] == [("blue", None), ("local", None), ("red", None)]
         run(settings, "tenants", "disable", "red")
-        while ours.get(f"/api/conversations/{id}").status_code == 200:
-            pass  # a verified key is remembered for a second
-        assert ours.get(f"/api/conversations/{id}").status_code == 401
+        while ours.get(f"/api/conversations/{id}").status_code != 401:
+            pass  # a verified key is remembered for a second, and asks more often than it may meanwhile
         assert theirs.get("/api/conversations/count").json() == 0
         run(settings, "tenants", "enable", "red")
-        while ours.get(f"/api/conversations/{id}").status_code == 401:
+        while (again := ours.get(f"/api/conversations/{id}")).status_code in (401, 429):
             pass
-        assert ours.get(f"/api/conversations/{id}").status_code == 200, "its conversations stayed"
+        assert again.status_code == 200, "its conversations stayed"
         assert run(settings, "tenants", "disable", "nobody")["error"]["code"] == "not_found"
 
 
