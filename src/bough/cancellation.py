@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +32,21 @@ async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
         # The error is retrieved here even if nobody looks at the cause: asyncio reports errors that nothing retrieved.
         error = None if task.cancelled() else task.exception()
         raise cancellation from error
+
+
+async def take(taking: Awaitable[T], give_back: Callable[[T], Awaitable[object]]) -> T:
+    """Await what takes hold of something; a waiter that is cancelled meanwhile has it given back before that is raised.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled; nothing is held.
+    """
+    task = asyncio.ensure_future(taking)
+    try:
+        return await finish(task)
+    except asyncio.CancelledError:
+        if not task.cancelled() and task.exception() is None:
+            await finish(give_back(task.result()))
+        raise
 
 
 async def _wait_until_done(task: asyncio.Future[Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -11,7 +13,7 @@ from tests.tasks import counting_agent
 from tests.tasks.worker_processes import Workers
 
 from bough.settings import Settings
-from bough.tasks import Task, TaskState
+from bough.tasks import Task, TaskState, TaskStoreSqlite, Worker
 
 pytestmark = pytest.mark.anyio
 
@@ -91,3 +93,24 @@ async def test_a_worker_that_runs_once_ends(workers: Workers, settings: Settings
     assert [(await broker.poll(task_id)).state for task_id in ids] == [TaskState.COMPLETED] * 2
     await broker.aclose()
     await broker.store.aclose()
+
+
+async def test_a_claim_that_nobody_waits_for_any_more_is_given_back(tmp_path: Path, settings: Settings) -> None:
+    """The writer is held up, so that the claim is written after its waiter was told to stop."""
+    store = TaskStoreSqlite(f"sqlite:///{tmp_path / 'log.db'}")
+    worker, is_open = Worker(store, settings=settings), threading.Event()
+    task = await store.create(Task(input="anything"))
+    holding_up = asyncio.create_task(store.change(lambda _: is_open.wait(20)))
+    await asyncio.sleep(0)
+    claiming = asyncio.create_task(worker.claim_task(task.id))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    claiming.cancel()
+    is_open.set()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await holding_up
+    claim = await worker.claim_task(task.id)
+    assert claim is not None
+    assert claim.task.attempts == 1, "what never ran is no attempt"
+    await store.aclose()

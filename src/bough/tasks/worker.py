@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from bough.agents.build import BlueprintCache
 from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
-from bough.cancellation import finish
+from bough.cancellation import finish, take
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.last_write import Ending
@@ -31,6 +31,7 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
+from bough.events.record import Lease
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
@@ -172,17 +173,23 @@ class Worker:
 
         Each claim is an owner of its own: a task that runs here already is not taken over by a second look at it.
         """
-        return await self._log_claim(await self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
+        return await self._take(self.store.claim(make_owner(), id=task_id, ttl_seconds=self._ttl))
 
     async def claim_next(self, queues: Collection[str] = (DEFAULT_QUEUE,)) -> Claim | None:
         """Claim the next task of some queues; None where nothing waits."""
-        return await self._log_claim(await self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
+        return await self._take(self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
 
-    async def _log_claim(self, claim: Claim | None) -> Claim | None:
+    async def _take(self, claiming: Awaitable[Claim | None]) -> Claim | None:
+        claim = await take(claiming, self._give_back)
         if claim is not None:
             how = "claimed" if claim.task.attempts <= 1 else f"claimed, attempt {claim.task.attempts}"
             LOG.info("task %s %s agent=%s", claim.task.id, how, claim.task.agent_name)
         return claim
+
+    async def _give_back(self, claim: Claim | None) -> None:
+        """Let others run a task whose claim nobody here waits for any more."""
+        if claim is not None:
+            await self._hand_back(UUID(claim.task.id), claim.lease)
 
     def start(self, claim: Claim) -> asyncio.Task[None]:
         """Run a claimed task beside whatever else runs, and return its asyncio task."""
@@ -295,7 +302,7 @@ class Worker:
             tail.cancel()
             await asyncio.gather(tail, return_exceptions=True)
         if active.stopped == "hand_back":
-            await self._hand_back(active)
+            await self._hand_back(active.ending.id, active.ending.lease)
 
     async def _read_bounds(self, task: Task) -> tuple[SharedBound, ...]:
         """Return the bounds of the conversations above a task, as it was started under them."""
@@ -335,17 +342,16 @@ class Worker:
         with suppress(BoughError):
             await self.store.change(end)
 
-    async def _hand_back(self, active: ActiveRun) -> None:
-        """Make a task pending again whose run was stopped before it could say so itself."""
-        ending, enqueue = active.ending, self.enqueue
+    async def _hand_back(self, id: UUID, lease: Lease) -> None:
+        """Make a task pending again that was claimed here and does not run, if it still is; that is no attempt."""
 
         def hand_back(tables: Tables) -> None:
-            row = find_current(tables, ending.id, ending.lease)
+            row = find_current(tables, id, lease)
             if row is not None:
                 said = Move(reason="handed back")
-                give_job(tables, end_claim(tables, row, ending.lease, TaskState.PENDING, said, counts=False), enqueue)
+                give_job(tables, end_claim(tables, row, lease, TaskState.PENDING, said, counts=False), self.enqueue)
 
-        with suppress(BoughError):
+        with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(hand_back)
 
     def stop_all(self, reason: StopReason, why: str = "") -> None:
