@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Unpack, cast
+from typing import NamedTuple, Unpack, cast
 from uuid import UUID
 
 from bough.agents.build import Blueprint, BlueprintCache
@@ -25,6 +25,7 @@ from bough.conversation.agent import (
     workspace_folder,
 )
 from bough.conversation.fork.workspace import settle_workspace
+from bough.conversation.log.fold import Fold
 from bough.conversation.log.journal import Journal, mask_events
 from bough.conversation.message import make_hook_events
 from bough.conversation.parts import Environment, Parts, require_delegation
@@ -169,6 +170,34 @@ async def create_or_open(
         return await reopen(new.id, store, agent, executor, settings, rules, delegation)
 
 
+class FoundLog(NamedTuple):
+    """A log that was read to its head: its record, and its journal."""
+
+    record: ConversationRecord
+    journal: Journal
+
+
+async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> FoundLog:
+    """Read a log to its head, a long one from a kept state.
+
+    Args:
+        is_run: It will be run: what the model is shown is made in the same pass, unless there is a kept state.
+
+    Raises:
+        NotFound: There is no such conversation.
+        CorruptLog: An event does not match its kind.
+    """
+    fold = Fold()
+    if is_run:
+        from bough.conversation.log.view import View  # with PydanticAI
+
+        fold.view = View()
+    record = await store.get(cid)
+    journal = Journal(store, cid, fold=fold)
+    await journal.catch_up(record.head)
+    return FoundLog(record, journal)
+
+
 async def reopen(
     id: UUID | str,
     store: EventStore | str | None,
@@ -179,21 +208,22 @@ async def reopen(
     delegation: Delegation | None = None,
     workspace: str | Path | None = None,
     cache: BlueprintCache | None = None,
+    found: FoundLog | None = None,
 ) -> Parts:
     """Open a conversation that exists. Raises: see `AsyncConversation.open`.
 
     Args:
         cache: Makes its blueprint; None: it shares nothing with other conversations.
+        found: Its log, where the caller has read it.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():
         cid = id if isinstance(id, UUID) else await environment.store.resolve(id)
-        record = await environment.store.get(cid)
+        record, journal = found or await find_log(environment.store, cid)
         if (nonce := record.config.get("made")) is not None:
             await settle_workspace(settings.home, cid, nonce)  # whoever made the fork may have been killed before
         await asked.secrets.resolve()
-        journal = Journal(environment.store, cid, secrets=asked.secrets)
-        await journal.catch_up()
+        journal.secrets = asked.secrets
         await quarantine(journal, record, settings, workspace)
         state = journal.state
         given = spec_of(agent)

@@ -266,7 +266,12 @@ class EventStore(Protocol):
         ...
 
     async def together(
-        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+        self,
+        beside: Beside | Collection[Beside],
+        change: Callable[[Tables], T],
+        *,
+        read_only: bool = False,
+        small: bool = False,
     ) -> T:
         """Return `change(tables)`: all it did, to rows beside the log and to the log, is durable, or nothing is.
 
@@ -274,6 +279,7 @@ class EventStore(Protocol):
             beside: Whose tables and statements; they are made or brought up to date at the first use.
             change: A plain function of its tables, at most 50 ms; it may run again.
             read_only: It only looks, at one state of the store, beside writers.
+            small: What it looks at is a few rows, found by their keys; it may be answered in the caller's thread.
 
         Raises:
             StoreError: The tables come from a newer version of the package.
@@ -290,8 +296,12 @@ class EventStore(Protocol):
         """
         ...
 
-    def commits(self) -> AsyncIterator[None]:
-        """Iterate moments: after each, some process has committed since the one before. Several may come as one."""
+    def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
+        """Iterate moments: after each, some process has committed since the one before. Several may come as one.
+
+        Args:
+            appends: False leaves out commits that are known to have appended events and done nothing else.
+        """
         ...
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:

@@ -19,9 +19,8 @@ from bough.agents.config.code import name_tool
 from bough.agents.config.named import NamedParts
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.conversation.agent import CODE_KEYS, read_recorded_spec, settle_spec
-from bough.conversation.log.journal import Journal
 from bough.conversation.log.state import State
-from bough.conversation.open import reopen
+from bough.conversation.open import find_log, reopen
 from bough.conversation.parts import Parts
 from bough.conversation.rules import GivenRules, Rules
 from bough.errors import BoughError, InvalidInput, NotFound
@@ -111,8 +110,8 @@ async def open_conversation(
     """
     cid = task.conversation
     assert cid is not None  # noqa: S101 - what a store returns has one
-    journal = Journal(log, cid)
-    await journal.catch_up()
+    found = await find_log(log, cid, is_run=True)
+    record, journal = found
     recorded = journal.state.agent
     spec = await find_agent(task, recorded, agents, settings)
     if spec is None:
@@ -123,14 +122,14 @@ async def open_conversation(
         rules = replace(rules, hooks=given.hooks, analyzer=rules.analyzer or given.analyzer, secrets=given.secrets)
     if hooks is not None:
         rules = replace(rules, hooks=rules.hooks.narrow(hooks(journal.state.workspace)))
-    record = await log.get(cid)
     if credentials is not None:
-        found = await credentials(record, journal.state)
-        rules = replace(rules, secrets=found.secrets or rules.secrets)
-        spec = spec if found.model_key is None else spec.model_copy(update={"api_key": found.model_key})
+        known = await credentials(record, journal.state)
+        rules = replace(rules, secrets=known.secrets or rules.secrets)
+        spec = spec if known.model_key is None else spec.model_copy(update={"api_key": known.model_key})
     if not journal.state.quarantined:
         rules = await complete_rules(rules, journal.state.policies, settings, is_own=record.owner is None)
-    return await reopen(cid, log, spec, None if spec.executor is not None else executor, settings, rules, cache=cache)
+    executor = None if spec.executor is not None else executor
+    return await reopen(cid, log, spec, executor, settings, rules, cache=cache, found=found)
 
 
 async def find_agent(

@@ -26,6 +26,7 @@ from bough.events.beside import Tables
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
+from bough.tasks.model import Task
 from bough.tasks.notify import has_stopped
 from bough.tasks.store import Claim
 from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
@@ -80,11 +81,12 @@ class BrokerDelegation:
         broker.require_open()
         await broker.store.open()
         record = await self.log.get(asking.conversation)
-        place = await broker.store.look(lambda tables: _read_place(tables, asking.conversation))
+        id = id_of_call(asking.conversation, asking.call)
+        place, known = await broker.store.look(
+            lambda tables: (_read_place(tables, asking.conversation), find_row(tables, id)), small=True
+        )
         path = place.path or (str(record.config.get("agent")),)
         spec = await self._find(agent, path)
-        id = id_of_call(asking.conversation, asking.call)
-        known = await broker.store.look(lambda tables: find_row(tables, id))
         rules = Rules.build(broker.settings, **cast(GivenRules, asking.rules))
         bounds = _place_bounds(asking, place.level)
         if known is None:
@@ -117,9 +119,11 @@ class BrokerDelegation:
             raise
         if not submitted.row.is_terminal:
             broker.worker.given[str(id)] = rules
-        if submitted.claimed is not None:
-            broker.worker.start(Claim(submitted.claimed.task, submitted.claimed.lease, submitted.claimed.row.last))
-        return await self._describe(str(id))
+        if submitted.claimed is None:
+            return await self._describe(str(id))
+        claimed = submitted.claimed
+        broker.worker.start(Claim(claimed.task, claimed.lease, claimed.row.last))
+        return self._child_of(claimed.task)
 
     async def _make_workspace(
         self, spec: AgentSpec, asking: Asking, record: ConversationRecord, id: UUID, *, is_new: bool
@@ -156,7 +160,11 @@ class BrokerDelegation:
                 for task in (lending, *waits):
                     task.cancel()
                 await asyncio.gather(lending, *waits, return_exceptions=True)
-        return tuple([await self._describe(id) for id in ids])
+            ended = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
+        else:
+            ended = []
+        seen = {task.id: task for task in ended}
+        return tuple([self._child_of(seen[id]) if id in seen else await self._describe(id) for id in ids])
 
     async def result(self, asking: Asking, task_id: str) -> Child:
         """Return a task as it stands. See `Delegation.result`."""
@@ -178,8 +186,7 @@ class BrokerDelegation:
             raise InvalidInput("a check after a task cannot be run yet", hint="leave it out", code="not_supported")
         found = await self._broker.run(conversation, message, idempotency_key=key)
         assert found is not None  # noqa: S101 - a run that is started has a task
-        await self._broker.wait_until(found, has_stopped)
-        return await self._describe(found)
+        return self._child_of(await self._broker.wait_until(found, has_stopped))
 
     async def _find(self, agent: str, path: Sequence[str]) -> AgentSpec:
         """Return a sub-agent of the agent that asks; of an agent that nobody here knows, any that is known."""
@@ -216,8 +223,10 @@ class BrokerDelegation:
     async def _own(self, asking: Asking, task_id: str) -> str:
         """Return the whole id of a task of this conversation, by itself or a prefix of at least 8 digits."""
         wanted = task_id.lower().replace("-", "")
-        rows = await self._broker.store.look(lambda tables: _read_children(tables, asking.conversation))
         whole = parse_id(task_id)
+        rows = await self._broker.store.look(
+            lambda tables: _read_children(tables, asking.conversation, whole), small=whole is not None
+        )
         matches = [row.task_id for row in rows if row.id == (whole.bytes if whole else None)]
         if not matches and len(wanted) >= _SHORTEST_PREFIX:
             matches = [row.task_id for row in rows if row.id.hex().startswith(wanted)]
@@ -234,7 +243,8 @@ class BrokerDelegation:
             rows = await self._broker.store.look(
                 lambda tables: tables.run(
                     "task.children_running", parent=tables.number(conversation), format=FORMAT, limit=1
-                )
+                ),
+                small=True,
             )
             claim = await worker.claim_task(str(UUID(bytes=rows[0][0]))) if rows else None
             if claim is None:
@@ -247,9 +257,11 @@ class BrokerDelegation:
         return any(run.stopped in ("hand_back", "fenced") for run in active)
 
     async def _describe(self, task_id: str) -> Child:
-        task = await self._broker.poll(task_id)
+        return self._child_of(await self._broker.poll(task_id))
+
+    def _child_of(self, task: Task) -> Child:
         if task.is_terminal:
-            self._broker.worker.given.pop(task_id, None)
+            self._broker.worker.given.pop(task.id, None)
         assert task.conversation is not None  # noqa: S101 - what a store returns has one
         last = task.events[-1].payload if task.events else {}
         said = last.get("message") or last.get("tool") or last.get("state") or ""
@@ -314,5 +326,9 @@ def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> 
         raise _make_limit_error(f"{prefix}{reached.limit}", reached.value, reached.bound)
 
 
-def _read_children(tables: Tables, conversation: UUID) -> list[TaskRow]:
+def _read_children(tables: Tables, conversation: UUID, id: UUID | None = None) -> list[TaskRow]:
+    """Return the tasks that a conversation has started, or the one of an id where it is one of these."""
+    if id is not None:
+        row = find_row(tables, id)
+        return [row] if row is not None and row.parent == tables.number(conversation) else []
     return [TaskRow(*row) for row in tables.run("task.rows_of_parent", parent=tables.number(conversation))]

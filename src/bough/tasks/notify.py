@@ -42,6 +42,9 @@ Until: TypeAlias = Callable[[TaskStanding], bool]
 _GONE: Final = sys.maxsize
 """Version of a task that was deleted."""
 
+_FEW = 64
+"""How many rows are looked at in the caller's thread."""
+
 _in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
 """Whether the code that runs was called back: it waits for no callback, its own among them."""
 
@@ -177,7 +180,7 @@ class TransitionWatch:
 
     async def _watch(self, id: UUID) -> Watched | None:
         """Return what is known of a task, as it stands now."""
-        row = await self._store.look(lambda tables: find_row(tables, id))
+        row = await self._store.look(lambda tables: find_row(tables, id), small=True)
         if row is None:
             return None
         watched = self._watched.setdefault(id, Watched(row))
@@ -219,13 +222,14 @@ class TransitionWatch:
 
     async def _listen(self) -> None:
         log = await self._store.open()
-        async for _ in log.commits():
+        async for _ in log.commits(appends=False):
             self._looks.set()
 
     async def _look_once(self) -> None:
         watching = list(self._watched.values())  # whoever comes while the store is read is looked at next time
         ks = json.dumps([watched.k for watched in watching])
-        rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks))
+        is_small = len(watching) <= _FEW
+        rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks), small=is_small)
         found = {
             k: (version, TaskStanding(TaskState.from_number(state), not_before is not None))
             for k, state, version, not_before in rows

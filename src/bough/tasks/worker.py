@@ -31,7 +31,7 @@ from bough.errors import BoughError, Conflict
 from bough.events.beside import Tables
 from bough.events.model import Event, LimitReached, PauseRequested, StateChanged, TaskChanged
 from bough.events.owner import owner as make_owner
-from bough.events.record import Lease
+from bough.events.record import Lease, StoredEvent
 from bough.execution.base import CodeExecutor
 from bough.settings import Settings
 from bough.tasks.agents import FindCredentials, FindHooks, open_conversation
@@ -280,7 +280,7 @@ class Worker:
             find_reached=None if self.find_reached is None else partial(self.find_reached, opened.record.owner),
         )
         # From the claim on, not from the head: what was said while the conversation was opened is for this run, too.
-        tail = asyncio.create_task(self._follow(active, active.claim.seq), name=f"tail of task {task.id}")
+        runner.listen(active.claim.seq, partial(self._obey, active))
         run = asyncio.create_task(
             runner.run(lease=active.claim.lease, ending=Ending((TASKS,), active.ending.change)),
             name=f"run {journal.cid}",
@@ -298,9 +298,6 @@ class Worker:
                 await self._end_interrupted(active)
         except BoughError as error:
             await self._fail(active, error)
-        finally:
-            tail.cancel()
-            await asyncio.gather(tail, return_exceptions=True)
         if active.stopped == "hand_back":
             await self._hand_back(active.ending.id, active.ending.lease)
 
@@ -308,17 +305,15 @@ class Worker:
         """Return the bounds of the conversations above a task, as it was started under them."""
         if task.parent_id is None:
             return ()
-        first = await self.store.look(lambda tables: read_first(tables, UUID(task.id)))
+        first = await self.store.look(lambda tables: read_first(tables, UUID(task.id)), small=True)
         return () if first is None else tuple(SharedBound.from_json(each) for each in first.bounds)
 
-    async def _follow(self, active: ActiveRun, after: int) -> None:
+    def _obey(self, active: ActiveRun, stored: StoredEvent) -> None:
         """Obey what others say to the task, by whichever process: an interrupt, a cancellation, a take-over."""
-        log, cid = self.store.log, active.claim.lease.conversation
-        async for stored in log.subscribe(cid, after):
-            if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
-                active.stop("interrupt", event.reason or "interrupted")
-            elif stored.kind == "TaskChanged" and _ends(stored.event, active.claim.task.id):
-                active.stop("fenced")
+        if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
+            active.stop("interrupt", event.reason or "interrupted")
+        elif stored.kind == "TaskChanged" and _ends(stored.event, active.claim.task.id):
+            active.stop("fenced")
 
     async def _fail(self, active: ActiveRun, error: BoughError) -> None:
         """End a claim whose run could not write its own ending; one that did, or lost the claim, is left as it is."""

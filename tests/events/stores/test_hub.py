@@ -29,7 +29,7 @@ async def test_many_readers_share_what_is_appended(sqlite: SqliteEventStore) -> 
 
     sqlite._read = counting
     tails = [asyncio.create_task(first(sqlite, record.id, EVENTS)) for _ in range(READERS)]
-    while len(sqlite._hub._watchers.get(record.id, ())) < READERS or questions < 2 * READERS:
+    while len(sqlite._hub._watchers.get(record.id, ())) < READERS or questions < READERS:
         await asyncio.sleep(0)  # every reader has begun
     started = questions
     for i in range(EVENTS):

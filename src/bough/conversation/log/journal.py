@@ -99,12 +99,15 @@ class Journal:
         """How many of the events folded here are certainly in the log."""
         return self._staging.durable
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, head: int | None = None) -> None:
         """Write what is staged, and fold what is in the log and not yet here. O(new events).
+
+        Args:
+            head: Of the log, where the caller has just read it; spares looking for it.
 
         Raises: see `settle`.
         """
-        await self._staging.catch_up()
+        await self._staging.catch_up(head=head)
         await self.settle()
 
     def stage(self, *events: Event) -> None:

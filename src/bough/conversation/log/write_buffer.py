@@ -163,13 +163,17 @@ class Staging:
             self._start()
             await asyncio.wait([self._batches[-1].done])
 
-    async def catch_up(self, stop: int | None = None) -> None:
+    async def catch_up(self, stop: int | None = None, *, head: int | None = None) -> None:
         """Write what is staged, and fold what is in the log and not yet here.
 
         O(new events), at most `STEP` and a few of them where nobody is told of each: then from a kept state.
+
+        Args:
+            stop: No further than here.
+            head: Of the log as the caller knows it.
         """
         await self.flush()
-        await self._jump(stop)
+        await self._jump(head if stop is None else stop)
         while not await self._read(stop):
             await self.flush()
         self._states.write(self._fold.kept, self.durable)
@@ -202,9 +206,12 @@ class Staging:
             for seq, event in enumerate(batch.events, batch.mark.head):
                 view.apply(seq, event)
 
-    async def _jump(self, stop: int | None) -> None:
+    async def _jump(self, head: int | None) -> None:
         """Continue from a kept state where the fold is far behind, and nobody has to be told of each event."""
-        head = (await self._store.get(self._cid)).head if stop is None else stop
+        if self.watchers or self._listeners.listeners:
+            return
+        if head is None:
+            head = (await self._store.get(self._cid)).head
         if not self._may_jump(head):
             return
         nearest = await find_nearest(self._store, self._cid, head)
@@ -220,12 +227,7 @@ class Staging:
             self._states.erased = nearest.erased
 
     def _may_jump(self, head: int) -> bool:
-        """Whether a kept state serves better than the events up to a head.
-
-        Not where somebody is told of each, and not where a view would have to be made again for a few.
-        """
-        if self.watchers or self._listeners.listeners:
-            return False
+        """Whether a kept state serves better than the events up to a head: not where a view is made again for a few."""
         folded = self._fold.state.head
         return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
 

@@ -40,7 +40,7 @@ from bough.conversation.run.waiting.waits import release_ended
 from bough.errors import BoughError, Conflict, InvalidInput
 from bough.events.lease import hold_lease
 from bough.events.model import ErrorRaised, Event, LimitReached, PauseRequested, StateChanged, UserMessage
-from bough.events.record import Lease, Status
+from bough.events.record import Lease, Status, StoredEvent
 from bough.execution.base import Guards
 from bough.portal import threads
 from bough.types import JsonObject, SystemClock, new_id
@@ -95,6 +95,8 @@ class Runner:
         self._ending: Ending | None = None
         self._note = StopNote()
         self._task: asyncio.Task[Any] | None = None
+        self._heard: int | None = None
+        self._hear: Callable[[StoredEvent], None] = self._obey
 
     async def run(self, *, lease: Lease | None = None, ending: Ending | None = None) -> RunResult:
         """Run to the end, and return how it ended; without work, at once.
@@ -124,7 +126,7 @@ class Runner:
                 self._journal = self._journal.use_lease(held.generation)
                 self._journal.watchers.append(self._outcome.watch)
                 try:
-                    async with self._follow_others(obey=lease is None):
+                    async with self._follow_others():
                         await (self._run_leased() if has_work else self._end_without_work())
                 finally:
                     self._journal.watchers.remove(self._outcome.watch)
@@ -145,36 +147,39 @@ class Runner:
         """End the run at the end of its step, so that another worker continues; `told` is called when it does so."""
         self._note.on_hand_back = told
 
+    def listen(self, after: int, told: Callable[[StoredEvent], None]) -> None:
+        """Have `told` called, while it runs, with every event behind `after`; it decides what stops the run."""
+        self._heard, self._hear = after, told
+
     @property
     def was_interrupted(self) -> bool:
         """Whether somebody stopped it, in whichever process."""
         return self._note.reason == "interrupt"
 
     @asynccontextmanager
-    async def _follow_others(self, *, obey: bool) -> AsyncGenerator[None]:
-        """Hear what others say of the run through the log, from whichever process, while the block runs.
-
-        Args:
-            obey: Interrupt it when that is asked; whoever gave the lease sees to that otherwise.
-        """
-        following = asyncio.create_task(
-            self._follow_log(self._journal.durable - 1, obey=obey), name=f"tail of {self._journal.cid}"
-        )
+    async def _follow_others(self) -> AsyncGenerator[None]:
+        """Hear what others say of the run through the log, from whichever process, while the block runs."""
+        following = asyncio.create_task(self._follow_log(), name=f"tail of {self._journal.cid}")
         try:
             yield
         finally:
             following.cancel()
             await asyncio.wait({following})
 
-    async def _follow_log(self, after: int, *, obey: bool) -> None:
+    async def _follow_log(self) -> None:
+        begun = self._journal.durable - 1
+        after = begun if self._heard is None else min(self._heard, begun)
         with suppress(BoughError):  # a store that is away is what the run itself fails with
             async for stored in self._environment.store.subscribe(self._journal.cid, after):
-                if stored.kind not in ("PauseRequested", "StateChanged") or not is_control(event := stored.event):
-                    continue
-                self._controlled = stored.seq + 1
-                if obey and isinstance(event, PauseRequested) and event.now:
-                    self.stop("interrupt")
-                    return
+                self._hear(stored)
+                controls = stored.kind in ("PauseRequested", "StateChanged") and is_control(stored.event)
+                if controls and stored.seq > begun:
+                    self._controlled = stored.seq + 1
+
+    def _obey(self, stored: StoredEvent) -> None:
+        """Interrupt the run when that is asked."""
+        if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
+            self.stop("interrupt")
 
     @asynccontextmanager
     async def _hold_lease(self, given: Lease | None) -> AsyncGenerator[Lease]:

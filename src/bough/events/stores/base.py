@@ -33,9 +33,9 @@ class BaseEventStore(ABC):
         """Iterate events, then live ones. See `EventStore.subscribe`."""
         return follow(self._whole, self._hub, cid, after)
 
-    def commits(self) -> AsyncIterator[None]:
+    def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
         """Iterate moments of commits. See `EventStore.commits`."""
-        return follow_commits(self._hub)
+        return follow_commits(self._hub, appends=appends)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return what two logs share. See `EventStore.common_ancestor`."""

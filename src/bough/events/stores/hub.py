@@ -59,10 +59,15 @@ class Watcher:
 
 
 class CommitWatcher:
-    """One who wants to know that something was committed. Commits that come while it is busy count as one."""
+    """One who wants to know that something was committed. Commits that come while it is busy count as one.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    Attributes:
+        appends: Whether it is told of commits that appended events and did nothing else.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, appends: bool) -> None:
         self.loop = loop
+        self.appends = appends
         self.arrived = asyncio.Event()
 
 
@@ -111,9 +116,9 @@ class Hub:
             self._leave(cid, watcher)
 
     @contextmanager
-    def watch_commits(self) -> Generator[CommitWatcher]:
+    def watch_commits(self, *, appends: bool = True) -> Generator[CommitWatcher]:
         """Watch for commits; the watcher belongs to the running loop."""
-        watcher = CommitWatcher(asyncio.get_running_loop())
+        watcher = CommitWatcher(asyncio.get_running_loop(), appends=appends)
         with self._lock:
             first = not self.any()
             self._commit_watchers.append(watcher)
@@ -125,10 +130,14 @@ class Hub:
             with self._lock:
                 self._commit_watchers.remove(watcher)
 
-    def publish_commit(self) -> None:
-        """Tell everyone who watches for commits. Callable from any thread."""
+    def publish_commit(self, *, is_append: bool = False) -> None:
+        """Tell everyone who watches for commits. Callable from any thread.
+
+        Args:
+            is_append: Nothing but events was written.
+        """
         with self._lock:
-            watchers = tuple(self._commit_watchers)
+            watchers = tuple(each for each in self._commit_watchers if each.appends or not is_append)
         for watcher in watchers:
             try:
                 watcher.loop.call_soon_threadsafe(watcher.arrived.set)
@@ -177,7 +186,7 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
         while not isinstance(batch, End):
             if batch is None or batch[0].seq > place:
                 try:
-                    async for stored in _read_from(store, cid, place, is_first=is_first):
+                    async for stored in store.read(cid, place):
                         yield stored
                         place, is_first = stored.seq + 1, False
                     pause, is_first = _RETRY_SECONDS, False
@@ -200,17 +209,9 @@ async def follow(store: EventStore, hub: Hub, cid: UUID, after: int) -> AsyncIte
             batch = await watcher.take()
 
 
-async def _read_from(store: EventStore, cid: UUID, place: int, *, is_first: bool) -> AsyncIterator[StoredEvent]:
-    """Iterate what there is; the first time say so where there is no such conversation."""
-    if is_first:
-        await store.get(cid)
-    async for stored in store.read(cid, place):
-        yield stored
-
-
-async def follow_commits(hub: Hub) -> AsyncIterator[None]:
+async def follow_commits(hub: Hub, *, appends: bool = True) -> AsyncIterator[None]:
     """Iterate moments after each of which something was committed since the one before; ends with the store."""
-    with hub.watch_commits() as watcher:
+    with hub.watch_commits(appends=appends) as watcher:
         while not hub.closed:
             await watcher.arrived.wait()
             watcher.arrived.clear()  # before whoever iterates looks: what is committed from here on is another moment

@@ -38,8 +38,8 @@ _COUNTED = 500
 class OwnedStore:
     """An `EventStore` that knows one owner's conversations; all others are not there.
 
-    Every method that is given an id asks for the row's owner first: one indexed row. What it creates belongs to the
-    owner.
+    Every method that is given an id asks for the row's owner first: one indexed row, once an id, since an owner never
+    changes. What it creates belongs to the owner.
 
     Args:
         store: The whole store.
@@ -63,11 +63,14 @@ class OwnedStore:
         self._about = about or {}
         self._metrics = metrics
         self._admit = admit
+        self._known: set[UUID] = set()
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
         """Return the same view; what is created or forked through it keeps `about` in its `config`."""
-        return OwnedStore(self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit)
+        view = OwnedStore(self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit)
+        view._known = self._known
+        return view
 
     async def require_room(self) -> None:
         """Check that the owner may have one more conversation, and count it.
@@ -92,7 +95,13 @@ class OwnedStore:
         record = await self._store.get(cid)
         if record.owner != self._owner:
             raise NotFound(f"there is no conversation {cid}")
+        self._known.add(cid)
         return record
+
+    async def _require(self, cid: UUID) -> None:
+        """Raise `NotFound` for what is not the owner's; what was deleted since it was asked for the store refuses."""
+        if cid not in self._known:
+            await self.get(cid)
 
     async def create(
         self, record: ConversationRecord | None = None, *, events: Sequence[Event] = (), owner: str | None = None
@@ -106,7 +115,7 @@ class OwnedStore:
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
-        await self.get(cid)
+        await self._require(cid)
         await self.require_room()
         fields["config"] = (fields.get("config") or {}) | self._about
         fields["owner"] = self._owner
@@ -116,7 +125,7 @@ class OwnedStore:
         self, cid: UUID, events: Sequence[Event], *, generation: int | None = None, expected_head: int | None = None
     ) -> int:
         """Append to a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         begun = time.monotonic()
         head = await self._store.append(cid, events, generation=generation, expected_head=expected_head)
         if self._metrics is not None:
@@ -136,14 +145,14 @@ class OwnedStore:
         before_ts: datetime | None = None,
     ) -> AsyncIterator[StoredEvent]:
         """Iterate events of a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         wanted: dict[str, Any] = {"kinds": kinds, "after_ts": after_ts, "before_ts": before_ts}
         async for stored in self._store.read(cid, start, stop, reverse=reverse, **wanted):
             yield stored
 
     async def read_ids(self, cid: UUID, start: int, stop: int) -> list[tuple[int, UUID, str]]:
         """Return place, id and kind of events of a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.read_ids(cid, start, stop)
 
     def every(self, kind: str) -> AsyncIterator[StoredEvent]:
@@ -167,19 +176,19 @@ class OwnedStore:
 
     async def tail(self, cid: UUID, n: int) -> list[StoredEvent]:
         """Return the last events of a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.tail(cid, n)
 
     async def locate(self, event_id: UUID, *, cid: UUID | None = None) -> tuple[UUID, int]:
         """Return where an event is, within a conversation of the owner."""
         if cid is None:
             raise NotFound(f"there is no event {event_id}")
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.locate(event_id, cid=cid)
 
     async def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
         """Iterate events of a conversation of the owner as they come."""
-        await self.get(cid)
+        await self._require(cid)
         async for stored in self._store.subscribe(cid, after):
             yield stored
 
@@ -214,23 +223,23 @@ class OwnedStore:
 
     async def children(self, cid: UUID) -> list[ConversationRecord]:
         """Return the owner's forks of a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         return [child for child in await self._store.children(cid) if child.owner == self._owner]
 
     async def lineage(self, cid: UUID) -> list[tuple[UUID, int, int]]:
         """Return the ranges that make up a log of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.lineage(cid)
 
     async def common_ancestor(self, a: UUID, b: UUID) -> tuple[UUID, int] | None:
         """Return what two conversations of the owner share."""
-        await self.get(a)
-        await self.get(b)
+        await self._require(a)
+        await self._require(b)
         return await self._store.common_ancestor(a, b)
 
     async def acquire(self, cid: UUID, owner: str, ttl: float) -> Lease:
         """Take the lease of a conversation of the owner."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.acquire(cid, owner, ttl)
 
     async def renew(self, lease: Lease, ttl: float) -> Lease:
@@ -247,12 +256,12 @@ class OwnedStore:
 
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""
-        await self.get(cid)
+        await self._require(cid)
         await self._store.delete(cid, mode)
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
         """Write a conversation of the owner to a bundle."""
-        await self.get(cid)
+        await self._require(cid)
         await self._store.export(cid, file, key=key, salvage=salvage)
 
     async def import_(
@@ -263,7 +272,7 @@ class OwnedStore:
 
     async def ancestry(self, cid: UUID) -> list[ConversationRecord]:
         """Return what a conversation of the owner descends from."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.ancestry(cid)
 
     async def peek(self, cid: UUID) -> ConversationRecord:
@@ -279,22 +288,27 @@ class OwnedStore:
 
     async def count_imported(self, cid: UUID) -> int:
         """Return where what came by import ends. See `EventStore.count_imported`."""
-        await self.get(cid)
+        await self._require(cid)
         return await self._store.count_imported(cid)
 
     async def together(
-        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+        self,
+        beside: Beside | Collection[Beside],
+        change: Callable[[Tables], T],
+        *,
+        read_only: bool = False,
+        small: bool = False,
     ) -> T:
         """Change rows beside the log; for the layer of conversations, which has asked for its conversation before."""
-        return await self._store.together(beside, change, read_only=read_only)
+        return await self._store.together(beside, change, read_only=read_only, small=small)
 
     def follow(self, beside: Beside, kinds: Collection[str], add: Follow) -> None:
         """Have rows beside the log follow events."""
         self._store.follow(beside, kinds, add)
 
-    def commits(self) -> AsyncIterator[None]:
+    def commits(self, *, appends: bool = True) -> AsyncIterator[None]:
         """Iterate moments at which something was committed; says nothing of what."""
-        return self._store.commits()
+        return self._store.commits(appends=appends)
 
     async def span(self, owner: UUID, lo: int, hi: int) -> list[StoredEvent]:
         """Refuse: ranges of rows are the store's own business."""

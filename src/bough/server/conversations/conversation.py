@@ -12,7 +12,10 @@ from uuid import UUID
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation, State
 from bough.conversation.agent import resolve_spec_model
-from bough.conversation.rules import GivenRules, rules_of
+from bough.conversation.log.fold import Fold
+from bough.conversation.log.journal import Journal
+from bough.conversation.open import FoundLog, reopen
+from bough.conversation.rules import GivenRules, Rules, rules_of
 from bough.conversation.run.results import result_chars
 from bough.errors import Conflict, NotFound
 from bough.events.model import UserMessage
@@ -141,10 +144,11 @@ async def open_conversation(
         NotFound: It is not there, or another tenant's.
     """
     services = access.services
-    state = await services.states.state_of(await access.store.get(id))
-    found = await reopen(services, access.store.keeping(about or {}), id, state)
-    async with found:
-        yield found
+    record = await access.store.get(id)
+    state = await services.states.state_of(record)
+    opened = await _reopen(services, access.store.keeping(about or {}), record, state)
+    async with opened:
+        yield opened
 
 
 @asynccontextmanager
@@ -164,19 +168,24 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
         yield found
 
 
-async def reopen(services: Services, store: EventStore, id: UUID, state: State) -> AsyncConversation:
-    """Return a conversation in use, with the secrets and the model's key that were sealed for it.
+async def _reopen(services: Services, store: EventStore, record: ConversationRecord, state: State) -> AsyncConversation:
+    """Return a conversation in use from its state, with the secrets and the model's key that were sealed for it.
 
     Raises:
         Unavailable: A secret cannot be opened.
     """
     settings, rules = services.settings, rules_of(services.settings)
-    values = await services.sealed.values((await store.get(id)).owner, state.policies)
+    values = await services.sealed.values(record.owner, state.policies)
     if values:
         rules["secrets"] = secrets_of(values)
     agent = _agent_in_use(services, state, values)
     broker = services.runs.broker.delegation_for(store)
-    return await AsyncConversation.open(id, store=store, agent=agent, settings=settings, broker=broker, **rules)
+    parts = await reopen(
+        record.id, store, agent, None, settings, Rules.build(settings, **rules), broker,
+        cache=services.runs.broker.worker.blueprints,
+        found=FoundLog(record, Journal(store, record.id, fold=Fold(state.copy()))),
+    )  # fmt: skip
+    return AsyncConversation(parts)
 
 
 async def count_shown_chars(access: Access, record: ConversationRecord, state: State) -> int:

@@ -68,7 +68,7 @@ class LocalDispatcher:
         self._queues = queues
         sweep = Sweep(worker, queues=queues, found=self.want)
         helpers = [
-            asyncio.create_task(self._listen(log.commits()), name="commits of the task store"),
+            asyncio.create_task(self._listen(log.commits(appends=False)), name="commits of the task store"),
             asyncio.create_task(sweep.run(), name="sweep of tasks"),
             asyncio.create_task(_set_when(stopping, self._woken), name="stop of a dispatcher"),
         ]
@@ -96,29 +96,29 @@ class LocalDispatcher:
         """Claim and start tasks while there is room; return the seconds until another may become due, if one will."""
         while len(running) < concurrency and not stopping.is_set():
             try:
-                claim = await self._claim(worker, queues)
-                if claim is None:
-                    return await _seconds_until_next(worker) if queues and self._takes_waiting else None
+                claim, seconds = await self._claim(worker, queues)
             except BoughError:
                 return _AWAY_SECONDS
+            if claim is None:
+                return seconds
             task = worker.start(claim)
             running.add(task)
             task.add_done_callback(running.discard)
             task.add_done_callback(lambda _: self.wake())
         return None
 
-    async def _claim(self, worker: Worker, queues: Collection[str]) -> Claim | None:
+    async def _claim(self, worker: Worker, queues: Collection[str]) -> tuple[Claim | None, float | None]:
+        """Claim a task; where there is none, return the seconds until one may become due, None where none waits."""
         while self.wanted:
             claim = await worker.claim_task(self.wanted.popleft())
             if claim is not None:
-                return claim
-        if (
-            not queues
-            or not self._takes_waiting
-            or not await worker.store.look(lambda tables: _has_ready(tables, queues))
-        ):
-            return None
-        return await worker.claim_next(queues)
+                return claim, None
+        if not queues or not self._takes_waiting:
+            return None, None
+        seconds = await worker.store.look(lambda tables: _seconds_until_ready(tables, queues), small=True)
+        if seconds != 0:
+            return None, seconds
+        return await worker.claim_next(queues), _AWAY_SECONDS  # where another one was faster, its commits wake
 
     async def _wait(self, running: set[asyncio.Task[None]], seconds: float | None, *, full: bool) -> None:
         """Wait for a commit, for the end of a run, or until something may have become due."""
@@ -131,22 +131,17 @@ class LocalDispatcher:
             self.wake()
 
 
-def _has_ready(tables: Tables, queues: Collection[str]) -> bool:
-    """Whether something can be claimed now: read beside writers, so that looking for nothing costs no transaction."""
+def _seconds_until_ready(tables: Tables, queues: Collection[str]) -> float | None:
+    """Return when something can be claimed: 0 for now, None where nothing waits.
+
+    It is read beside writers, so that looking for nothing costs no transaction.
+    """
     if look_next(tables, queues) is not None:
-        return True
-    earliest = tables.one("task.earliest")
-    return earliest is not None and earliest[0] is not None and earliest[0] <= tables.now()
-
-
-async def _seconds_until_next(worker: Worker) -> float | None:
-    def look(tables: Tables) -> float | None:
-        row = tables.one("task.earliest")
-        if row is None or row[0] is None:
-            return None
-        return max(row[0] - tables.now(), 0) / 1_000_000
-
-    return await worker.store.look(look)
+        return 0
+    row = tables.one("task.earliest")
+    if row is None or row[0] is None:
+        return None
+    return max(row[0] - tables.now(), 0) / 1_000_000
 
 
 async def _set_when(event: asyncio.Event, other: asyncio.Event) -> None:

@@ -101,10 +101,14 @@ class RelationalTaskStore(TaskStore):
                     raise
         return await log.together((TASKS, *beside), change)
 
-    async def look(self, question: Callable[[Tables], T]) -> T:
-        """Return the answer to a question about rows and events, read at one moment."""
+    async def look(self, question: Callable[[Tables], T], *, small: bool = False) -> T:
+        """Return the answer to a question about rows and events, read at one moment.
+
+        Args:
+            small: It looks at a few rows, found by their keys.
+        """
         log = await self.open()
-        return await log.together(TASKS, question, read_only=True)
+        return await log.together(TASKS, question, read_only=True, small=small)
 
     # The seed's names.
 

@@ -196,7 +196,7 @@ class BatchedAppend:
         raise lost
 
     def _find_taken(self, group: Group, head: int) -> dict[int, Answered]:
-        self._hub.publish_commit()
+        self._hub.publish_commit(is_append=True)
         outcomes: dict[int, Answered] = {}
         for number, append in group:
             if self._hub.watches(append.cid):

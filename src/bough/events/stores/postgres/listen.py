@@ -73,9 +73,10 @@ class Listener:
 
     def _hear(self) -> None:
         heard = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
-        if heard:
+        others = {notification.payload for notification in heard if notification.pid not in self._own}
+        if others:  # what this process commits it has told of itself
             self._hub.publish_commit()
-        for payload in {notification.payload for notification in heard if notification.pid not in self._own}:
+        for payload in others:
             self._tell(payload)
         if monotonic() >= self._next_look:  # beside steady traffic, too: a notification of another may be lost
             self._compare()

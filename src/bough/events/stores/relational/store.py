@@ -270,14 +270,19 @@ class RelationalEventStore(BaseEventStore):
         await self._write(lambda log: log.release(lease))
 
     async def together(
-        self, beside: Beside | Collection[Beside], change: Callable[[Tables], T], *, read_only: bool = False
+        self,
+        beside: Beside | Collection[Beside],
+        change: Callable[[Tables], T],
+        *,
+        read_only: bool = False,
+        small: bool = False,
     ) -> T:
         """Return what a change of rows and log returns. See `EventStore.together`."""
         packages = list_packages(beside)
         await self._prepare(packages)
         statements = {name: sql for package in packages for name, sql in self._statements[package].items()}
         if read_only:
-            return await self._read(lambda log: _look(log, statements, change))
+            return await self._read(lambda log: _look(log, statements, change), small=small)
         for follower in self._followers.packages():
             await self._prepare_follower(follower)
         return await self._write(lambda log: run_change(log, statements, change, appends=True))

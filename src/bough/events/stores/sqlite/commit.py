@@ -91,13 +91,13 @@ class GroupCommit:
         if self._log.scrubbed:
             self._log.db.execute("pragma wal_checkpoint(truncate)").fetchall()
             self._log.scrubbed = False
-        self._tell()
+        self._tell(is_append=all(isinstance(request, Append) for request in requests))
         return outcomes
 
-    def _tell(self) -> None:
+    def _tell(self, *, is_append: bool) -> None:
         if not self._hub.any():
             return
-        self._hub.publish_commit()
+        self._hub.publish_commit(is_append=is_append)
         for cid, first, draft in self._log.news:
             if self._hub.watches(cid):
                 self._hub.publish(cid, batch_of(first, draft))
