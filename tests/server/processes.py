@@ -18,6 +18,9 @@ Until: TypeAlias = Callable[[dict[str, Any]], bool]
 """Whether an event is the last one that a reader reads."""
 
 ROOT = Path(__file__).parents[2]
+POLL_SECONDS = 0.05
+"""Between two looks at a server by a client that may not ask as often as it can."""
+
 _LISTENING = "listening on "
 
 

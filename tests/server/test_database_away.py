@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.server.processes import POLL_SECONDS
 
 from bough.settings import Settings
 
@@ -98,6 +100,6 @@ def test_a_database_that_goes_away_is_503_and_comes_back(serving: Any, relay: Cu
         assert client.get("/alive").status_code == 200
         relay.mend()
         while client.get(path).status_code == 503:
-            pass  # each request waits for a connection itself
+            time.sleep(POLL_SECONDS)
         assert client.post(f"{path}/events", json={"content": "b"}).status_code == 200
         assert client.post(f"{path}/run", json={"wait": 60}).json()["output"] == "second"

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from tests.server.processes import POLL_SECONDS
 
 from bough.settings import Settings
 
@@ -43,11 +45,11 @@ def test_a_disabled_tenant_is_refused_until_it_is_enabled(serving: Any, new_key:
         assert [(each["id"], each["disabled"]) for each in listed] == [("blue", None), ("local", None), ("red", None)]
         run(settings, "tenants", "disable", "red")
         while ours.get(f"/api/conversations/{id}").status_code != 401:
-            pass  # a verified key is remembered for a second, and asks more often than it may meanwhile
+            time.sleep(POLL_SECONDS)  # a verified key is remembered for a second
         assert theirs.get("/api/conversations/count").json() == 0
         run(settings, "tenants", "enable", "red")
         while (again := ours.get(f"/api/conversations/{id}")).status_code in (401, 429):
-            pass
+            time.sleep(POLL_SECONDS)
         assert again.status_code == 200, "its conversations stayed"
         assert run(settings, "tenants", "disable", "nobody")["error"]["code"] == "not_found"
 

@@ -9,12 +9,14 @@ import json
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.server.processes import POLL_SECONDS
 
 from bough.connect.address import check_address
 from bough.errors import PermissionDenied
@@ -122,13 +124,13 @@ def test_one_that_fails_for_long_is_switched_off_until_it_takes_a_test(
         client.post(f"/api/webhooks/{id}/test")
         listener.read()
         while (shown := client.get("/api/webhooks").json()[0])["active"]:
-            pass
+            time.sleep(POLL_SECONDS)
         assert shown["failing_since"]
         client.post("/api/conversations", json={"initial_message": "nobody is told", "run": True})
         assert client.post(f"/api/webhooks/{id}/test").json() == {"success": True}
         assert listener.read()[1]["kind"] == "webhook.test", "the first thing that it is told again"
         while not (shown := client.get("/api/webhooks").json()[0])["active"]:
-            pass
+            time.sleep(POLL_SECONDS)
         assert shown["failing_since"] is None
 
 
@@ -144,6 +146,7 @@ def test_an_answer_without_an_end_holds_up_nothing(serving: Any) -> None:
             assert listener.read()[1]["kind"] == "webhook.test"
         while 'bough_webhook_deliveries_total{state="done"} 2.0' not in client.get("/metrics").text:
             assert 'state="failed"' not in client.get("/metrics").text
+            time.sleep(POLL_SECONDS)
 
 
 def test_a_secret_that_cannot_be_opened_fails_its_own_deliveries_alone(serving: Any, settings: Any) -> None:

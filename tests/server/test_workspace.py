@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from tests.server.processes import POLL_SECONDS
 
 from bough.settings import Settings
 from bough.testing import OpenAIServer
@@ -33,6 +34,7 @@ def output_of(client: httpx2.Client, prefix: str, command: str, **body: Any) -> 
         if items:
             assert [item["order"] for item in items] == list(range(len(items)))
             return items[-1]
+        time.sleep(POLL_SECONDS)
     raise AssertionError("the command did not end")
 
 

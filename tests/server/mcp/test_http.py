@@ -16,6 +16,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from tests.server.processes import POLL_SECONDS
 
 from bough.testing import Answer, ServerCall
 from bough.testing.openai_server import Hang, Received, Reply
@@ -120,6 +121,7 @@ async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(serving: 
             assert told[:2] == [(1, "the model answered"), (1, "list_files")]
             (record,) = (await call(client, "list_conversations"))["items"]
             while record["status"] == "running":  # the server learns of it in its own time
+                await anyio.sleep(POLL_SECONDS)
                 (record,) = (await call(client, "list_conversations"))["items"]
             assert record["status"] == "paused"
             assert (await call(client, "run_conversation", conversation=record["id"]))["answer"] == "resumed"

@@ -18,6 +18,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
+from tests.server.processes import POLL_SECONDS
 
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Answer, Hang, Received, Reply, ServerCall, Step
@@ -160,6 +161,7 @@ async def test_progress_is_reported_and_a_cancelled_run_can_be_resumed(folder: P
         assert told[:2] == [(1, "the model answered"), (1, "list_files")]
         (record,) = (await _call(client, "list_conversations"))["items"]
         while record["status"] == "running":  # the server learns of it in its own time; the test's time-out bounds this
+            await anyio.sleep(POLL_SECONDS)
             (record,) = (await _call(client, "list_conversations"))["items"]
         assert record["status"] == "paused"
         assert (await _call(client, "run_conversation", conversation=record["id"]))["answer"] == "resumed"

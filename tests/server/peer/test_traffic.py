@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ import httpx2
 import pytest
 from tests.server.peer.steps import model_steps
 from tests.server.peer.traffic import find_misfit, is_json, route_of
+from tests.server.processes import POLL_SECONDS
 from websockets.sync.client import connect
 
 from bough.settings import Settings
@@ -45,6 +47,7 @@ class Replay:
             )
             if not self._is_early(request, answer):
                 break
+            time.sleep(POLL_SECONDS)
         assert answer.status_code == request["status"], (request, answer.text)
         if is_json(answer.content):
             shape = RECORDED["answers"][route_of(request["method"], path)]
@@ -59,7 +62,7 @@ class Replay:
 
     def _wait(self, path: str) -> None:
         while self._client.get(path).json()["execution_status"] == "running":
-            pass
+            time.sleep(POLL_SECONDS)
 
     def _bind(self, text: str) -> str:
         return _NAME.sub(lambda found: self._names.setdefault(found[1], str(uuid4())), text)
