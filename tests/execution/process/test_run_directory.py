@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -55,4 +56,23 @@ async def test_a_result_does_not_wait_for_the_removal_of_a_large_folder(
     assert (await executor.execute(CodeExecutionInput(code=code))).ok
     assert (len(taken), removed) == (1, [])
     await executor.aclose()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.anyio
+async def test_closing_does_not_wait_for_ever_and_the_rest_is_removed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o711)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(run_directory, "REMOVE_SECONDS", 0.0)
+    monkeypatch.setattr(run_directory, "CLOSE_SECONDS", 0.0)  # not one name is waited for
+    monkeypatch.setattr(run_directory.Remover, "take", lambda *_: None)
+    executor = UnsafeLocalCodeExecutor()
+    code = "import os\nfor n in range(300): os.makedirs(f'{n}/deep')"
+    assert (await executor.execute(CodeExecutionInput(code=code))).ok
+    await executor.aclose()
+    deadline = time.monotonic() + 20
+    while os.listdir(tmp_path) and time.monotonic() < deadline:
+        os.sched_yield()
     assert os.listdir(tmp_path) == []

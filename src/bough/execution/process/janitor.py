@@ -10,6 +10,7 @@ folder.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 
@@ -74,9 +75,15 @@ class Janitor:
             os.close(null)
         self._release = weakref.finalize(self, os.close, writing)
 
-    def close(self) -> None:
-        """Let it clean up and end, and wait for it; twice is fine. Blocks for some milliseconds."""
+    def close(self, *, wait: bool = True) -> None:
+        """Let it clean up and end, and wait for it; twice is fine. Blocks for some milliseconds where little is left.
+
+        Args:
+            wait: Whether to wait; otherwise it goes on by itself.
+        """
         self._release()
         pid, self._pid = self._pid, None
-        if pid is not None:
+        if pid is not None and wait:
             os.waitpid(pid, 0)
+        elif pid is not None:  # somebody has to take its exit status
+            threading.Thread(target=os.waitpid, args=(pid, 0), name="bough-janitor", daemon=True).start()

@@ -22,6 +22,9 @@ _log = logging.getLogger("bough.execution")
 REMOVE_SECONDS: Final = 0.2
 """How long a run's result waits for the removal of its folder; what is left then is removed behind it."""
 
+CLOSE_SECONDS: Final = 10.0
+"""How long its end waits for what is large; the janitor removes the rest, whether this program lives or not."""
+
 
 class RunDirectory:
     """A folder in the temporary folder, and a family of control groups where they can be made; made at the first use.
@@ -84,12 +87,12 @@ class RunDirectory:
             path, self._path = self._path, None
             janitor, self._janitor = self._janitor, None
             remover, self._remover = self._remover, None
+        end = time.monotonic() + CLOSE_SECONDS
         if remover is not None:
-            remover.close()
-        if path is not None:
-            remove_tree(path)
+            remover.close(end)
+        is_gone = path is None or remove_tree(path, is_over=lambda: time.monotonic() > end)
         if janitor is not None:
-            janitor.close()
+            janitor.close(wait=is_gone)
 
     def _ensure_folder(self) -> str:
         with self._lock:
@@ -111,6 +114,7 @@ class Remover:
 
     def __init__(self) -> None:
         self._folders: SimpleQueue[str | None] = SimpleQueue()
+        self._is_stopped = False
         # The end of the program does not wait for it: what is left then is removed by the janitor.
         self._thread = threading.Thread(target=self._work, name="bough-remover", daemon=True)
         self._thread.start()
@@ -119,14 +123,16 @@ class Remover:
         """Remove a folder that nobody else uses, soon."""
         self._folders.put(folder)
 
-    def close(self) -> None:
-        """Wait until everything that was taken is gone. Blocks."""
+    def close(self, end: float) -> None:
+        """Wait until everything that was taken is gone, or until a moment of the monotonic clock. Blocks."""
         self._folders.put(None)
+        self._thread.join(max(0.0, end - time.monotonic()))
+        self._is_stopped = True
         self._thread.join()
 
     def _work(self) -> None:
         while (folder := self._folders.get()) is not None:
             try:
-                remove_tree(folder)
+                remove_tree(folder, is_over=lambda: self._is_stopped)
             except OSError as error:
                 _log.warning("what a run left could not be removed, and is tried again at the end: %s", error)
