@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bough.agents.spec import AgentSpec
 from bough.evals import CaseInput, EvalSet, SetCase, TurnInput, evaluate
 from bough.settings import Settings
@@ -49,6 +51,32 @@ def test_skills_are_listed_shown_read_and_matched(serving: Any, settings: Settin
         both = {"text": "a", "agent": "default", "conversation": id}
         assert client.post("/api/skills/match", json=both).status_code == 422
         assert client.post("/api/skills/match", json={"text": "tide", "conversation": id}).json()[0]["name"] == "tides"
+
+
+CONFIG = """
+agents:
+  guide: {description: Shows the way., model: offline, sub_agents: [reader]}
+  reader: {description: Reads., model: offline, system_prompt: Read slowly.}
+"""
+
+
+def test_agents_of_the_homes_configuration_are_served_by_name(
+    serving: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings.home.mkdir(parents=True, exist_ok=True)
+    (settings.home / "config.yaml").write_text(CONFIG)
+    (tmp_path / "config.yaml").write_text("agents: {stray: {model: offline}}")
+    monkeypatch.chdir(tmp_path)  # a project's file says nothing of what is served
+    with serving() as server, server.client() as client:
+        listed = {each["name"]: each for each in client.get("/api/agents").json()}
+        assert set(listed) == {"default", "guide", "reader"}
+        assert listed["reader"]["system_prompt"] == "Read slowly."
+        for name in ("guide", "reader"):
+            made = client.post("/api/conversations", json={"agent": name, "initial_message": "hello"}).json()
+            ran = client.post(f"/api/conversations/{made['id']}/run", json={"wait": 60}).json()
+            assert (made["spec"]["name"], ran["status"]) == (name, "finished")
+        assert client.post("/api/conversations", json={"agent": "stray"}).status_code == 422
+        assert client.get("/a2a/guide/.well-known/agent-card.json").json()["description"] == "Shows the way."
 
 
 def test_a_conversation_says_which_skills_came_in_and_since_when_it_waits(serving: Any, settings: Settings) -> None:

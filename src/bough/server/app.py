@@ -31,6 +31,7 @@ from bough.server.bounds.running import admission_of
 from bough.server.bounds.tenants import TenantRules
 from bough.server.environment.agents import AgentCatalogue
 from bough.server.environment.commands import Commands
+from bough.server.environment.configured import load_configured
 from bough.server.environment.executors import SharedExecutor
 from bough.server.environment.workspaces import Workspaces
 from bough.server.forms.documents import Transcript
@@ -95,7 +96,7 @@ def create_app(
 
     Args:
         server: How it serves; None reads it from the home and the environment.
-        agents: Specs of Python, served by name beside `default`.
+        agents: Specs of Python, served by name beside `default` and those of the home's `config.yaml`.
         store: Used as it is, and the caller's to close; None opens the settings' one.
         bind: The address that it will listen on, one of the names that `Host` may have.
         transcript: Writes a conversation as a document for people; None writes plain text.
@@ -103,7 +104,8 @@ def create_app(
     """
     settings = settings or Settings.load()
     server = server or ServerSettings.load(settings)
-    plan = _Plan(settings, server, _by_name(agents), store, transcript, Metrics(), A2AEndpoint(a2a_agent))
+    served = load_configured(settings) | _by_name(agents)
+    plan = _Plan(settings, server, served, store, transcript, Metrics(), A2AEndpoint(a2a_agent))
     app = FastAPI(
         title="bough agent server",
         version=bough.__version__,
