@@ -80,6 +80,8 @@ def test_a_server_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
         server.popen.send_signal(signal.SIGTERM)
         assert server.popen.wait() == 0, server.log.read_text()
     cluster.let_go()
+    configured = "agents: {guide: {model: offline, sub_agents: [reader]}, reader: {model: offline}}"
+    (cluster.folder / "home" / "config.yaml").write_text(configured)
     worker = cluster.work()
     (cluster.folder / "home" / "bough.yaml").write_text("server: {limits: {runs: nonsense}}")
     worker.popen.send_signal(signal.SIGHUP)
@@ -91,6 +93,9 @@ def test_a_server_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
     with client_of(again) as client:
         assert reader.events == whole(client, id, OURS)
         run = client.get(f"/api/conversations/{id}").json()["run"]
+        made = client.post("/api/conversations", json={"agent": "guide", "initial_message": "hello"}).json()["id"]
+        ran = client.post(f"/api/conversations/{made}/run", json={"wait": 60}).json()
+        assert ran["status"] == "finished", "a worker with the same home has the agents of its configuration"
     states = [event["state"] for event in reader.events if event["kind"] == "TaskChanged"]
     assert states == ["pending", "running", "pending", "running", "completed"]
     assert (run["state"], run["attempts"]) == ("completed", 1), "a task that was handed back was not tried in vain"

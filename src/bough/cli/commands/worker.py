@@ -45,11 +45,14 @@ def worker(
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
         from bough.server.bounds.tenants import reread_at_sighup
+        from bough.server.environment.configured import list_for_workers
         from bough.server.worker import read_rules, work_for_servers
         from bough.tasks.serve import serve
         from bough.tasks.stores.named import open_task_store
 
-        specs = [spec for name in agents or () for spec in load_agents(name)]
+        given = [spec for name in agents or () for spec in load_agents(name)]
+        names_given = {spec.name for spec in given}
+        specs = [*given, *(spec for spec in list_for_workers(settings) if spec.name not in names_given)]
         tasks = open_task_store(settings.store)
         names = [name.strip() for name in queues.split(",") if name.strip()]
         rules = read_rules(settings)

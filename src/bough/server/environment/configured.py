@@ -5,6 +5,7 @@ from __future__ import annotations
 from bough.agents.config.agents import AgentConfig
 from bough.agents.spec import AgentSpec
 from bough.settings import Settings
+from bough.tasks.agents import is_data
 
 
 def load_configured(settings: Settings) -> dict[str, AgentSpec]:
@@ -21,3 +22,14 @@ def load_configured(settings: Settings) -> dict[str, AgentSpec]:
         return {}
     names = AgentConfig.load(path, settings=settings).names
     return {name: AgentSpec.from_config(name, config_path=path, settings=settings) for name in names}
+
+
+def list_for_workers(settings: Settings) -> list[AgentSpec]:
+    """Return those of them that only a process which has them can run: their record does not say all of them.
+
+    As a worker in this folder finds them by name: a project's `config.yaml` goes before the home's there.
+
+    Raises: see `load_configured`.
+    """
+    found = [AgentSpec.from_config(name, settings=settings) for name in load_configured(settings)]
+    return [spec for spec in found if not is_data(spec.snapshot())]
