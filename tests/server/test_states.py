@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import pytest
 from tests.conversation.places import serving as serving_here
 
@@ -113,3 +116,41 @@ async def test_the_cache_stays_within_its_bytes_and_forgets_what_was_erased(tmp_
         await asyncio.gather(cache.aclose(), huge.aclose())
     finally:
         await store.aclose()
+
+
+def test_what_a_hundred_readers_are_told_is_read_and_written_down_once(serving: Any) -> None:
+    """Each has the same bytes; the state behind an event is read for all of them together."""
+    readers = 100
+    with serving("hello") as server, server.client(limits=httpx2.Limits(max_connections=readers + 1)) as client:
+        services = server.app.state.services
+        asked, latest = 0, services.runs.latest
+
+        async def counting(cid: UUID) -> Any:
+            nonlocal asked
+            asked += 1
+            return await latest(cid)
+
+        services.runs.latest = counting
+        id = client.post("/api/conversations", json={}).json()["id"]
+        begun = threading.Barrier(readers + 1)
+
+        def read() -> list[str]:
+            frames: list[str] = []
+            with client.stream("GET", f"/api/conversations/{id}/events/stream?deltas=false") as stream:
+                for line in stream.iter_lines():
+                    if line.startswith("data:") and "execution_status" in line:
+                        frames.append(line)
+                        if len(frames) == 1:
+                            begun.wait(60)
+                        elif '"finished"' in line:
+                            return frames[1:]
+            raise AssertionError(frames)
+
+        with ThreadPoolExecutor(readers) as pool:
+            reading = [pool.submit(read) for _ in range(readers)]
+            begun.wait(60)
+            before = asked
+            client.post(f"/api/conversations/{id}/events", json={"content": "hi", "run": True})
+            told = [each.result() for each in reading]
+        assert all(each == told[0] for each in told)
+        assert asked - before < 10 < readers

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from bough.errors import BoughError
@@ -20,6 +20,8 @@ from bough.events.model import Event, TaskChanged
 from bough.events.record import StoredEvent
 from bough.events.store import EventStore
 from bough.server.metrics import Metrics
+
+T = TypeVar("T")
 
 FRAMES = 256
 FRAME_BYTES = 1 << 20
@@ -84,6 +86,7 @@ class Broadcast:
         self._first = head
         self._frames: deque[StoredEvent] = deque()
         self._bytes = 0
+        self._shared: dict[int, dict[Hashable, Any]] = {}
         self._pieces: deque[Fragment] = deque(maxlen=DELTAS)
         self._said = 0
         self._runs = 0
@@ -109,6 +112,15 @@ class Broadcast:
     async def wait_closed(self) -> None:
         """Return when nothing of it runs any more."""
         await asyncio.wait({self._pump})
+
+    def share(self, seq: int, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what readers have in common about an event: made by the first, kept while it is in the ring."""
+        if not self._first <= seq < self.head:
+            return make()
+        kept = self._shared.setdefault(seq, {})
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
 
     def publish(self, kind: str, text: str) -> None:
         """Tell the readers a piece of a response."""
@@ -186,6 +198,7 @@ class Broadcast:
         self._bytes += len(stored.raw)
         while len(self._frames) > FRAMES or (self._bytes > FRAME_BYTES and len(self._frames) > 1):
             self._bytes -= len(self._frames.popleft().raw)
+            self._shared.pop(self._first, None)
             self._first += 1
         self._wake()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import Field
 from sse_starlette import ServerSentEvent
@@ -15,7 +17,7 @@ from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.forms.base import Form
 from bough.server.forms.events import EventForm
-from bough.server.live.broadcast import CaughtUp, Fragment, Heard, StreamEnd
+from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
 
 RETRY_MILLISECONDS = 1000
 _PLACE = re.compile(r"-?[0-9]{1,15}")
@@ -50,7 +52,7 @@ class StreamQuery(Form):
 
 async def sse_frames(
     access: Access, record: ConversationRecord, query: StreamQuery, after: int
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncIterator[bytes]:
     """Iterate the frames of one reader.
 
     Raises:
@@ -63,33 +65,52 @@ async def sse_frames(
             yield await _state(access, record, record.head)
             calls: dict[str, str] = {}
             async for heard in broadcast.read(after):
-                for frame in _frames(heard, form, calls, deltas=query.deltas):
+                if isinstance(heard, StoredEvent):
+                    yield _event_frames(broadcast, heard, form, calls)
+                    if _changes_status(heard):
+                        yield await _state_behind(broadcast, access, record.id, heard)
+                elif (frame := _frame_of(heard, deltas=query.deltas)) is not None:
                     yield frame
-                if isinstance(heard, StoredEvent) and _changes_status(heard):
-                    yield await _state(access, await access.store.get(record.id), heard.seq + 1)
                 if isinstance(heard, CaughtUp) and query.until == "caught_up":
                     return
 
 
-def _frames(heard: Heard, form: EventForm, calls: dict[str, str], *, deltas: bool) -> Iterator[ServerSentEvent]:
+def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, calls: dict[str, str]) -> bytes:
+    """Return the frames of an event, as all readers that know its call have them; `calls` learns those it makes."""
+    calls |= form.calls_made(stored)
+
+    def encode() -> bytes:
+        *parts, last = form.encode(stored, calls)
+        return b"".join([*(_frame("event", part) for part in parts), _frame("event", last, id=stored.seq)])
+
+    call = calls.get(getattr(stored.event, "tool_call_id", None) or "")
+    return broadcast.share(stored.seq, (type(form), call), encode)
+
+
+def _frame_of(heard: Heard, *, deltas: bool) -> bytes | None:
+    """Return the frame of what is no event; None where there is none."""
     match heard:
-        case StoredEvent():
-            calls |= form.calls_made(heard)
-            parts = form.encode(heard, calls)
-            for part in parts[:-1]:
-                yield _frame("event", part)
-            yield _frame("event", parts[-1], id=heard.seq)
         case Fragment() if deltas:
-            yield _frame("delta", {"order": heard.order, "kind": heard.kind, "text": heard.text})
+            return _frame("delta", {"order": heard.order, "kind": heard.kind, "text": heard.text})
         case CaughtUp():
-            yield _frame("caught_up", {"seq": heard.seq})
+            return _frame("caught_up", {"seq": heard.seq})
         case StreamEnd():
-            yield _frame("end", {"reason": heard.reason})
+            return _frame("end", {"reason": heard.reason})
         case _:
-            pass
+            return None
 
 
-async def _state(access: Access, record: ConversationRecord, head: int) -> ServerSentEvent:
+async def _state_behind(broadcast: Broadcast, access: Access, id: UUID, stored: StoredEvent) -> bytes:
+    """Return the frame of the state behind an event: read once for all readers, whoever of them leaves meanwhile."""
+
+    async def read() -> bytes:
+        return await _state(access, await access.store.get(id), stored.seq + 1)
+
+    reading = broadcast.share(stored.seq, "state", lambda: asyncio.create_task(read(), name=f"state of {id}"))
+    return await asyncio.shield(reading)
+
+
+async def _state(access: Access, record: ConversationRecord, head: int) -> bytes:
     run = await access.services.runs.latest(record.id)
     said: dict[str, Any] = {"execution_status": record.status, "head": head}
     return _frame("state", said | {"run": None if run is None else run.model_dump(mode="json")})
@@ -99,6 +120,7 @@ def _changes_status(stored: StoredEvent) -> bool:
     return stored.kind == "StateChanged" and "status" in stored.as_json().get("changes", {})
 
 
-def _frame(event: str, data: Any, *, id: int | None = None) -> ServerSentEvent:
+def _frame(event: str, data: Any, *, id: int | None = None) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return ServerSentEvent(data=text, event=event, id=None if id is None else str(id), retry=RETRY_MILLISECONDS)
+    place = None if id is None else str(id)
+    return ServerSentEvent(data=text, event=event, id=place, retry=RETRY_MILLISECONDS).encode()
