@@ -156,7 +156,7 @@ def _parse_token(token: str) -> TaskPlace | None:
     """Return the place that a page ended with; None for the first page.
 
     Raises:
-        InvalidInput: It is no token that a page was given.
+        InvalidInput: It is not a token that a page was given.
     """
     if not token:
         return None

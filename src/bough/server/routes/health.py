@@ -18,7 +18,7 @@ routes = router("Server")
 
 
 class CheckInfo(BaseModel):
-    """One thing that was looked at; `missing` is no fault: it is optional."""
+    """One thing that was looked at; `missing` is not a fault: it is optional."""
 
     model_config = ConfigDict(from_attributes=True)
 

@@ -88,7 +88,7 @@ def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, ca
 
 
 def _frame_of(heard: Heard, *, deltas: bool) -> bytes | None:
-    """Return the frame of what is no event; None where there is none."""
+    """Return the frame of anything but an event; None where there is none."""
     match heard:
         case Fragment() if deltas:
             return _frame("delta", {"order": heard.order, "kind": heard.kind, "text": heard.text})
