@@ -338,7 +338,7 @@ class Worker:
             await self.store.change(end)
 
     async def _hand_back(self, id: UUID, lease: Lease) -> None:
-        """Make a task pending again that was claimed here and does not run, if it still is; not counted as an attempt."""
+        """Make a task pending again that was claimed here and does not run, if it still is: it was not an attempt."""
 
         def hand_back(tables: Tables) -> None:
             row = find_current(tables, id, lease)
