@@ -8,7 +8,12 @@ import pytest
 from tests.server.a2a.test_wire import (  # noqa: F401 - run again, on the store of this module
     test_what_changed_last_is_listed_first,
 )
+from tests.server.test_keys import (  # noqa: F401 - run again, on the store of this module
+    test_the_same_request_twice_makes_one_key_whose_text_is_kept_nowhere,
+    two_tenants,
+)
 from tests.server.test_quotas import (  # noqa: F401 - run again, on the store of this module
+    test_a_tenant_has_as_many_conversations_as_it_may,
     test_a_tenant_that_used_its_tokens_waits_for_the_next_day,
 )
 from tests.server.test_tasks import (  # noqa: F401 - run again, on the store of this module
