@@ -1,8 +1,9 @@
 """Servers under load: conversations at once, readers of one run, idle conversations, two servers against one.
 
 The floor of the rate is one conversation after another on the same server; that of two servers on one Postgres is one
-of them alone, in turns. `--soak` keeps up the load for twenty minutes, and the memory of its first minute stands beside
-that of its end; without it everything takes some three minutes.
+of them alone, in turns. Readers are a process of their own, and nothing else runs beside them. `--soak` keeps up the
+load for twenty minutes, and the memory of its first minute stands beside that of its end; without it everything takes
+some three minutes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +36,14 @@ MINUTE = 60.0
 SOAK_SECONDS = 1200.0
 SMALL_CACHE = 1 << 20
 """Bytes of folded states: a few hundred conversations, the others are evicted."""
+
+PAUSE_SECONDS = 0.1
+"""Between two events that many read: as a run that makes ten a second."""
+
+_SENT = re.compile(rb'"sent\\": ([0-9.]+)')
+
+TWO_AT_ONCE = 50
+"""Conversations at once for two servers: they keep one of them busy."""
 
 KEPT = 300
 """More conversations than a process keeps prepared agents of."""
@@ -76,14 +88,62 @@ async def rate(clients: list[httpx2.AsyncClient], at_once: int, seconds: float) 
     return sum(done for done, _ in results) / taken, sum(refused for _, refused in results)
 
 
-async def read(client: httpx2.AsyncClient, id: str, lags: list[float], ready: asyncio.Semaphore) -> None:
+class Readers:
+    """Readers of streams in a process of their own: what a client takes to read is not the server's lag.
+
+    Args:
+        ids: The conversation of each.
+    """
+
+    def __init__(self, url: str, ids: list[str]) -> None:
+        self._here, there = Pipe()
+        self._process = Process(target=_read_all, args=(url, ids, there))
+        self._process.start()
+
+    async def __aenter__(self) -> Readers:
+        await asyncio.to_thread(self._here.recv)  # all of them read
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process.is_alive():
+            await self.lags()
+
+    async def lags(self) -> list[float]:
+        """End them; return how many seconds after it was sent each event came, for each reader."""
+        self._here.send(None)
+        found: list[float] = await asyncio.to_thread(self._here.recv)
+        await asyncio.to_thread(self._process.join)
+        return found
+
+
+def _read_all(url: str, ids: list[str], connection: Connection) -> None:
+    asyncio.run(_read_until_told(url, ids, connection))
+
+
+async def _read_until_told(url: str, ids: list[str], connection: Connection) -> None:
+    lags: list[float] = []
+    ready = asyncio.Semaphore(0)
+    host, port = url.removeprefix("http://").split(":")
+    reading = [asyncio.create_task(_read(host, int(port), id, lags, ready)) for id in ids]
+    for _ in reading:
+        await ready.acquire()
+    connection.send(None)
+    await asyncio.to_thread(connection.recv)
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+    connection.send(lags)
+
+
+async def _read(host: str, port: int, id: str, lags: list[float], ready: asyncio.Semaphore) -> None:
     """Read a stream, and note how late each event came."""
-    async with client.stream("GET", f"/api/conversations/{id}/events/stream", params={"after": "now"}) as answer:
-        ready.release()
-        async for line in answer.aiter_lines():
-            if line.startswith("data:") and '"kind":"UserMessage"' in line:
-                sent = json.loads(json.loads(line[5:])["content"][0]["text"])["sent"]
-                lags.append(time.time() - sent)
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(f"GET /api/conversations/{id}/events/stream?after=now HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    async for line in reader:
+        if line.startswith(b"event: caught_up"):
+            ready.release()
+        if b'"kind":"UserMessage"' in line and (sent := _SENT.search(line)) is not None:
+            lags.append(time.time() - float(sent[1]))
 
 
 def open_client(url: str) -> httpx2.AsyncClient:
@@ -98,28 +158,23 @@ async def load(server: Served, given: argparse.Namespace) -> list[Figure]:
         one, _ = await rate([client], 1, given.seconds / 4)
         start = resident_mib(pids)  # behind what is made once
         id = (await client.post("/api/conversations", json={"agent": {"model": "offline"}})).json()["id"]
-        lags: list[float] = []
-        ready = asyncio.Semaphore(0)
-        readers = [asyncio.create_task(read(client, id, lags, ready)) for _ in range(given.readers)]
-        for _ in readers:
-            await ready.acquire()
-        reading = resident_mib(pids)
+        async with Readers(server.url, [id] * given.readers) as readers:
+            reading = resident_mib(pids)
+            for _ in range(given.events):
+                text = json.dumps({"sent": time.time()})
+                await client.post(f"/api/conversations/{id}/events", json={"content": text})
+                await asyncio.sleep(PAUSE_SECONDS)
+            lags = await readers.lags()
         many, begun = asyncio.create_task(rate([client], given.conversations, given.seconds)), time.monotonic()
-        sent, middle = 0, 0.0
+        middle = 0.0
         while not many.done():
-            text = json.dumps({"sent": time.time()})
-            await client.post(f"/api/conversations/{id}/events", json={"content": text})
-            sent += 1
             if time.monotonic() - begun < min(MINUTE, given.seconds / 2):
                 middle = resident_mib(pids)
             await asyncio.wait({many}, timeout=1)
         all_at_once, refused = await many
         end = resident_mib(pids)
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
     lags.sort()
-    note(f"{refused} requests refused; {len(lags)} of {sent * given.readers} events read")
+    note(f"{refused} requests refused; {len(lags)} of {given.events * given.readers} events read")
     n, grown = len(lags), round(end / middle, 3) if middle else None
     late = lags[int(n * 0.99)] * 1000 if lags else 0.0
     name = f"server: {given.conversations} conversations at once, to one after another"
@@ -141,14 +196,8 @@ async def idle(server: Served, count: int) -> list[Figure]:
         before = resident_mib([server.pid])
         ids = await settle(client, count)
         after = resident_mib([server.pid])
-        ready, lags = asyncio.Semaphore(0), list[float]()
-        readers = [asyncio.create_task(read(client, id, lags, ready)) for id in ids]
-        for _ in readers:
-            await ready.acquire()
-        reading = resident_mib([server.pid])
-        for reader in readers:
-            reader.cancel()
-        await asyncio.gather(*readers, return_exceptions=True)
+        async with Readers(server.url, ids):
+            reading = resident_mib([server.pid])
     evicted, followed = kib_each(after - before, count), kib_each(reading - after, count)
     return [
         Figure("server: memory of an idle conversation, evicted", evicted, "KiB", None, None, count),
@@ -172,13 +221,13 @@ async def two(servers: list[Served], given: argparse.Namespace) -> list[Figure]:
     """Measure two servers on one database against one of them, in turns, and an interrupt that comes from the other."""
     async with AsyncExitStack() as closing:
         clients = [await closing.enter_async_context(open_client(each.url)) for each in servers]
-        seconds = given.seconds / 10
+        seconds, at_once = given.seconds / 10, min(given.conversations, TWO_AT_ONCE)
 
         async def both() -> float:
-            return (await rate(clients, given.conversations, seconds))[0]
+            return (await rate(clients, at_once, seconds))[0]
 
         async def one() -> float:
-            return (await rate(clients[:1], given.conversations, seconds))[0]
+            return (await rate(clients[:1], at_once, seconds))[0]
 
         rates = await in_turns_async(both, one, rounds=MIN_ROUNDS)
         with OpenAIServer([Hang()] * MIN_ROUNDS) as model:
@@ -232,6 +281,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=200)
     parser.add_argument("--readers", type=int, default=1000)
+    parser.add_argument("--events", type=int, default=50)
     parser.add_argument("--idle", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--soak", action="store_true", help="twenty minutes of load")
