@@ -76,7 +76,7 @@ class Runs:
 
     async def latest(self, cid: UUID) -> RunInfo | None:
         """Return the latest run of a conversation; None before the first. One row, what it asks beside it."""
-        return await self.broker.store.look(lambda tables: _read_latest(tables, cid))
+        return await self.broker.store.look(lambda tables: _read_latest(tables, cid), small=True)
 
     async def live_among(self, cids: Collection[UUID]) -> frozenset[UUID]:
         """Return those of some conversations that have a run which is pending or running. One statement."""
@@ -133,7 +133,7 @@ class Runs:
             row = find_live_row(tables, tables.number(cid))
             return None if row is None or row.current is not TaskState.INPUT_REQUIRED else read_task(tables, row)
 
-        return await self.broker.store.look(look)
+        return await self.broker.store.look(look, small=True)
 
     def stream(self, task: str, after: int) -> AsyncIterator[TaskEvent]:
         """Iterate the events of a task behind `after`, then live ones, to its end. Raises: see `TaskBroker.stream`."""

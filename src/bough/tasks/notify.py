@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -89,8 +89,8 @@ class Watched:
         self.k = row.k
         self.version = row.version
         self.standing: TaskStanding | None = TaskStanding(row.current, row.not_before is not None)
-        self.waiters: set[asyncio.Future[None]] = set()
-        self.subscriptions: list[Subscription] = []
+        self.waiters: list[asyncio.Future[None]] = []
+        self.subscriptions: tuple[Subscription, ...] = ()
         self.telling: asyncio.Lock | None = None
 
     @property
@@ -114,8 +114,10 @@ class TransitionWatch:
         self._follower: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
         self._looks = asyncio.Event()
+        self._new: list[Watched] = []
+        self._may_have_moved = False
 
-    async def wait(self, id: UUID, until: Until, timeout: float | None) -> bool:
+    def wait(self, id: UUID, until: Until, timeout: float | None) -> Coroutine[Any, Any, bool]:
         """Return once `until` holds of the state of a task, or after `timeout` seconds.
 
         Callbacks for the state that it is in have returned by then, except where this is called by one.
@@ -123,6 +125,9 @@ class TransitionWatch:
         Returns:
             Whether there is such a task.
         """
+        return self._wait(id, until) if timeout is None else self._wait_within(id, until, timeout)
+
+    async def _wait_within(self, id: UUID, until: Until, timeout: float) -> bool:
         try:
             async with asyncio.timeout(timeout):
                 return await self._wait(id, until)
@@ -138,12 +143,12 @@ class TransitionWatch:
                 self._forget(watched)
                 return True
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            watched.waiters.add(waiter)
+            watched.waiters.append(waiter)
             try:
                 self._keep_following(watched)
                 await waiter
             finally:
-                watched.waiters.discard(waiter)
+                watched.waiters.remove(waiter)
                 self._forget(watched)
         return False
 
@@ -158,7 +163,7 @@ class TransitionWatch:
         watched = await self._watch(id)
         if watched is None:
             return False
-        watched.subscriptions.append(Subscription(states, callback))
+        watched.subscriptions += (Subscription(states, callback),)
         self._keep_following(watched)
         if _in_callback.get():
             self._begin_telling(watched)
@@ -167,7 +172,8 @@ class TransitionWatch:
         return True
 
     def look(self) -> None:
-        """Look at what is waited for now: something was written here."""
+        """Look at what is waited for now: something was written."""
+        self._may_have_moved = True
         self._looks.set()
 
     async def aclose(self) -> None:
@@ -198,6 +204,7 @@ class TransitionWatch:
     def _keep_following(self, watched: Watched) -> None:
         """Follow commits for a task, which may have moved on since it was read."""
         self._watched.setdefault(watched.id, watched)
+        self._new.append(watched)
         self._looks.set()
         if self._follower is None or self._follower.done():
             self._follower = asyncio.create_task(self._follow(), name="transitions of tasks")
@@ -210,11 +217,14 @@ class TransitionWatch:
         """Look after every commit of any process, until nobody waits any more."""
         while self._watched:  # again: somebody may have begun to wait while the listener was being ended
             listener = asyncio.create_task(self._listen(), name="commits of tasks")
+            await asyncio.sleep(0)  # it listens before the first look: what is committed behind that is heard
             try:
                 while self._watched:
                     self._looks.clear()
+                    watching = list(self._watched.values()) if self._may_have_moved else self._new
+                    self._may_have_moved, self._new = False, []
                     with suppress(BoughError):  # the store may be back at the next commit
-                        await self._look_once()
+                        await self._look_at(watching)
                     await self._looks.wait()
             finally:
                 listener.cancel()
@@ -223,10 +233,9 @@ class TransitionWatch:
     async def _listen(self) -> None:
         log = await self._store.open()
         async for _ in log.commits(appends=False):
-            self._looks.set()
+            self.look()
 
-    async def _look_once(self) -> None:
-        watching = list(self._watched.values())  # whoever comes while the store is read is looked at next time
+    async def _look_at(self, watching: Sequence[Watched]) -> None:
         ks = json.dumps([watched.k for watched in watching])
         is_small = len(watching) <= _FEW
         rows = await self._store.look(lambda tables: tables.run("task.states", ks=ks), small=is_small)
@@ -254,12 +263,12 @@ class TransitionWatch:
             with suppress(BoughError):  # the store may be back at the next transition
                 reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
                 for seq, task in reached:
-                    for subscription in list(watched.subscriptions):
+                    for subscription in watched.subscriptions:
                         if subscription.told < seq:
                             subscription.told = seq
                             await self._call(subscription, task)
                 if not reached or reached[-1][1].is_terminal:
-                    watched.subscriptions.clear()
+                    watched.subscriptions = ()
         self._forget(watched)
 
     async def _call(self, subscription: Subscription, task: Task) -> None:

@@ -171,7 +171,7 @@ async def read_mark(store: EventStore, cid: UUID) -> LogMark | None:
         head, erased = tables.one("snapshot.log", id=cid) or (None, "")
         return None if head is None else LogMark(head, erased)
 
-    return await store.together(SNAPSHOT, look, read_only=True)
+    return await store.together(SNAPSHOT, look, read_only=True, small=True)
 
 
 async def find_nearest(
