@@ -498,6 +498,16 @@ async def test_closing_finishes_what_was_asked_before(tmp_path: Path) -> None:
         await store.append(record.id, [message()])
 
 
+async def test_a_closed_store_is_one_file_whoever_read_it(tmp_path: Path) -> None:
+    """The writer closes last: a reader that does cannot take the write-ahead log into the file, nor can two at once."""
+    for round in range(60):
+        store = await SqliteEventStore.open(tmp_path / f"{round}.db")
+        record = await store.create(events=[message(str(n)) for n in range(100)])
+        assert len([stored async for stored in store.read(record.id)]) == 100
+        await store.aclose()
+        assert sorted(file.name for file in tmp_path.glob(f"{round}.db*")) == [f"{round}.db", f"{round}.db-turn"]
+
+
 def test_an_unclosed_store_ends_with_its_last_reference(tmp_path: Path) -> None:
     async def use() -> None:
         store = await SqliteEventStore.open(tmp_path / "log.db")

@@ -89,10 +89,10 @@ class SqliteEventStore(RelationalEventStore):
         self._keeper.stop()
         await asyncio.to_thread(self._keeper.join)
         self._writer.flush()
-        self._writer.stop()
         self._readers.stop()
-        await asyncio.to_thread(self._writer.join)
         await asyncio.to_thread(self._readers.join)
+        self._writer.stop()  # last: only then it can take the write-ahead log into the file, which is whole then
+        await asyncio.to_thread(self._writer.join)
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
 
