@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -16,6 +18,7 @@ from tests.conversation.places import serving as serving_here
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.conversation.log.fold import STEP
+from bough.errors import Unavailable
 from bough.events import SqliteEventStore, open_store
 from bough.events.model import UserMessage
 from bough.server.metrics import Metrics
@@ -154,3 +157,35 @@ def test_what_a_hundred_readers_are_told_is_read_and_written_down_once(serving: 
             told = [each.result() for each in reading]
         assert all(each == told[0] for each in told)
         assert asked - before < 10 < readers
+
+
+def test_a_state_that_could_not_be_read_is_read_again_for_the_next_reader(serving: Any) -> None:
+    """What readers share is kept with its event; a kept error would end the stream of each reader that returns."""
+    with serving("hello") as server, server.client() as client:
+        services = server.app.state.services
+        id = client.post("/api/conversations", json={}).json()["id"]
+        path, latest, is_away = f"/api/conversations/{id}/events/stream", services.runs.latest, threading.Event()
+
+        async def failing(cid: UUID) -> Any:
+            if is_away.is_set():
+                raise Unavailable("the store is away")
+            return await latest(cid)
+
+        services.runs.latest = failing
+
+        def read_states(**query: str) -> Iterator[str]:
+            with client.stream("GET", path, params=query) as stream:
+                for line in stream.iter_lines():
+                    if line.startswith("data:") and "execution_status" in line:
+                        yield line
+
+        broken = read_states(after="now")
+        next(broken)
+        is_away.set()
+        client.post(f"/api/conversations/{id}/events", json={"content": "hi"})
+        client.post(f"/api/conversations/{id}/run")
+        with suppress(httpx2.HTTPError):
+            assert not list(broken), "the stream ends where the state cannot be read"
+        is_away.clear()
+        _, *states = read_states(after="-1", until="caught_up")
+        assert states

@@ -114,13 +114,21 @@ class Broadcast:
         await asyncio.wait({self._pump})
 
     def share(self, seq: int, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what readers have in common about an event: made by the first, kept while it is in the ring."""
+        """Return what all readers are sent for an event: made by the first, kept while the event is in the ring.
+
+        Args:
+            key: What is made; an event may have several.
+        """
         if not self._first <= seq < self.head:
             return make()
         kept = self._shared.setdefault(seq, {})
         if key not in kept:
             kept[key] = make()
         return kept[key]
+
+    def forget(self, seq: int, key: Hashable) -> None:
+        """Drop what `share` keeps for an event, so that the next reader makes it again."""
+        self._shared.get(seq, {}).pop(key, None)
 
     def publish(self, kind: str, text: str) -> None:
         """Tell the readers a piece of a response."""

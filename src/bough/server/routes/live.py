@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic import Field
 from sse_starlette import ServerSentEvent
 
-from bough.errors import InvalidInput
+from bough.errors import BoughError, InvalidInput
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.server.access import Access
 from bough.server.forms.base import Form
@@ -68,7 +68,7 @@ async def sse_frames(
                 if isinstance(heard, StoredEvent):
                     yield _event_frames(broadcast, heard, form, calls)
                     if _changes_status(heard):
-                        yield await _state_behind(broadcast, access, record.id, heard)
+                        yield await _state_after(broadcast, access, record.id, heard)
                 elif (frame := _frame_of(heard, deltas=query.deltas)) is not None:
                     yield frame
                 if isinstance(heard, CaughtUp) and query.until == "caught_up":
@@ -100,14 +100,22 @@ def _frame_of(heard: Heard, *, deltas: bool) -> bytes | None:
             return None
 
 
-async def _state_behind(broadcast: Broadcast, access: Access, id: UUID, stored: StoredEvent) -> bytes:
-    """Return the frame of the state behind an event: read once for all readers, whoever of them leaves meanwhile."""
+async def _state_after(broadcast: Broadcast, access: Access, id: UUID, stored: StoredEvent) -> bytes:
+    """Return the frame of the state after an event. It is read once for all readers; one that leaves does not end that.
+
+    Raises:
+        BoughError: It cannot be read; the next reader tries again.
+    """
 
     async def read() -> bytes:
         return await _state(access, await access.store.get(id), stored.seq + 1)
 
     reading = broadcast.share(stored.seq, "state", lambda: asyncio.create_task(read(), name=f"state of {id}"))
-    return await asyncio.shield(reading)
+    try:
+        return await asyncio.shield(reading)
+    except BoughError:
+        broadcast.forget(stored.seq, "state")
+        raise
 
 
 async def _state(access: Access, record: ConversationRecord, head: int) -> bytes:
