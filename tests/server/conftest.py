@@ -112,11 +112,17 @@ def serving(settings: Settings) -> Serve:
         record: Any = None,
         policy: str = "allow",
         store: str | None = None,
+        api_key: str | None = None,
         **options: Any,
     ) -> Iterator[Running]:
         with OpenAIServer(steps) as model:
             agent = AgentSpec(
-                name="default", model="openai:test", base_url=model.url, workspace_access=tools, skills=()
+                name="default",
+                model="openai:test",
+                base_url=model.url,
+                api_key=api_key,
+                workspace_access=tools,
+                skills=(),
             )
             options = {"shutdown_seconds": 5, **options}
             given = replace(settings, policy=policy, **({} if store is None else {"store": store}))

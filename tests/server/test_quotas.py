@@ -94,6 +94,14 @@ def test_a_tenant_without_the_operators_keys_posts_its_own(serving: Any, new_key
         assert client.post("/api/conversations", json={"agent": {"model": "offline"}, "initial_message": "x"}).json()
 
 
+def test_a_key_of_a_registered_agent_is_the_operators(serving: Any, new_key: Any) -> None:
+    red, tenants = new_key(tenant="red", role="admin"), {"red": TenantLimits(models="none")}
+    with serving("not billed", tenants=tenants, api_key="the operator's") as server, server.client(red.text) as client:
+        id = client.post("/api/conversations", json={"initial_message": "hi"}).json()["id"]
+        asked = client.post(f"/api/conversations/{id}/ask_agent", json={"question": "what?"})
+        assert (asked.status_code, asked.json()["code"]) == (403, "permission_denied")
+
+
 def test_a_server_whose_dispatcher_has_ended_is_not_ready(serving: Any) -> None:
     with serving() as server, server.client() as client:
         assert client.get("/ready").json()["checks"]["runs"] == "ok"

@@ -158,13 +158,15 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
     Raises:
         NotFound: It is not there, or another tenant's.
         LimitExceeded: The tenant has used up its day.
-        PermissionDenied: Its model's key would be the operator's, and these are not for the tenant.
+        PermissionDenied: Its model would be asked with a key of the operator, which the tenant may not use.
     """
     services = access.services
     await services.quotas.require(services.store, access.caller)
+    owner = access.caller.owner
     async with open_conversation(access, id) as found:
-        spec = found.agent
-        services.rules.require_own_model_key(access.caller.owner, spec.model_name, has_key=spec.api_key is not None)
+        # Not the agent's `api_key`: that of a registered agent is the operator's.
+        posted = await services.sealed.values(owner, found.state.policies)
+        services.rules.require_own_model_key(owner, found.agent.model_name, has_key=MODEL_KEY in posted)
         yield found
 
 
