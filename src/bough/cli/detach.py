@@ -30,23 +30,21 @@ def make_broker(tasks: RelationalTaskStore, settings: Settings, rules: TenantRul
     Conversations of an agent server get the secrets that it sealed for them.
 
     Args:
-        rules: What tenants may use; None where it runs nothing of theirs.
+        rules: What tenants may use, for a worker; None: a run that the user of this command asks for is not checked.
     """
     from bough.server.auth.sealed import SealedSecrets, SecretBox
+    from bough.server.worker import find_credentials
     from bough.tasks.broker import TaskBroker
 
-    async def find_credentials(record: ConversationRecord, state: State) -> Credentials:
-        sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))
-        found = await sealed.credentials(record, state)
-        if rules is not None:
-            rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
-        return found
+    async def find(record: ConversationRecord, state: State) -> Credentials:
+        sealed = SealedSecrets(tasks.log, lambda: SecretBox.of(settings.home, os.environ))  # it is open by now
+        return await find_credentials(sealed, rules)(record, state)
 
     return TaskBroker(
         tasks,
         settings=settings,
         hooks=lambda workspace: find_trusted_hooks(settings.home, workspace),
-        credentials=find_credentials,
+        credentials=find,
     )
 
 

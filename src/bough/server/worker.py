@@ -23,7 +23,7 @@ def work_for_servers(
     Args:
         store: The log of the broker's tasks.
         settings: Whose home has the `server:` section.
-        rules: What tenants may use, where that was read before.
+        rules: What tenants may use; None: it is read from the settings.
     """
     follow_notices(store)
     keep_quotas(broker, store, Quotas(rules or read_rules(settings)))
@@ -34,12 +34,17 @@ def read_rules(settings: Settings) -> TenantRules:
     return TenantRules(settings, ServerSettings.load(settings))
 
 
-def find_credentials(sealed: SealedSecrets, rules: TenantRules) -> FindCredentials:
-    """Return what finds the secrets and the model's key of a run, where its tenant may run with them."""
+def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCredentials:
+    """Return a function that finds the secrets and the model key of a run.
+
+    Args:
+        rules: The function raises `PermissionDenied` for a run that they do not allow; None: each run is allowed.
+    """
 
     async def find(record: ConversationRecord, state: State) -> Credentials:
         found = await sealed.credentials(record, state)
-        rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
+        if rules is not None:
+            rules.require_own_model_key(record.owner, state.agent.get("model"), has_key=found.model_key is not None)
         return found
 
     return find
