@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
@@ -125,6 +125,25 @@ def test_tasks_and_sums_stay_within_a_tenant(serving: Any, new_key: Any, tenants
         assert other.get(f"/api/conversations/{id}/tree").status_code == 404
         assert other.get("/api/approvals", params={"conversation": id}).status_code == 404
         assert [row["requests"] for row in client.get("/api/usage").json()] == [1]
+
+
+def test_a_conversation_that_is_deleted_while_tasks_are_listed_does_not_fail_the_list(serving: Any) -> None:
+    with serving("one", "two") as server, server.client() as client:
+        ids = [client.post("/api/conversations", json={"initial_message": "hi"}).json()["id"] for _ in range(2)]
+        for id in ids:
+            client.post(f"/api/conversations/{id}/run", json={"wait": 60})
+        services = server.app.state.services
+        store, listing = services.runs.broker.store, services.runs.broker.store.list
+
+        async def list_then_delete(*given: Any) -> Any:
+            page = await listing(*given)
+            await services.store.delete(UUID(ids[0]))
+            return page
+
+        store.list = list_then_delete
+        listed = client.get("/api/tasks")
+        assert listed.status_code == 200, listed.text
+        assert ids[1] in {item["conversation"] for item in listed.json()["items"]}
 
 
 def read_metrics(client: httpx2.Client) -> dict[str, str]:

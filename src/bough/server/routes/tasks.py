@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from fastapi import Header, Path, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.status import HTTP_201_CREATED
 
+from bough.errors import NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned_tasks import OwnedTasks
@@ -124,7 +126,8 @@ async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
 async def _describe(access: Access, task: Task) -> TaskInfo:
     agent = None
     if task.agent_name is None and task.conversation is not None:
-        agent = (await access.store.get(task.conversation)).config.get("agent")
+        with suppress(NotFound):  # it was deleted after its task was read
+            agent = (await access.store.get(task.conversation)).config.get("agent")
     return TaskInfo.of(task, agent)
 
 
