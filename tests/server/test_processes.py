@@ -85,7 +85,7 @@ def test_a_server_that_ends_hands_its_runs_over(cluster: Cluster) -> None:
     worker = cluster.work()
     (cluster.folder / "home" / "bough.yaml").write_text("server: {limits: {runs: nonsense}}")
     worker.popen.send_signal(signal.SIGHUP)
-    worker.wait_for("the settings stay as they were")
+    worker.wait_for("limits of tenants were not reloaded")
     (cluster.folder / "home" / "bough.yaml").unlink()
     _, again = cluster.serve(port=int(url.rsplit(":", 1)[1]), BOUGH_SERVER_RUNS="workers")
     reader.servers_back.set()

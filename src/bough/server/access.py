@@ -55,7 +55,9 @@ async def access_of(connection: HTTPConnection, key: str | None) -> Access:
     caller = await services.keys.caller_of(key, client)
     connection.scope.setdefault("state", {})["caller"] = caller
     services.limits.count_request(caller)
-    store = OwnedStore(services.store, caller.owner, metrics=services.metrics, admit=services.room.require)
+    store = OwnedStore(
+        services.store, caller.owner, metrics=services.metrics, admit=services.conversation_limits.require
+    )
     return Access(caller=caller, store=store, services=services)
 
 

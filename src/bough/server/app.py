@@ -231,7 +231,7 @@ class _Plan:
             sealed=sealed,
             limits=RequestLimits(rules, metrics),
             rules=rules,
-            room=ConversationLimits(store, rules, metrics),
+            conversation_limits=ConversationLimits(store, rules, metrics),
             quotas=quotas,
             broadcasts=broadcasts,
             states=StateCache(store, server.cache_bytes, metrics),

@@ -1,4 +1,4 @@
-"""What works on the machine of a server: looked at for its operator, at most every ten seconds."""
+"""The checks of `bough doctor` on the machine of a server, kept for ten seconds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEPT_SECONDS = 10.0
 
 
 class MachineHealth:
-    """The checks of one server. Each look starts a process in every sandbox there is.
+    """The checks of one server. Running them starts a process in every sandbox that works.
 
     Args:
-        tasks: Whose rows are counted.
+        tasks: The store whose tasks are counted.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class MachineHealth:
         self._found: tuple[Sequence[Check], float] | None = None
 
     async def look(self) -> Sequence[Check]:
-        """Return what was found, a few seconds ago at most. The rows of conversations are for `bough doctor`."""
+        """Return the checks, at most ten seconds old; only `bough doctor` checks the rows of conversations."""
         async with self._looking:
             if self._found is None or self._monotonic() - self._found[1] > _KEPT_SECONDS:
                 self._found = (await self._check(), self._monotonic())

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from bough.errors import PermissionDenied, Unavailable
-from bough.server.bounds.tenants import reread_at_sighup
+from bough.server.bounds.tenants import reload_at_sighup
 from bough.server.requests.connection import BoundedH11Protocol, BoundedSocketProtocol
 from bough.server.settings import ServerSettings
 
@@ -127,7 +127,7 @@ async def serve(app: FastAPI, settings: ServerSettings, listening: socket.socket
     server = Server(uvicorn.Config(app, **options), ready, lambda: _drain(app), lambda: _hand_over(app))
     app.state.stop = server.stop
     try:
-        with reread_at_sighup(lambda: _reread(app)):
+        with reload_at_sighup(lambda: _reload(app)):
             await server.serve(sockets=[listening])
     finally:
         await _end_stream_watchers()
@@ -157,10 +157,10 @@ def _drain(app: FastAPI) -> None:
         services.runs.drain(services.server.shutdown_seconds)
 
 
-def _reread(app: FastAPI) -> None:
+def _reload(app: FastAPI) -> None:
     services = getattr(app.state, "services", None)
     if services is not None:
-        services.rules.reread()
+        services.rules.reload()
 
 
 def _hand_over(app: FastAPI) -> None:

@@ -35,8 +35,8 @@ class Services:
 
     Attributes:
         store: The whole store; routes see it through `OwnedStore` only.
-        rules: What tenants may use, as the settings say now.
-        room: How many conversations there may be.
+        rules: What tenants may use; SIGHUP reloads them.
+        conversation_limits: How many conversations a tenant may have.
         event_form: The form of events for those who do not ask for ours.
         transcript: Writes a conversation as a document for people; None writes plain text.
         draining: Whether the server is about to stop; `on_drain` is called when that begins.
@@ -49,7 +49,7 @@ class Services:
     keys: Keys
     sealed: SealedSecrets
     rules: TenantRules
-    room: ConversationLimits
+    conversation_limits: ConversationLimits
     limits: RequestLimits
     quotas: Quotas
     broadcasts: Broadcasts

@@ -21,9 +21,9 @@ class TenantLimits(BaseModel):
 
     Attributes:
         runs: Pending and running at once.
-        conversations: That are there; lists are scans of them.
+        conversations: How many it may have; its lists scan them.
         access: The widest tools that its agents may have in their workspace.
-        models: Whether its runs may use the operator's own model keys; `none`: only keys that it has posted.
+        models: Whether its runs may use the operator's own model keys; `none`: only keys that it posted itself.
         tokens_a_day: In and out, of the day in UTC; None is unbounded. `usd_a_day` likewise.
     """
 
@@ -48,12 +48,12 @@ class ServerSettings(BaseModel):
         trusted_proxies: Networks whose `X-Forwarded-*` count.
         root: The tenants' folders; None is `workspaces` in the home.
         read_seconds: How long a body or a header may be silent; `send_seconds`: how long a reader may not read.
-        keep_alive_seconds: How long a connection may be idle between two requests; clients should give up before.
+        keep_alive_seconds: How long a connection may be idle between two requests; clients should keep theirs for less.
         runs: Whether this process runs tasks, or workers do.
         models: Base URLs that anyone may name.
         webhook_networks: Private networks that webhooks and push notifications may call.
         public_card: The cards of agents are read without a key.
-        limits: Of each tenant that `tenants` does not name. Both are read again at SIGHUP.
+        limits: Of each tenant that `tenants` does not name. Both are reloaded at SIGHUP.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -44,7 +44,7 @@ def worker(
 
     async def main() -> int:
         from bough.cli.detach import make_broker, sending_pieces
-        from bough.server.bounds.tenants import reread_at_sighup
+        from bough.server.bounds.tenants import reload_at_sighup
         from bough.server.environment.configured import list_for_workers
         from bough.server.worker import read_rules, work_for_servers
         from bough.tasks.serve import serve
@@ -57,7 +57,7 @@ def worker(
         names = [name.strip() for name in queues.split(",") if name.strip()]
         rules = read_rules(settings)
         try:
-            with reread_at_sighup(rules.reread):
+            with reload_at_sighup(rules.reload):
                 broker = make_broker(tasks, settings, rules)
                 shown = hide_password(settings.store)
                 renderer.note(

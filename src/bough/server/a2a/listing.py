@@ -1,4 +1,4 @@
-"""Which tasks of an agent there are, those first that changed last: what pages of them are cut from.
+"""The tasks of an agent, the most recently changed first: pages are cut from this list.
 
 Source: the A2A protocol 1.0, section 3.1.4 (list).
 """
@@ -23,11 +23,11 @@ _AT_ONCE = 500
 
 
 class TaskPlace(NamedTuple):
-    """Where a task stands in the list: a greater one comes earlier.
+    """The place of a task in the list: a greater one comes earlier.
 
     Attributes:
         changed: When its state last changed, in microseconds since 1970.
-        number: Of its row, by age.
+        number: Of its row; later tasks have greater ones.
     """
 
     changed: int
@@ -39,9 +39,9 @@ class Selection(NamedTuple):
     """Which tasks to list; None and empty: all.
 
     Attributes:
-        state: The number of the one they are in.
-        after: When they changed at the earliest.
-        context: That they were asked in.
+        state: The number of their state.
+        after: The earliest time of their last change, in microseconds since 1970.
+        context: The context in which they were asked.
     """
 
     state: int | None
@@ -50,9 +50,9 @@ class Selection(NamedTuple):
 
 
 async def find_places(access: Access, agent: str, wanted: Selection) -> list[TaskPlace]:
-    """Return the places of the caller's tasks with an agent, those first that changed last. O(its tasks).
+    """Return the places of the caller's tasks with an agent, the most recently changed first. O(tasks of the agent).
 
-    What a task was asked by is in its first event, so each of these is read.
+    The agent and the context of a task are in its first event, so the first event of each is read.
     """
     store, owner = access.services.store, access.caller.owner
     named = {"owner": owner, "agent": agent, "state": wanted.state, "after": wanted.after}

@@ -50,7 +50,7 @@ class PushConfigs:
         return kept
 
     async def list(self, access: Access, task: str) -> list[TaskPushNotificationConfig]:
-        """Return those of a task, oldest first; one whose secret cannot be opened has its address alone."""
+        """Return those of a task, oldest first; one whose secret cannot be opened has only its URL."""
         found = await self._webhooks.list(access.caller.tenant, kind=A2A, target=task)
         return [_read_config(hook) for hook in found]
 

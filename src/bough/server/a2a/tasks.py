@@ -100,7 +100,7 @@ class AgentTasks:
         return described
 
     async def list(self, asked: ListTasksRequest) -> ListTasksResponse:
-        """Return a page of the agent's tasks, those first that changed last.
+        """Return a page of the agent's tasks, the most recently changed first.
 
         Raises:
             InvalidInput: The page token is none of ours.
@@ -112,7 +112,7 @@ class AgentTasks:
         found = await find_places(self._access, self._agent, _read_selection(asked))
         rest = [place for place in found if behind is None or place < behind]
         tasks = [task for place in rest[:size] if (task := await self._read(place)) is not None]
-        # By what they say: one that changed after its place was read is newer than it.
+        # Sorted again: a task may have changed after its place was read.
         tasks.sort(key=lambda task: task.updated_at, reverse=True)
         token = "" if len(rest) <= size else f"{rest[size - 1].changed}.{rest[size - 1].number}"
         described = [await self.describe(task) for task in tasks]
@@ -156,7 +156,7 @@ def _parse_token(token: str) -> TaskPlace | None:
     """Return the place that a page ended with; None for the first page.
 
     Raises:
-        InvalidInput: It is not a token that a page was given.
+        InvalidInput: It is not a `next_page_token`.
     """
     if not token:
         return None

@@ -34,7 +34,7 @@ SERVER = Beside("server", "bough.server.sql")
 _TEXT = re.compile(r"bough_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 _TENANT = re.compile(r"[a-z0-9_-]{1,64}")
 REPEATED_SECONDS = 24 * 60 * 60
-"""How long a request that is sent again is told the secret that it made."""
+"""How long a repeated request is answered with the secret that it made."""
 
 _REMEMBERED_SECONDS = 1.0
 _REMEMBERED = 10_000
@@ -64,7 +64,7 @@ class NewKey:
     """A key that was just made: the only time that its text is there.
 
     Attributes:
-        is_new: Whether it was made now, and not by the same request before.
+        is_new: False: the same request had made it before.
     """
 
     id: str
@@ -92,15 +92,17 @@ class KeyTable:
         """Make a key, and its tenant with the first one.
 
         Args:
-            texts: What the key's text must be, the first one; a key that the same request made has one of them.
+            texts: Of the key, for a request that may be repeated: a new key has the first; a key that has any of
+                them was made by the same request. Empty: a random text.
 
         Raises:
             InvalidInput: A name, role or scope is not valid.
             LimitExceeded: The tenant has as many keys as it may have.
-            Conflict: Another request has made a key with that text, or this one more than a day ago.
+            Conflict: The key of that text differs, was revoked, or was made more than a day ago.
         """
         _check(name, tenant, role, scopes)
-        id, text = _read_text(texts[0]) if texts else _new_text()
+        text = texts[0] if texts else _new_text()
+        id = _read_id(text)
         kept = json.dumps(sorted(scopes))
 
         def add(tables: Tables) -> NewKey:
@@ -152,14 +154,15 @@ class KeyTable:
         """Make a key like another one, which ends after `grace`.
 
         Args:
-            texts: As of `create`.
-            check: Raises where the caller may not have a key of that role and these scopes.
+            texts: See `create`.
+            check: Raises if the caller may not have a key of that role and these scopes.
 
         Raises:
             NotFound: There is no such key in use, or not in the tenant.
-            Conflict: The same request has made a key more than a day ago.
+            Conflict: The key of the same request was revoked, or was made more than a day ago.
         """
-        new, text = _read_text(texts[0]) if texts else _new_text()
+        text = texts[0] if texts else _new_text()
+        new = _read_id(text)
 
         def rotate(tables: Tables) -> NewKey | None:
             row = tables.one("server.key", id=id)
@@ -339,9 +342,8 @@ def _check(name: str, tenant: str, role: str, scopes: Collection[str]) -> None:
         raise InvalidInput(f"invalid scope {unknown[0]}", hint=f"known scopes: {', '.join(sorted(SCOPES))}")
 
 
-def _new_text() -> tuple[str, str]:
-    id = secrets.token_hex(4)
-    return id, f"bough_{id}_{secrets.token_urlsafe(32)}"
+def _new_text() -> str:
+    return f"bough_{secrets.token_hex(4)}_{secrets.token_urlsafe(32)}"
 
 
 class _MadeRow(NamedTuple):
@@ -356,13 +358,13 @@ class _MadeRow(NamedTuple):
 
 
 def _find_made(tables: Tables, texts: Sequence[str]) -> tuple[NewKey, _MadeRow] | None:
-    """Return the key that has one of some texts, which the same request made.
+    """Return the key that the same request made: its text is one of `texts`.
 
     Raises:
-        Conflict: It was revoked, or made more than a day ago: its text is not shown for ever.
+        Conflict: It was revoked, or was made more than a day ago, after which its text is not shown again.
     """
     for text in texts:
-        id, _ = _read_text(text)
+        id = _read_id(text)
         row = tables.one("server.key_made", id=id)
         if row is None:
             continue
@@ -378,17 +380,16 @@ def _make_taken() -> Conflict:
     return Conflict("the Idempotency-Key was used before", hint="use another one; a key's text is not shown again")
 
 
-def derive_key_texts(secrets_of_request: Sequence[bytes]) -> list[str]:
-    """Return the texts of keys that a request makes of secrets of 36 bytes: the same for the same request."""
+def format_key_texts(secrets_of_request: Sequence[bytes]) -> list[str]:
+    """Return one key text for each secret of 36 bytes."""
     return [
         f"bough_{secret[:4].hex()}_{base64.urlsafe_b64encode(secret[4:]).rstrip(b'=').decode()}"
         for secret in secrets_of_request
     ]
 
 
-def _read_text(text: str) -> tuple[str, str]:
-    """Return the id of a key by its text, and the text."""
-    return text.split("_", 2)[1], text
+def _read_id(text: str) -> str:
+    return text.split("_", 2)[1]
 
 
 def _digest(text: str) -> bytes:

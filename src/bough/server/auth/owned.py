@@ -38,15 +38,15 @@ _COUNTED = 500
 class OwnedStore:
     """An `EventStore` that knows one owner's conversations; all others are not there.
 
-    Every method that is given an id asks for the row's owner first: one indexed row, once an id, since an owner never
-    changes. What it creates belongs to the owner.
+    Every method that is given an id looks up the row's owner first: one indexed row, once for each id, since owners
+    never change. What it creates belongs to the owner.
 
     Args:
         store: The whole store.
         owner: None stands for the conversations without an owner.
         about: Kept with the conversations that are created or forked through it, beside their own `config`.
         metrics: Counts what is appended through it.
-        admit: Asked before a conversation is made. Raises `LimitExceeded` where the owner may have no more.
+        admit: Called before a conversation is made; raises `LimitExceeded` if the owner may have no more.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class OwnedStore:
         view._known = self._known
         return view
 
-    async def require_room(self) -> None:
+    async def count_new_conversation(self) -> None:
         """Check that the owner may have one more conversation, and count it.
 
         Raises:
-            LimitExceeded: It has as many as it may have.
+            LimitExceeded: The owner may have no more.
         """
         if self._admit is not None:
             await self._admit(self._owner)
@@ -99,7 +99,7 @@ class OwnedStore:
         return record
 
     async def _require(self, cid: UUID) -> None:
-        """Raise `NotFound` for what is not the owner's; what was deleted since it was asked for the store refuses."""
+        """Raise `NotFound` for another owner's conversation; the store itself refuses one that was deleted since."""
         if cid not in self._known:
             await self.get(cid)
 
@@ -109,14 +109,14 @@ class OwnedStore:
         """Create a root conversation that belongs to the owner, whatever `owner` says."""
         if record is None:
             raise Conflict("a conversation of an owner needs a record")
-        await self.require_room()
+        await self.count_new_conversation()
         owned = replace(record, owner=self._owner, config=record.config | self._about)
         return await self._store.create(owned, events=events)
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
         await self._require(cid)
-        await self.require_room()
+        await self.count_new_conversation()
         fields["config"] = (fields.get("config") or {}) | self._about
         fields["owner"] = self._owner
         return await self._store.fork(cid, **fields)

@@ -65,8 +65,8 @@ class SecretBox:
         """The ids of all keys."""
         return frozenset(self._keys)
 
-    def derive_texts(self, about: str, size_bytes: int) -> list[bytes]:
-        """Return a secret of each key for a purpose, that of the first key first: the same for ever, kept nowhere."""
+    def derive_secrets(self, about: str, size_bytes: int) -> list[bytes]:
+        """Derive a secret for a purpose from each key, the first key's first: the same each time, and never stored."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -132,7 +132,7 @@ class SealedSecrets:
 
         Args:
             policies: As its log has them.
-            changes: Of its state, recorded with them.
+            changes: Other changes of its state, recorded in the same event.
 
         Raises:
             InvalidInput: A name or a value cannot be one of a secret.

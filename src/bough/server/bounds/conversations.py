@@ -1,4 +1,4 @@
-"""How many conversations a tenant may have: its lists are scans of them."""
+"""The bound of a tenant's conversations, which its lists scan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Counted:
 
 
 class ConversationLimits:
-    """Counts once a minute what is there, and between what is made here: a bound of many is not exact to one."""
+    """Counts conversations once a minute, and adds those made here in between; the bound is approximate."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ConversationLimits:
         """Check that an owner may have one more, and count it.
 
         Raises:
-            LimitExceeded: It has as many as it may have.
+            LimitExceeded: The owner may have no more.
         """
         bound, now = self._rules.limits_of(owner or LOCAL).conversations, self._monotonic()
         counted = self._counted.get(owner)
@@ -60,7 +60,9 @@ class ConversationLimits:
         if counted.number >= bound:
             self._metrics.limited.labels("conversations").inc()
             details = {"limit": "conversations", "retry_after_seconds": _COUNTED_SECONDS}
-            raise LimitExceeded(f"{bound} conversations are there", hint="delete some", details=details)
+            raise LimitExceeded(
+                f"the tenant already has {bound} conversations", hint="delete some of them", details=details
+            )
         counted.number += 1
 
 

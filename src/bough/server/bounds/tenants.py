@@ -1,4 +1,4 @@
-"""The limits of tenants as they are now: read again when the operator says so, by SIGHUP."""
+"""The limits of tenants, which SIGHUP reloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitsByTenant(Protocol):
 
 
 class TenantRules:
-    """What tenants may use, as the settings said when they were read last.
+    """What tenants may use, as the settings said when they were last loaded.
 
     Args:
         settings: Whose home has the `server:` section.
@@ -43,11 +43,11 @@ class TenantRules:
         return self._server.limits_of(tenant)
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
-        """Check that a run asks its model by a key that it may use.
+        """Check that a run uses a model key that its tenant may use.
 
         Args:
             model: Of the run's agent; `offline` needs no key.
-            has_key: Whether one was posted for it; without, the operator's is taken.
+            has_key: Whether one was posted for the conversation; otherwise the operator's would be used.
 
         Raises:
             PermissionDenied: The operator's keys are not for this tenant.
@@ -56,25 +56,25 @@ class TenantRules:
             hint = "post one: agent.llm.api_key, or POST /api/conversations/{id}/model"
             raise PermissionDenied("the conversation has no model key of its own", hint=hint)
 
-    def reread(self) -> None:
-        """Take `limits` and `tenants` of the settings as they are now; what cannot be read changes nothing."""
+    def reload(self) -> None:
+        """Read `limits` and `tenants` of the settings again; settings that cannot be read change nothing."""
         try:
             now = ServerSettings.load(self._settings)
         except BoughError as error:
-            _LOG.error("the settings stay as they were: %s", error.message)
+            _LOG.error("limits of tenants were not reloaded: %s", error.message)
             return
         self._server = self._server.model_copy(update={"limits": now.limits, "tenants": now.tenants})
-        _LOG.info("limits of tenants were read again")
+        _LOG.info("limits of tenants were reloaded")
 
 
 @contextmanager
-def reread_at_sighup(reread: Callable[[], None]) -> Generator[None]:
-    """Have limits read again at SIGHUP while the block runs; it would end the process otherwise."""
-    if threading.current_thread() is not threading.main_thread():  # signals reach no other thread
+def reload_at_sighup(reload: Callable[[], None]) -> Generator[None]:
+    """Call `reload` at SIGHUP while the block runs; without a handler the signal would end the process."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can handle signals
         yield
         return
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, reread)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Another model for a conversation, with an address and a key of its own where these are said."""
+"""Changing the model of a conversation, and the address and key that it is asked with."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from bough.types import JsonObject
 async def change_model(access: Access, id: UUID, model: str, base_url: str | None, api_key: str | None) -> None:
     """Continue with another model.
 
-    A key that was posted stays with its provider and address: another one needs its own, or has the operator's.
+    A posted key is used only for the provider and address that it was posted for. Another provider or address needs a
+    key of its own; without one, the operator's is used.
 
     Args:
-        base_url: Where it is; None is where the present one is, for one of the same provider.
-        api_key: Sealed for the conversation; None takes the one that is there, or the operator's.
+        base_url: Its address; None keeps the present address for a model of the same provider.
+        api_key: Sealed for the conversation; None keeps the posted one where it may be used, else the operator's.
 
     Raises:
         NotFound: It is not there, or another tenant's.
         PermissionDenied: Only an admin may name that address.
         InvalidInput: The model is unknown, or its prices are needed and unknown.
-        Conflict: A run is active, which would ask one with the other's key.
+        Conflict: A run is active; it would send its key to the new address.
     """
     services = access.services
     services.agents.require_base_url(access.caller, base_url, field="base_url")
@@ -40,7 +41,9 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
             await conversation.set_model(model)
             return
         if await services.runs.is_live(id):
-            raise Conflict("the conversation is running", hint="pause it, then change its model's address or key")
+            raise Conflict(
+                "the conversation is running", hint="pause it before you change the address or key of its model"
+            )
         given = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
         settled, name = resolve_spec_model(given, services.settings)
         policies = conversation.state.policies

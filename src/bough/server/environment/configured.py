@@ -11,7 +11,7 @@ from bough.tasks.agents import is_data
 def load_configured(settings: Settings) -> dict[str, AgentSpec]:
     """Return the agents of the home's `config.yaml` by name; none without the file. Code that it names is imported.
 
-    The `config.yaml` of a project is not looked for: where a server was started says nothing of what it serves.
+    A project's `config.yaml` is ignored: what a server serves does not depend on the folder it was started in.
 
     Raises:
         InvalidInput: The file has a mistake.
@@ -25,9 +25,9 @@ def load_configured(settings: Settings) -> dict[str, AgentSpec]:
 
 
 def list_for_workers(settings: Settings) -> list[AgentSpec]:
-    """Return those of them that only a process which has them can run: their record does not say all of them.
+    """Return the configured agents that a worker must be given: their records are incomplete (sub-agents, code).
 
-    As a worker in this folder finds them by name: a project's `config.yaml` goes before the home's there.
+    Their definitions are found as for any worker: a project's `config.yaml` takes precedence over the home's.
 
     Raises: see `load_configured`.
     """

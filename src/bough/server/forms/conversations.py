@@ -58,21 +58,20 @@ AllowForm = AllowEntries | Annotated[list[AllowEntries], Field(max_length=20)]
 
 
 def read_allow_list(given: list[str] | list[list[str]]) -> AllowList:
-    """Return an allow-list that a body says.
+    """Return the allow-list of a body.
 
     Raises:
         InvalidInput: An entry is neither `Tool` nor `Tool(pattern)`.
     """
-    lists = [[each] if isinstance(each, str) else each for each in given]
+    entries = [each for each in given if isinstance(each, str)]
+    lists = [each for each in given if not isinstance(each, str)] or [entries]  # one empty list allows nothing
     if any(not AllowList.of(entry).lists[0] for entries in lists for entry in entries):
         raise InvalidInput("allow_list: an entry names no tool", hint='for example ["Read", "Bash(git:*)"]')
-    if not given or isinstance(given[0], str):  # one list; an empty one allows nothing
-        lists = [[entry for entries in lists for entry in entries]]
     return AllowList(tuple(AllowList.of(*entries).lists[0] for entries in lists))
 
 
 class CondenserForm(Form):
-    """What keeps short what the model sees; summaries are the conversation's own model's."""
+    """How the model's context is kept short; the conversation's own model writes summaries."""
 
     kind: Literal["SummarizingCondenser", "KeepFirstCondenser"]
     max_events: int = Field(default=120, ge=4, le=MAX_PLACE)
@@ -83,10 +82,12 @@ class CondenserForm(Form):
         """Return it as a conversation has it.
 
         Raises:
-            InvalidInput: It would keep more than it may show, or counts what its kind does not.
+            InvalidInput: `keep_first` is too large for `max_events`, or the kind has no `max_tokens`.
         """
         if self.kind == "KeepFirstCondenser" and self.max_tokens is not None:
-            raise InvalidInput("condenser.max_tokens: KeepFirstCondenser counts messages", hint="leave it out")
+            raise InvalidInput(
+                "condenser.max_tokens: KeepFirstCondenser counts messages, not tokens", hint="leave it out"
+            )
         recorded = self.model_dump(exclude=set() if self.kind == "SummarizingCondenser" else {"max_tokens"})
         return condenser_from_json(recorded, NoCondenser())
 
@@ -113,12 +114,12 @@ class WorkspaceForm(Form):
     policy: Literal["shared"] | None = None
 
 
-_LATER_FIELDS = frozenset({"allow_list", "condenser"})
+_NEWER_FIELDS = frozenset({"allow_list", "condenser"})
 
 
-def drop_unsaid(body: JsonObject) -> JsonObject:
-    """Return a body without later fields that it does not say: its digest is that of the same request before them."""
-    return {name: value for name, value in body.items() if value is not None or name not in _LATER_FIELDS}
+def drop_unset(body: JsonObject) -> JsonObject:
+    """Return a body without newer fields that are not set: its digest is as it was before these fields existed."""
+    return {name: value for name, value in body.items() if value is not None or name not in _NEWER_FIELDS}
 
 
 class NewConversation(Form):
@@ -140,7 +141,7 @@ class NewConversation(Form):
 
     def digestible(self) -> JsonObject:
         """Return what makes two requests the same: everything but secrets."""
-        return drop_unsaid(self.model_dump(mode="json", exclude={"secrets"}))
+        return drop_unset(self.model_dump(mode="json", exclude={"secrets"}))
 
     def message(self) -> UserMessage | None:
         """Return the first message.

@@ -102,7 +102,7 @@ class TaskInfo(BaseModel):
         """Return it as an answer.
 
         Args:
-            agent: Of its conversation: a task that names none runs that one.
+            agent: Of its conversation; a task that names no agent runs this one.
         """
         assert task.conversation is not None  # noqa: S101 - what a store returns has one
         same = ("id", "input", "result", "data", "error", "code", "request", "queue", "priority", "attempts")

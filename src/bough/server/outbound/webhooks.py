@@ -93,15 +93,16 @@ class Webhooks:
         self, tenant: str, url: str, *, kinds: Collection[str] = KINDS, kind: str = EVENTS, target: str | None = None,
         secret: str | None = None, id: str | None = None,
     ) -> tuple[Webhook, bool]:  # fmt: skip
-        """Keep a webhook, and return it and whether it is new; its secret is in the answer, and not in others.
+        """Add a webhook; return it with its secret, and whether it is new.
 
         Args:
-            id: The one with that id is returned where the same request made it; an A2A client's is replaced.
+            id: None makes one. If a webhook has it that the same request made, that one is returned; an A2A
+                client's is replaced.
 
         Raises:
             PermissionDenied: The address is this machine's or a private network's.
             LimitExceeded: The tenant has as many as it may have.
-            Conflict: The id is another webhook's, or of one that was made more than a day ago.
+            Conflict: Another request made the webhook of that id, or the same one more than a day ago.
         """
         await check_address(url, self._networks)
         hook = Webhook(
@@ -127,7 +128,7 @@ class Webhooks:
         return (hook, True) if there is None else (self._open(there), False)
 
     async def list(self, tenant: str, *, kind: str = EVENTS, target: str | None = None) -> list[Webhook]:
-        """Return the webhooks of a tenant, oldest first; secrets are opened, and empty where one cannot be."""
+        """Return the webhooks of a tenant, oldest first; a secret that cannot be opened is empty."""
 
         def look(tables: Tables) -> list[tuple[Any, ...]]:
             return tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)
@@ -235,7 +236,7 @@ class Webhooks:
     def _open_or_omit(self, row: Sequence[Any]) -> Webhook:
         try:
             return self._open(row)
-        except BoughError as error:  # a list says what there is, also where the operator's key was lost
+        except BoughError as error:  # a list is complete even if the operator's key was lost
             _LOG.warning("webhook %s: %s", row[0], error.message)
             return _read_row(row)
 
@@ -255,7 +256,7 @@ def _read_row(row: Sequence[Any]) -> Webhook:
 
 
 def _require_repeated(tables: Tables, there: Webhook, asked: Webhook) -> None:
-    """Check that a webhook was made by the same request, within a day: its secret is not shown for ever."""
+    """Check that a webhook was made by the same request within the last day."""
     row = tables.one("server.webhook_made", id=there.id)
     is_same = (there.tenant, there.kind, there.url, there.kinds) == (asked.tenant, asked.kind, asked.url, asked.kinds)
     if not is_same or row is None or tables.now() - row[0] > REPEATED_SECONDS * _SECOND:

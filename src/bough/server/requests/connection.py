@@ -87,17 +87,18 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
         return getattr(self, "cycle", None) is not None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to count."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
-        self._count_headers()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Count anew with the first byte of a further request: until then the connection may be idle.
+        """Start the timer with the first byte of another request.
 
-        How long it may be that is uvicorn's `timeout_keep_alive`, which must be longer than a client keeps its own end.
+        Until then the connection may be idle for uvicorn's `timeout_keep_alive`, which must be longer than clients keep
+        idle connections.
         """
         if self._headers_timer is None and self._has_request and self.cycle.response_complete:
-            self._count_headers()
+            self._start_timer()
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -105,29 +106,29 @@ class BoundedH11Protocol(WatchedWrites, H11Protocol):
         before = getattr(self, "cycle", None)
         super().handle_events()
         if getattr(self, "cycle", None) is not before:
-            self._stop_counting()
+            self._stop_timer()
 
     def handle_websocket_upgrade(self, event: Any) -> None:
         """Hand the connection to the socket's own protocol, which has bounds of its own."""
-        self._stop_counting()
+        self._stop_timer()
         self._stop_watching()
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting."""
-        self._stop_counting()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """Count at once where the beginning of a further request came during the response."""
+        """Start the timer at once if the beginning of another request came during the response."""
         super().on_response_complete()
         if self._headers_timer is None and self.cycle.response_complete and self.conn.trailing_data[0]:
-            self._count_headers()
+            self._start_timer()
 
-    def _count_headers(self) -> None:
+    def _start_timer(self) -> None:
         self._headers_timer = asyncio.get_running_loop().call_later(self.read_seconds, self._close_silent)
 
-    def _stop_counting(self) -> None:
+    def _stop_timer(self) -> None:
         if self._headers_timer is not None:
             self._headers_timer.cancel()
             self._headers_timer = None

@@ -21,10 +21,10 @@ from bough.types import new_id
 _LOG = logging.getLogger("bough.server.access")
 _UPLOAD = "/file/upload"
 _NOT_READ = ("/mcp",)
-"""Where a GET opens a session rather than reading something."""
+"""Paths where a GET opens a session instead of reading something."""
 
 _FOUND = ("route", "path_params", "endpoint")
-"""What the router writes into the scope of a request, and its log line reads."""
+"""What the router writes into the scope of a request, for its log line."""
 
 _DISCARDED_BYTES = 16 << 20
 _DISCARD_SECONDS = 2.0
@@ -105,7 +105,7 @@ class HeadRequests:
             await self._app(asked, receiving, sending)
         finally:
             scope.update({name: asked[name] for name in _FOUND if name in asked})
-        if not ended:  # a stream that was told that its reader is gone
+        if not ended:  # a stream, which was told that its client is gone
             await send({"type": "http.response.body", "body": b""})
 
 

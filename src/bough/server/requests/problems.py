@@ -135,7 +135,7 @@ def _of_http(error: HTTPException, request_id: str) -> Response:
     wrapped = BoughError(str(error.detail), code=code, hint=hint)
     headers = dict(error.headers or {})
     if headers.get("Allow") == "GET":
-        headers["Allow"] = "GET, HEAD"  # which is answered wherever GET is, without a route of its own
+        headers["Allow"] = "GET, HEAD"  # `HeadRequests` serves HEAD for every GET route
     return response_of(problem_of(wrapped, request_id), status=error.status_code, headers=headers)
 
 

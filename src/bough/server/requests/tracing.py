@@ -1,4 +1,4 @@
-"""OpenTelemetry: one server span a request, above what it submits and runs; nothing without a provider."""
+"""OpenTelemetry: one server span for each request, the parent of the runs it starts; nothing without a provider."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SERVER_FAULT = 500
 
 
 class RequestSpan:
-    """The span of one request, to be told how it ended; None where nobody collects spans."""
+    """The span of one request; it does nothing without a tracer provider."""
 
     def __init__(self, span: trace.Span | None) -> None:
         self._span = span
 
     def end(self, scope: Scope, route: str, status: int) -> None:
-        """Write down what was asked and answered: never a query, a body, or the text of a path."""
+        """Record the request and its status: never its query, body or path, only the route."""
         if self._span is None:
             return
         method = scope.get("method", "SOCKET")
@@ -44,7 +44,7 @@ class RequestSpan:
 
 @contextmanager
 def open_request_span(scope: Scope) -> Generator[RequestSpan]:
-    """Open the span of a request, below the one that its `traceparent` names."""
+    """Open the span of a request, a child of the one that its `traceparent` names."""
     if not collects_spans():
         yield RequestSpan(None)
         return

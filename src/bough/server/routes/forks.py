@@ -20,7 +20,7 @@ from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import existing, info_of_record, open_conversation
 from bough.server.conversations.policies import parse_analyzer, parse_policy
-from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unsaid, read_allow_list
+from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unset, read_allow_list
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
@@ -49,7 +49,8 @@ async def fork_conversation(
     require_match(source, if_match)
     wanted = asked.id or id_from_key(access.caller, request, idempotency_key)
     said = asked.model_dump(mode="json", exclude={"id"})
-    said["overrides"] = said["overrides"] and drop_unsaid(said["overrides"])
+    if said["overrides"] is not None:
+        said["overrides"] = drop_unset(said["overrides"])
     digest = digest_of([str(id), said])
     record = await existing(access, wanted, digest)
     is_new = record is None

@@ -1,14 +1,12 @@
-"""What works on the machine of the server; the operator's alone."""
+"""The state of the server's machine, for its operator only."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from fastapi import Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from bough.errors import PermissionDenied
-from bough.health import Check
+from bough.health import Check, CheckState
 from bough.server.access import Admin
 from bough.server.auth.caller import LOCAL
 from bough.server.requests.routing import router
@@ -18,20 +16,20 @@ routes = router("Server")
 
 
 class CheckInfo(BaseModel):
-    """One thing that was looked at; `missing` is not a fault: it is optional."""
+    """The result of one check; `missing` is not a fault: the part is optional."""
 
     model_config = ConfigDict(from_attributes=True)
 
     part: str
     name: str
-    state: Literal["ok", "missing", "broken"]
+    state: CheckState
     said: str
     fix: str
     essential: bool
 
 
 class HealthInfo(BaseModel):
-    """What works; `works` is false where something essential does not."""
+    """All checks; `works` is false if something essential is broken or missing."""
 
     works: bool
     checks: list[CheckInfo]
@@ -41,10 +39,12 @@ class HealthInfo(BaseModel):
 async def get_machine_health(access: Admin, request: Request, response: Response) -> HealthInfo:
     """Say what works on this machine and how to fix the rest, as `bough doctor` does; for the operator's own tenant.
 
-    Rows of conversations are not looked at, which may take long: `bough doctor` does that.
+    Rows of conversations are not checked, which may take long: `bough doctor` does that.
     """
     if access.caller.tenant != LOCAL:
-        raise PermissionDenied("the machine is the operator's", hint="GET /ready says whether the server works")
+        raise PermissionDenied(
+            "the state of the machine is for its operator", hint="GET /ready says whether the server works"
+        )
     ready = (await get_ready(request, response))["checks"]
     response.status_code = 200
     serving = [

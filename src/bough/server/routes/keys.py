@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from bough.server.access import Access, Admin
 from bough.server.auth.caller import SCOPES, Role
-from bough.server.auth.keys import KeyInfo, NewKey, derive_key_texts, require_no_wider
+from bough.server.auth.keys import KeyInfo, NewKey, format_key_texts, require_no_wider
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key, mark_replayed
 from bough.server.forms.base import Form, Stamp, Success, stamp
 from bough.server.requests.routing import router
@@ -124,9 +124,9 @@ async def rotate_key(
 
 
 def _derive_texts(access: Access, request: Request, idempotency_key: str | None) -> list[str]:
-    """Return the texts that a key of a request with an `Idempotency-Key` has: made of it and the operator's secret."""
+    """Return the texts of the key of a request, derived from its `Idempotency-Key` and the operator's secret."""
     id = id_from_key(access.caller, request, idempotency_key)
-    return [] if id is None else derive_key_texts(access.services.sealed.box.derive_texts(f"api key|{id}", 36))
+    return [] if id is None else format_key_texts(access.services.sealed.box.derive_secrets(f"api key|{id}", 36))
 
 
 def _answer_made(access: Access, response: Response, made: NewKey) -> MadeKey:

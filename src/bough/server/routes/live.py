@@ -76,7 +76,7 @@ async def sse_frames(
 
 
 def _event_frames(broadcast: Broadcast, stored: StoredEvent, form: EventForm, calls: dict[str, str]) -> bytes:
-    """Return the frames of an event, as all readers that know its call have them; `calls` learns those it makes."""
+    """Return the frames of an event, encoded once for all readers that know its tool call; note the calls it makes."""
     calls |= form.calls_made(stored)
 
     def encode() -> bytes:

@@ -44,7 +44,7 @@ class StopBody(LenientForm):
 
 
 class ModelBody(Form):
-    """Another model for the steps to come; an address is for admins, or one of `server.models`."""
+    """The model of the next steps; only an admin may name an address that is not in `server.models`."""
 
     model: ModelName
     base_url: str | None = Field(default=None, min_length=1, max_length=2000)
@@ -187,7 +187,7 @@ async def set_limits(id: ConversationId, body: LimitsForm, access: Writer) -> Su
 
 @routes.post("/api/conversations/{id}/model")
 async def set_model(id: ConversationId, body: ModelBody, access: Writer) -> Success:
-    """Continue with another model; its key is sealed, and occurs in no answer."""
+    """Continue with another model; its key is sealed, and never returned."""
     await change_model(access, id, body.model, body.base_url, body.api_key)
     return Success()
 

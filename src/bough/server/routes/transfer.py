@@ -77,7 +77,7 @@ async def import_conversation(
     workspace: Annotated[str | None, Query(min_length=1, max_length=4096, description="Its folder here.")] = None,
 ) -> ConversationInfo:
     """Take in a conversation from a bundle. It stays in quarantine until it is adopted; twice adds nothing (200)."""
-    await access.store.require_room()
+    await access.store.count_new_conversation()
     home = access.services.settings.home
     trusted = [parse_public_key(key) for key in signed_by] if signed_by else read_known_keys(home)
     with cast("IO[bytes]", tempfile.SpooledTemporaryFile(SPOOLED_BYTES)) as file:
