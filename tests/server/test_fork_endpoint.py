@@ -118,6 +118,7 @@ def test_what_is_wrong_with_a_fork_is_a_problem(serving: Any) -> None:
             ({"at": 0, "from_event_id": str(uuid4())}, 422, "invalid_input"),
             ({"id": id}, 409, "conflict"),
             ({"agent": "nobody"}, 422, "invalid_input"),
+            ({"agent": {"model": "nobody:1"}}, 422, "invalid_input"),
             ({"agent": {"kind": "ACPAgent", "llm": {"model": "offline"}}}, 422, "invalid_input"),
             ({"overrides": {"model": "nonsense"}}, 422, "invalid_input"),
             ({"overrides": {"allow_list": ["Read", ")"]}}, 422, "invalid_input"),

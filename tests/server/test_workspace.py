@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from tests.server.processes import POLL_SECONDS
 
+from bough.server.forms.base import OUR_EVENTS
 from bough.settings import Settings
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Received, Reply
@@ -205,6 +206,61 @@ def test_a_models_key_is_for_its_provider_and_address(serving: Any, new_key: Any
         assert reached.wait(60)
         assert client.post(f"{path}/model", json={"model": "openai:one", "api_key": "key-of-one"}).status_code == 409
         going.set()
+
+
+def test_a_fork_has_the_key_that_was_posted_for_its_model(serving: Any) -> None:
+    keys: list[str | None] = []
+
+    def hear(received: Received) -> Reply:
+        keys.append(received.headers.get("authorization"))
+        return "heard"
+
+    with OpenAIServer([hear]) as elsewhere, serving(hear, hear, hear, hear, hear) as server, server.client() as client:
+        address = {"base_url": server.model_url}
+        llm = {"model": "openai/one", "api_key": "key-of-the-source", **address}
+        body = {**BODY, "agent": {**BODY["agent"], "llm": llm}}
+        source = client.post("/api/conversations", json=body).json()["id"]
+
+        def fork(**asked: Any) -> dict[str, Any]:
+            made = client.post(f"/api/conversations/{source}/fork", json=asked)
+            assert made.status_code == 201, made.text
+            path = f"/api/conversations/{made.json()['id']}"
+            client.post(f"{path}/events", json={"content": "hello"})
+            assert client.post(f"{path}/run", json={"wait": 60}).json()["status"] == "finished"
+            return client.get(path).json()
+
+        own = {"agent": {**body["agent"], "llm": {**llm, "api_key": "key-of-the-fork"}}, "id": str(uuid4())}
+        assert fork(**own)["agent"]["llm"]["api_key"] == "**********"
+        assert client.post(f"/api/conversations/{source}/fork", json=own).status_code == 200, "the same request"
+        fork(overrides={"model": "openai:two"})
+        fork(agent={"model": "openai:two", **address})
+        assert keys == ["Bearer key-of-the-fork", "Bearer key-of-the-source", "Bearer key-of-the-source"]
+        fork(agent={"model": "openai:two", "base_url": elsewhere.url})
+        assert keys.pop() != "Bearer key-of-the-source", "another address is somebody else"
+        fork(overrides={"model": "offline"})
+        changed = {"model": "openai:two", "api_key": "key-of-two", **address}
+        assert client.post(f"/api/conversations/{source}/model", json=changed).status_code == 200
+        fork(at=1)
+        assert keys.pop() == "Bearer key-of-two", "a fork has the present model, and its key"
+
+
+def test_a_fork_has_the_condenser_of_a_posted_agent(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        source = client.post("/api/conversations", json=BODY).json()["id"]
+
+        def fork(condenser: dict[str, Any]) -> httpx2.Response:
+            agent = {**BODY["agent"], "condenser": condenser}
+            return client.post(f"/api/conversations/{source}/fork", json={"agent": agent})
+
+        made = fork({"kind": "LLMSummarizingCondenser", "max_size": 77})
+        assert made.status_code == 201, made.text
+        events = client.get(
+            f"/api/conversations/{made.json()['id']}/events/search",
+            params={"limit": 500},
+            headers={"Accept": OUR_EVENTS},
+        ).json()["items"]
+        assert events[-1]["changes"]["policies"]["condenser"]["max_events"] == 77
+        assert fork({"kind": "Other"}).json()["detail"].startswith("agent.condenser.kind")
 
 
 def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:

@@ -14,6 +14,7 @@ from bough.cancellation import finish
 from bough.conversation.agent import agent_changes, blueprint_of, make_carried_changes
 from bough.conversation.fork.cut import CutPoint, find_cut
 from bough.conversation.fork.inherited_rules import inherit_changed_rules
+from bough.conversation.fork.model_key import keep_sealed
 from bough.conversation.fork.request import ForkRequest
 from bough.conversation.fork.workspace import (
     MADE,
@@ -225,8 +226,11 @@ class Source:
     ) -> JsonObject:
         """Return what the fork's log says of itself: all of it, so that erasing the source leaves it what it is."""
         policies = {"executor": self.parts.environment.executor.name, **plan.rules.to_json()}
+        state, present = plan.journal.state, self.parts.journal.state
+        if state.policies.get("sealed") or present.policies.get("sealed"):
+            known = ((each.agent, each.policies) for each in (state, present))
+            policies["sealed"] = keep_sealed(plan.blueprint.spec, *known)
         changes: JsonObject = {"title": title, "tags": tags, "policies": policies}
-        state = plan.journal.state
         same = plan.blueprint.spec.snapshot() == state.agent  # then the prompt stays as it was, to the byte
         recorded = {"agent": state.agent, "instructions": state.instructions}
         changes |= recorded if same else agent_changes(plan.blueprint)

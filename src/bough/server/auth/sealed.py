@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.conversation import State
+from bough.conversation.fork.model_key import MODEL_KEY
 from bough.errors import InvalidInput, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import StateChanged
@@ -27,9 +28,6 @@ from bough.tasks.agents import Credentials
 from bough.types import JsonObject
 
 VARIABLE = "BOUGH_SECRET_KEY"
-MODEL_KEY = "$model"
-"""The name of a posted model key; no environment variable can have it, so no script is given it."""
-
 MIN_CHARACTERS = 32
 _NONCE_BYTES = 12
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from bough.agents.spec import AgentSpec
 from bough.conversation.agent import require_prices, resolve_spec_model
+from bough.conversation.fork.model_key import is_same_recipient
 from bough.errors import Conflict
 from bough.events.model import StateChanged
 from bough.guard import limits_from_json
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations.conversation import open_conversation
+from bough.server.services import Services
 from bough.types import JsonObject
 
 
@@ -55,6 +58,29 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
     sealed: dict[str, str] = policies.get("sealed") or {}
     left = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
     await access.store.append(id, [StateChanged(changes=changes | {"policies": {"sealed": left}})])
+
+
+def require_forkable(
+    services: Services, source: AgentSpec, *, agent: AgentSpec | None, model: str | None, api_key: str | None = None
+) -> None:
+    """Check that a fork's model can be had, before it is written down.
+
+    Args:
+        source: The agent of its source, with its model's key.
+        agent: Instead of that one; None is the same.
+        model: Instead of its agent's.
+        api_key: Posted with `agent`.
+
+    Raises:
+        InvalidInput: The string names no model.
+        Unavailable: Its key or package is missing.
+    """
+    if agent is None and model is None:
+        return
+    asked = (agent or source).model_copy(update={} if model is None else {"model": model})
+    if is_same_recipient(source.snapshot(), asked.snapshot()):
+        asked = asked.model_copy(update={"api_key": source.api_key})
+    resolve_spec_model(asked if api_key is None else asked.model_copy(update={"api_key": api_key}), services.settings)
 
 
 def _find_provider(model: str | None) -> str:

@@ -104,15 +104,6 @@ class AgentCatalogue:
             hint = "the operator can list it in server.models"
             raise PermissionDenied(f"{field} needs the role admin", hint=hint)
 
-    def require_model(self, name: str, base_url: str | None) -> None:
-        """Check that a model can be had, before it is written down.
-
-        Raises:
-            InvalidInput: The string names no model.
-            Unavailable: Its key or package is missing.
-        """
-        resolve_model(name, base_url=base_url or self._settings.base_url, env=os.environ)
-
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
         bound = self._rules.limits_of(caller.tenant).access

@@ -14,6 +14,7 @@ from bough.events.model import UserMessage
 from bough.server.access import Access
 from bough.server.conversations.conversation import Start, open_conversation, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
+from bough.server.conversations.model import require_forkable
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
 from bough.server.mcp.arguments import (
     CompareArguments,
@@ -112,10 +113,9 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _fork(self, source: UUID, given: ForkArguments) -> tuple[UUID, int]:
         access = self._access
-        if given.model is not None:
-            access.services.agents.require_model(given.model, None)
         named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
         async with open_conversation(access, source) as conversation:
+            require_forkable(access.services, conversation.agent, agent=None, model=given.model)
             fork = await conversation.fork(at=cut_of(given), actor=access.caller.name, **named)
             await fork.aclose()
         return fork.id, fork.state.base

@@ -81,7 +81,7 @@ def start_of(access: Access, body: StartConversation, id: UUID, about: JsonObjec
         rules["confirmation_policy"] = policy_of(access, body.confirmation_policy)
     if not is_empty(body.security_analyzer):
         rules["security_analyzer"] = analyzer_of(body.security_analyzer)
-    if (condenser := _condenser_of(body.agent.condenser)) is not None:
+    if (condenser := condenser_of(body.agent.condenser)) is not None:
         rules["condenser"] = condenser
     posted: JsonObject = {
         "agent": mask_posted_agent(body.agent),
@@ -183,7 +183,12 @@ def _suffix_of(context: JsonObject) -> str:
     return str(context.get("system_message_suffix") or "")
 
 
-def _condenser_of(given: JsonObject | None) -> Condenser | None:
+def condenser_of(given: JsonObject | None) -> Condenser | None:
+    """Return the condenser of a body; None where it has none.
+
+    Raises:
+        InvalidInput: It is one that is not served here.
+    """
     from bough.conversation.log.condenser import SummarizingCondenser
 
     if is_empty(given) or given is None or given.get("kind") in ("NoOpCondenser", "NoOp"):

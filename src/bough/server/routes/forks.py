@@ -12,19 +12,23 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 
 from bough.agents.spec import AgentSpec
-from bough.conversation import ForkOverrides
+from bough.conversation import AsyncConversation, ForkOverrides
+from bough.conversation.log.condenser import condenser_to_json
 from bough.errors import InvalidInput, NotSupported
+from bough.events.model import StateChanged
 from bough.events.record import ConversationRecord
 from bough.server.access import Access, Writer
+from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
 from bough.server.conversations.conversation import existing, info_of_record, open_conversation
+from bough.server.conversations.model import require_forkable
 from bough.server.conversations.policies import parse_analyzer, parse_policy
 from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unset, read_allow_list
 from bough.server.forms.info import ConversationInfo
 from bough.server.openhands.bodies import AgentBody
 from bough.server.openhands.ids import parse_id
-from bough.server.openhands.starting import agent_of, mask_posted_agent
+from bough.server.openhands.starting import agent_of, condenser_of, mask_keys, mask_posted_agent
 from bough.server.requests.routing import ConversationId, router
 from bough.server.routes.conversations import answer_made
 from bough.types import JsonObject, new_id
@@ -51,6 +55,7 @@ async def fork_conversation(
     said = asked.model_dump(mode="json", exclude={"id"})
     if said["overrides"] is not None:
         said["overrides"] = drop_unset(said["overrides"])
+    said["agent"] = mask_keys(said["agent"])
     digest = digest_of([str(id), said])
     record = await existing(access, wanted, digest)
     is_new = record is None
@@ -69,12 +74,14 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
         raise InvalidInput(f"at: the conversation has {source.head} events", hint="0 to that many")
     if asked.from_event_id is not None:
         await access.store.locate(parse_id(asked.from_event_id).event, cid=source.id)
-    agent, posted = _agent_of(access, asked.agent)
-    if asked.overrides is not None and asked.overrides.model is not None:
-        access.services.agents.require_model(asked.overrides.model, None)
+    given = _read_agent(asked.agent)
+    agent, posted = _agent_of(access, given)
+    model = None if asked.overrides is None else asked.overrides.model
+    key = given.llm.api_key if isinstance(given, AgentBody) else None
     kept: JsonObject = {"request": digest, **({} if posted is None else _make_posted(source, posted))}
     options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
     async with open_conversation(access, source.id, about=kept) as conversation:
+        require_forkable(access.services, conversation.agent, agent=agent, model=model, api_key=key)
         made = await conversation.fork(
             id=id,
             agent=agent,
@@ -90,25 +97,43 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
             actor=access.caller.name,
             **options,
         )
-        await made.aclose()
+        async with made:
+            await _complete(access, made, given)
     return await access.store.get(made.id)
+
+
+async def _complete(access: Access, made: AsyncConversation, given: str | AgentForm | AgentBody | None) -> None:
+    """Give a fork what a posted agent brings beside the agent: its condenser, and its model's key, sealed."""
+    if not isinstance(given, AgentBody):
+        return
+    if (condenser := condenser_of(given.condenser)) is not None:
+        recorded = {"policies": {"condenser": condenser_to_json(condenser)}}
+        await access.store.append(made.id, [StateChanged(changes=recorded)])
+    if given.llm.api_key:
+        record, values = await access.store.get(made.id), {MODEL_KEY: given.llm.api_key}
+        await access.services.sealed.put(record, made.state.policies, values)
 
 
 def _make_posted(source: ConversationRecord, agent: JsonObject) -> JsonObject:
     return {"posted": (source.config.get("posted") or {}) | {"agent": agent}}
 
 
-def _agent_of(access: Access, given: str | JsonObject | None) -> tuple[AgentSpec | None, JsonObject | None]:
+def _read_agent(given: str | JsonObject | None) -> str | AgentForm | AgentBody | None:
+    """Return the agent of a body in the form that it has: a name, ours, or OpenHands'."""
+    if given is None or isinstance(given, str):
+        return given
+    return _parse(AgentBody if given.keys() & {"kind", "llm"} else AgentForm, given)
+
+
+def _agent_of(access: Access, given: str | AgentForm | AgentBody | None) -> tuple[AgentSpec | None, JsonObject | None]:
     """Return the agent that replaces the source's, and how it was posted in OpenHands' form."""
     agents = access.services.agents
     if given is None:
         return None, None
-    if isinstance(given, str):
+    if not isinstance(given, AgentBody):
         return agents.agent_for(access.caller, given), None
-    if not given.keys() & {"kind", "llm"}:
-        return agents.agent_for(access.caller, _parse(AgentForm, given)), None
-    body = _parse(AgentBody, given)
-    return agents.narrow(access.caller, agent_of(access, body)), mask_posted_agent(body)
+    condenser_of(given.condenser)  # refused before anything is made
+    return agents.narrow(access.caller, agent_of(access, given)), mask_posted_agent(given)
 
 
 def _parse(form: type[_Form], given: JsonObject) -> _Form:
