@@ -54,6 +54,20 @@ def test_a_task_is_submitted_followed_and_listed(serving: Any) -> None:
         assert client.get(f"/api/tasks/{uuid4()}").status_code == 404
 
 
+def test_a_task_that_is_asked_for_again_is_the_one_that_is_there(serving: Any) -> None:
+    with serving(runs="workers") as server, server.client() as client:
+        key, body = {"Idempotency-Key": "once"}, {"input": "what is it?"}
+        made, again = (client.post("/api/tasks", json=body, headers=key) for _ in range(2))
+        assert (made.status_code, again.status_code) == (201, 200), again.text
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert again.json() == made.json()
+        assert (made.json()["state"], made.json()["input"]) == ("pending", "what is it?")
+        assert client.post("/api/tasks", json={"input": "other"}, headers=key).status_code == 409
+        head = client.get(f"/api/conversations/{made.json()['id']}").json()["head"]
+        assert client.post("/api/tasks", json=body, headers=key).status_code == 200
+        assert client.get(f"/api/conversations/{made.json()['id']}").json()["head"] == head, "nothing is said twice"
+
+
 def test_what_waits_is_listed_and_answered_call_by_call(serving: Any) -> None:
     with serving(ASKS, "refused then", ASKS, "looked", tools="read") as server, server.client() as client:
         body = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "initial_message": "look"}

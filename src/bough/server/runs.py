@@ -109,12 +109,20 @@ class Runs:
         return UUID(task)
 
     async def say(
-        self, cid: UUID, events: Sequence[Event], *, by: str, run: bool, expected_head: int | None = None
+        self,
+        cid: UUID,
+        events: Sequence[Event],
+        *,
+        by: str,
+        run: bool,
+        expected_head: int | None = None,
+        **submission: Any,
     ) -> None:
         """Append a message and what it brings in; `run` has it answered, by the active one or by a new one.
 
         Args:
             events: The message first.
+            submission: As in `start`.
 
         Raises:
             Conflict: The head is another one.
@@ -123,8 +131,9 @@ class Runs:
         message, *activated = events
         assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
         await self.broker.run(
-            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head
-        )
+            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head,
+            **{name: value for name, value in submission.items() if value is not None},
+        )  # fmt: skip
 
     async def find_asking(self, cid: UUID) -> Task | None:
         """Return the task of a conversation that waits for a person; None where none does."""

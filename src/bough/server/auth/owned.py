@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, TypeVar, Unpack
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _COUNTED = 500
+
+
+def make_taken() -> Conflict:
+    """Return the error of an id that is taken: the same words whosever it is."""
+    return Conflict("the id is taken", hint="use another id, or send the same request")
+
+
+@contextmanager
+def _same_words(id: UUID | None) -> Generator[None]:
+    """Have a conflict about an id that the store found to be taken say no more than one's own would."""
+    try:
+        yield
+    except Conflict as error:
+        if id is None or error.details.get("conversation") != str(id):
+            raise
+        raise make_taken() from None
 
 
 class OwnedStore:
@@ -111,7 +128,8 @@ class OwnedStore:
             raise Conflict("a conversation of an owner needs a record")
         await self.count_new_conversation()
         owned = replace(record, owner=self._owner, config=record.config | self._about)
-        return await self._store.create(owned, events=events)
+        with _same_words(record.id):
+            return await self._store.create(owned, events=events)
 
     async def fork(self, cid: UUID, **fields: Unpack[ForkFields]) -> ConversationRecord:
         """Fork a conversation of the owner; the fork is the owner's, whatever `owner` says."""
@@ -119,7 +137,8 @@ class OwnedStore:
         await self.count_new_conversation()
         fields["config"] = (fields.get("config") or {}) | self._about
         fields["owner"] = self._owner
-        return await self._store.fork(cid, **fields)
+        with _same_words(fields.get("id")):
+            return await self._store.fork(cid, **fields)
 
     async def append(
         self, cid: UUID, events: Sequence[Event], *, generation: int | None = None, expected_head: int | None = None

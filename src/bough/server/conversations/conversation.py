@@ -22,6 +22,7 @@ from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.access import Access
+from bough.server.auth.owned import make_taken
 from bough.server.auth.sealed import MODEL_KEY, check_values, secrets_of
 from bough.server.bounds.etag import stale
 from bough.server.conversations.details import read_details
@@ -35,6 +36,7 @@ class Start:
     """A conversation to be started, whichever form it was asked for in.
 
     Attributes:
+        task: What is said of the task that runs it: see `Runs.start`.
         secrets: By name, the model's key as `$model`; they are sealed.
         about: Kept in its row: the form, what was posted, the digest of the request.
     """
@@ -47,6 +49,7 @@ class Start:
     rules: GivenRules = field(default_factory=GivenRules)
     message: UserMessage | None = None
     run: bool = False
+    task: JsonObject = field(default_factory=dict[str, Any])
     secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     about: JsonObject = field(default_factory=dict[str, Any])
 
@@ -64,7 +67,7 @@ async def existing(access: Access, id: UUID | None, digest: str) -> Conversation
     except NotFound:
         return None
     if record.config.get("request") != digest:
-        raise Conflict("the id is taken", hint="use another id, or send the same request")
+        raise make_taken()
     return record
 
 
@@ -93,7 +96,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
         if new.secrets:
             await services.sealed.put(await access.store.get(new.id), conversation.state.policies, new.secrets)
         if new.message is not None:
-            await say(access, conversation, new.message, run=new.run)
+            await say(access, conversation, new.message, run=new.run, **new.task)
         elif new.run:
             await services.runs.start(access.caller, new.id)
     return await access.store.get(new.id)
@@ -106,8 +109,12 @@ async def say(
     *,
     run: bool,
     expected_head: int | None = None,
+    **submission: Any,
 ) -> None:
     """Send a message; `run` has it answered. All of it is one transaction: refused for one reason, nothing is kept.
+
+    Args:
+        submission: What is said of the task that answers it: see `Runs.start`.
 
     Raises:
         Stale: The head is not the expected one.
@@ -117,7 +124,7 @@ async def say(
     events = await conversation.prepare_message(stamp(access, message))
     try:
         await access.services.runs.say(
-            conversation.id, events, by=access.caller.name, run=run, expected_head=expected_head
+            conversation.id, events, by=access.caller.name, run=run, expected_head=expected_head, **submission
         )
     except Conflict:
         head = (await access.store.get(conversation.id)).head

@@ -15,9 +15,10 @@ from starlette.status import HTTP_201_CREATED
 from bough.errors import NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, TaskReader, TaskWriter
+from bough.server.auth.owned import make_taken
 from bough.server.auth.owned_tasks import OwnedTasks
-from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
-from bough.server.conversations.conversation import Start, existing, start
+from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key, mark_replayed
+from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
 from bough.server.forms.base import MAX_PLACE, ItemPage
 from bough.server.forms.conversations import AgentForm
 from bough.server.forms.tasks import NewTask, TaskAnswer, TaskEventInfo, TaskInfo, TaskQuery
@@ -37,15 +38,32 @@ async def submit_task(
     """Submit a task; the same id with the same request gives the one that is there (200)."""
     id = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     digest = digest_of(body.model_dump(mode="json"))
+    new = _start_of(access, body, id, digest)
     if await existing(access, id, digest) is None:
-        await start(access, _start_of(access, body, id, digest))
-    elif await access.services.runs.latest(id) is not None:
+        await _require_free(access, id)
+        await start(access, new)
+    elif await access.services.runs.latest(id) is None:  # what was interrupted between the two is completed
+        async with open_conversation(access, id) as conversation:
+            await say(access, conversation, _message_of(body), run=True, **new.task)
+    else:
         response.status_code = 200
-    # By the same id: what was interrupted between the two is completed by the same request.
-    task = await access.services.runs.start(
-        access.caller, id, id=id, queue=body.queue, priority=body.priority, deadline_seconds=body.deadline_seconds
-    )
-    return await _describe(access, await _tasks(access).get(str(task)))
+        if idempotency_key is not None:
+            mark_replayed(response)
+    return await _describe(access, await _tasks(access).get(str(id)))
+
+
+async def _require_free(access: Access, id: UUID) -> None:
+    """Check that no task has an id: that of a further run is no conversation's.
+
+    Raises:
+        Conflict: One has, whosever it is.
+    """
+    if await access.services.runs.broker.store.get(str(id)) is not None:
+        raise make_taken()
+
+
+def _message_of(body: NewTask) -> UserMessage:
+    return UserMessage.text(body.input)
 
 
 def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
@@ -55,7 +73,9 @@ def _start_of(access: Access, body: NewTask, id: UUID, digest: str) -> Start:
         id=id,
         agent=agents.agent_for(access.caller, asked),
         workspace=access.services.workspaces.folder_for(access.caller, id, None),
-        message=UserMessage.text(body.input),
+        message=_message_of(body),
+        run=True,
+        task={"id": id, "queue": body.queue, "priority": body.priority, "deadline_seconds": body.deadline_seconds},
         about={"form": "ours", "request": digest},
     )
 
