@@ -129,3 +129,23 @@ def test_no_route_gives_anything_to_another_tenant(serving: Any, new_key: Any) -
         after = client.get(f"/api/conversations/{theirs['id']}").json()
         assert after == before, "nothing of theirs was changed"
         assert client.get(f"/api/tasks/{theirs['task']}").status_code == 200
+
+
+def test_an_id_that_is_taken_is_refused_in_the_same_words_whosever_it_is(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    with serving(WORD, WORD, WORD) as server, server.client(red.text) as client, server.client(blue.text) as other:
+        theirs, ours = make_theirs(client), other.post("/api/conversations", json={"initial_message": "x"}).json()["id"]
+        run = client.get(f"/api/conversations/{theirs['id']}").json()["run"]["task"]
+        own_run = other.post(f"/api/conversations/{ours}/run", json={"wait": 60}).json()["task"]
+        event = other.get(f"/api/conversations/{ours}/events/search").json()["items"][0]["id"]
+        for path, body, taken in [
+            ("/api/conversations", {}, (theirs["id"], ours)),
+            ("/api/tasks", {"input": "x"}, (theirs["id"], ours)),
+            ("/api/tasks", {"input": "x"}, (run, own_run)),
+            (f"/api/conversations/{ours}/fork", {}, (theirs["id"], ours)),
+            (f"/api/conversations/{ours}/events", {"content": "y"}, (theirs["event_id"], event)),
+        ]:
+            answers = [other.post(path, json={**body, "id": id}) for id in taken]
+            assert {answer.status_code for answer in answers} == {409}, answers[0].text
+            problems = [{**answer.json(), "instance": ""} for answer in answers]
+            assert problems[0] == problems[1], path

@@ -29,7 +29,8 @@ def keep_sealed(fork: AgentSpec, *states: tuple[JsonObject, Mapping[str, Any]]) 
     kept = {name: holder for name, holder in at_cut.items() if name != MODEL_KEY}
     recorded = fork.snapshot()
     for agent, policies in states:
-        holder = (policies.get("sealed") or {}).get(MODEL_KEY)
+        sealed: dict[str, str] = policies.get("sealed") or {}
+        holder = sealed.get(MODEL_KEY)
         if holder is not None and is_same_recipient(agent, recorded):
             return kept | {MODEL_KEY: holder}
     return kept

@@ -107,7 +107,12 @@ async def send_message(
     if await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
     async with open_conversation(access, id) as conversation:
-        await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
+        try:
+            await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
+        except Conflict:
+            if await _is_elsewhere(access, wanted):
+                raise _make_taken() from None
+            raise
     return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
 
 
@@ -150,4 +155,17 @@ async def _is_there(access: Access, id: UUID, message: UserMessage) -> bool:
         event = stored.event
         if isinstance(event, UserMessage) and (event.content, event.sender) == (message.content, message.sender):
             return True
-    raise Conflict("the id is another event's", hint="send another id, or the same message")
+    raise _make_taken()
+
+
+async def _is_elsewhere(access: Access, id: UUID) -> bool:
+    """Whether an event of any log has an id: what is said of it must not tell whose log that is."""
+    try:
+        await access.services.store.locate(id)
+    except NotFound:
+        return False
+    return True
+
+
+def _make_taken() -> Conflict:
+    return Conflict("the id is another event's", hint="send another id, or the same message")

@@ -122,7 +122,7 @@ def _read_agent(given: str | JsonObject | None) -> str | AgentForm | AgentBody |
     """Return the agent of a body in the form that it has: a name, ours, or OpenHands'."""
     if given is None or isinstance(given, str):
         return given
-    return _parse(AgentBody if given.keys() & {"kind", "llm"} else AgentForm, given)
+    return _parse(AgentBody, given) if given.keys() & {"kind", "llm"} else _parse(AgentForm, given)
 
 
 def _agent_of(access: Access, given: str | AgentForm | AgentBody | None) -> tuple[AgentSpec | None, JsonObject | None]:
