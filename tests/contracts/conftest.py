@@ -73,7 +73,7 @@ async def stateful() -> AsyncIterator[CodeExecutor]:
 @pytest.fixture(scope="session")
 def supervisor() -> Iterator[PreloadedSupervisor]:
     """What forks the supervisors of all runs behind Landlock. It lives through all that they are tried with."""
-    supervisor = PreloadedSupervisor(serving_command())
+    supervisor = PreloadedSupervisor(serving_command)
     supervisor.start()
     yield supervisor
     supervisor.close()

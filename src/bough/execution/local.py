@@ -64,7 +64,7 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         self._home: asyncio.AbstractEventLoop | None = None
         self._choosing = asyncio.Lock()
         self._run_directory = RunDirectory()
-        self.supervisor = PreloadedSupervisor(serving_command())
+        self.supervisor = PreloadedSupervisor(serving_command)
         self._closed = False
         self.counts: Counter[str] = Counter()
 
@@ -199,8 +199,10 @@ class LocalSandboxCodeExecutor(CodeExecutorMixin):
         elif home is not None and home.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_kept(), home))
         # A loop that has ended cannot be waited in: removing the folder ends what it kept.
-        await asyncio.to_thread(self.supervisor.close)
-        await asyncio.to_thread(self._run_directory.close)
+        if self.supervisor.process is not None:
+            await asyncio.to_thread(self.supervisor.close)
+        if self._run_directory.is_made:
+            await asyncio.to_thread(self._run_directory.close)
 
     async def _close_kept(self) -> None:
         if self._warm is not None:

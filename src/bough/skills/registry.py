@@ -343,6 +343,8 @@ class SkillRegistry:
             self._discover(Root(folder, "installed", within=folder), indexed=False)
 
     def _discover(self, root: Root, *, indexed: bool = True) -> list[SkillMetadata]:
+        if not os.path.lexists(root.path):
+            return []
         index = self._index_of(root) if indexed else None
         found = discover(root, index)
         if index is not None:

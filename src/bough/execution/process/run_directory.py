@@ -53,6 +53,11 @@ class RunDirectory:
         """The folder itself."""
         return self._ensure_folder()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is anything to remove."""
+        return self._path is not None
+
     def new_folder(self) -> str:
         """Return the path of a new, empty folder; others may pass through it, but not list it."""
         path = os.path.join(self._ensure_folder(), str(next(self._numbers)))

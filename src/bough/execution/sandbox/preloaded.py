@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -38,15 +38,15 @@ class PreloadedSupervisor:
     """The process that forks supervisors, started at the second run. Used from any thread and event loop.
 
     Args:
-        command: Its command line, to which the number of the control socket is added.
+        find_command: Returns its command line, to which the number of the control socket is added.
 
     Attributes:
         process: The process while it is there, whether or not it has loaded already.
         control: The socket by which it is asked, and on which it says that it has loaded.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
+    def __init__(self, find_command: Callable[[], Sequence[str]]) -> None:
+        self._find_command = find_command
         self._lock = threading.Lock()
         self._is_wanted = False
         self._stands = False
@@ -118,7 +118,7 @@ class PreloadedSupervisor:
         with theirs:
             try:
                 self.process = subprocess.Popen(  # noqa: S603 - bough's own command
-                    [*self._command, str(theirs.fileno())],
+                    [*self._find_command(), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

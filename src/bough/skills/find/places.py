@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,24 +40,17 @@ def places(workspace: Path, *, home: Path, roots: Sequence[Path] = ()) -> list[R
 def project_root(workspace: Path) -> Path:
     """Return the folder with `.git` at or above `workspace`, else `workspace` itself."""
     absolute = workspace.absolute()
-    return next((each for each in (absolute, *absolute.parents) if (each / ".git").exists()), absolute)
-
-
-def project_folders(workspace: Path) -> Iterator[Path]:
-    """Yield `workspace` and every folder above it up to the git root."""
-    top = project_root(workspace)
-    for folder in (workspace.absolute(), *workspace.absolute().parents):
-        yield folder
-        if folder == top:
-            return
+    return next((each for each in (absolute, *absolute.parents) if os.path.exists(each / ".git")), absolute)
 
 
 def project_places(workspace: Path) -> Iterator[Root]:
     """Yield every folder in which the project of a working folder may keep skills, nearest first."""
-    top = project_root(workspace)
-    for folder in project_folders(workspace):
+    top, absolute = project_root(workspace), workspace.absolute()
+    for folder in (absolute, *absolute.parents):
         for place, flat in _PROJECT:
             yield Root(folder / place, "project", flat, within=top)
+        if folder == top:
+            return
 
 
 def _user(home: Path) -> Iterator[Root]:

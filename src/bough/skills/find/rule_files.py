@@ -56,12 +56,13 @@ def find_rule_files(workspace: Path) -> dict[str, Path]:
 def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, Path, str]]:
     """Yield (file, where it really is, folder it applies to) of every rule file of the project, each file once."""
     seen: set[str] = set()
+    within = os.path.realpath(top) + os.sep
     for file, below in _candidates(top, Path(os.path.abspath(workspace)), notes):
         real = os.path.realpath(file)
         if real in seen or not os.path.isfile(real):
             continue
         seen.add(real)
-        if not real.startswith(os.path.realpath(top) + os.sep):
+        if not real.startswith(within):
             notes.append(Diagnostic("link-out", "warning", "not read: the link leaves the project", path=str(file)))
             continue
         yield file, Path(real), below
@@ -69,12 +70,15 @@ def _rule_files(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator
 
 def _candidates(top: Path, workspace: Path, notes: list[Diagnostic]) -> Iterator[tuple[Path, str]]:
     """Yield (file, folder it applies to) of every possible rule file; the folder is empty for the whole project."""
+    there = set(_names(top))
     for name in _FILES:
-        yield top / name, ""
+        if name.partition("/")[0] in there:
+            yield top / name, ""
     for folder, ending in _FOLDERS:
-        for name in sorted(_names(top / folder)):
-            if name.endswith(ending):
-                yield top / folder / name, ""
+        if folder.partition("/")[0] in there:
+            for name in sorted(_names(top / folder)):
+                if name.endswith(ending):
+                    yield top / folder / name, ""
     for folder, names in _inner_folders(top, notes):
         for name in _NESTED:
             if name in names:
