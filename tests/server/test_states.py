@@ -17,7 +17,6 @@ from tests.conversation.places import serving as serving_here
 
 from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
-from bough.conversation.log.fold import STEP
 from bough.errors import Unavailable
 from bough.events import SqliteEventStore, open_store
 from bough.events.model import UserMessage
@@ -57,11 +56,10 @@ async def make_long(store: Any, settings: Settings, workspace: Path) -> UUID:
     return made.id
 
 
-async def test_a_fork_of_a_long_conversation_reads_and_writes_as_little_as_of_a_short_one(
+async def test_a_fork_and_a_message_read_as_little_of_a_long_conversation_as_of_a_short_one(
     tmp_path: Path, settings: Settings
 ) -> None:
-    import httpx2
-
+    """What is known of the source is what is known of the fork: its own few events are all that is read."""
     store = await CountingStore.open(tmp_path / "log.db")
     try:
         async with serving_here(store, settings, tmp_path) as served:
@@ -69,18 +67,25 @@ async def test_a_fork_of_a_long_conversation_reads_and_writes_as_little_as_of_a_
             short = await served.start(AgentSpec(name="short", model=ScriptedModel([]), skills=()))
             async with httpx2.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as client:
                 written: dict[UUID, list[str]] = {}
-                read: dict[UUID, int] = {}
+                read: dict[UUID, list[int]] = {}
                 for id in (short.id, long):
                     path = f"/api/conversations/{id}"
                     assert (await client.get(path)).status_code == 200  # folds it once, and keeps states
                     await served.settle()
-                    statements, store.events = await store.count_statements(), 0
-                    assert (await client.post(f"{path}/fork", json={})).status_code == 201
-                    assert (await client.get(path)).status_code == 200
+                    statements, store.events, read[id] = await store.count_statements(), 0, []
+                    made = await client.post(f"{path}/fork", json={})
+                    assert made.status_code == 201
                     written[id] = [line.split()[0].lower() for line in statements]
-                    read[id] = store.events
-        assert read[long] <= read[short.id] + 3 * (STEP + 4), "from kept states on: source, journal and fork"
-        assert written[long].count("insert") <= written[short.id].count("insert") + 2, "at most two kept states more"
+                    read[id].append(store.events)
+                    assert (await client.get(f"/api/conversations/{made.json()['id']}")).json()["head"] > 0
+                    read[id].append(store.events)
+                    assert (await client.post(f"{path}/events", json={"content": "hello"})).status_code == 200
+                    read[id].append(store.events)
+        for forked, got, said in read.values():
+            assert forked <= 4, "the fork's own events"
+            assert got == forked, "the document of a fork is what its making knows"
+            assert said - got <= 2, "a message is said to what is known"
+        assert written[long].count("insert") <= written[short.id].count("insert") + 1, "a kept state"
     finally:
         await store.aclose()
 

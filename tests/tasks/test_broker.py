@@ -10,7 +10,9 @@ from uuid import UUID
 import pytest
 
 from bough.agents.spec import AgentSpec
+from bough.conversation.log.journal import Journal
 from bough.errors import Conflict, InvalidInput, NotFound, NotSupported, Unavailable
+from bough.events.model import UserMessage
 from bough.settings import Settings
 from bough.tasks import EventType, Task, TaskBroker, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
@@ -225,6 +227,27 @@ async def test_a_conversation_is_run_as_a_task(
     assert live.value.details["task"] == pending
     assert await idle.run(first.conversation, "and again", join=True) == pending
     await idle.aclose()
+
+
+async def test_a_message_for_a_state_that_others_have_left_behind_is_said_after_what_they_said(
+    tasks: RelationalTaskStore, settings: Settings, scripted: Scripted
+) -> None:
+    """The caller's fold spares reading the log; where somebody appended meanwhile, it is read, and nothing is lost."""
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([scripted("writer", "one", "two")])
+        first = await broker.wait(await broker.submit("write", agent_name="writer"), 20)
+        assert first.conversation is not None
+        journal = Journal(tasks.log, first.conversation)
+        await journal.catch_up()
+        known = journal.state
+        await broker.run(first.conversation, "somebody else", start=False)
+        with pytest.raises(Conflict):
+            await broker.run(first.conversation, "more", expected_head=known.head, state=known)
+        task_id = await broker.run(first.conversation, "more", state=known, agent_name="writer")
+        assert task_id is not None
+        await broker.wait(task_id, 20)
+        said = [stored.event async for stored in tasks.log.read(first.conversation, kinds=["UserMessage"])]
+        assert [event.plain for event in said if isinstance(event, UserMessage)] == ["write", "somebody else", "more"]
 
 
 @pytest.mark.parametrize(

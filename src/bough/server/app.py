@@ -126,7 +126,7 @@ def create_app(
     problems.install(app)
     openapi.install(app)
     for module in _ROUTERS:
-        app.include_router(module.routes)
+        app.router.routes.extend(module.routes.routes)  # an included router is matched twice, once with all before it
     app.router.routes.append(Route(MCP_PATH, plan.mcp, name="mcp", include_in_schema=False))
     for path in A2A_PATHS if a2a_agent is None else A2A_ROOT_PATHS:
         app.router.routes.append(Route(path, plan.a2a, name="a2a", include_in_schema=False))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from bough.conversation import Delta
+from bough.conversation import Delta, State
 from bough.conversation.log.listeners import Update
 from bough.errors import NotFound
 from bough.events.beside import Tables
@@ -116,12 +116,14 @@ class Runs:
         by: str,
         run: bool,
         expected_head: int | None = None,
+        state: State | None = None,
         **submission: Any,
     ) -> None:
         """Append a message and what it brings in; `run` has it answered, by the active one or by a new one.
 
         Args:
             events: The message first.
+            state: The fold of the log, where the caller has just read it.
             submission: As in `start`.
 
         Raises:
@@ -131,7 +133,7 @@ class Runs:
         message, *activated = events
         assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
         await self.broker.run(
-            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head,
+            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head, state=state,
             **{name: value for name, value in submission.items() if value is not None},
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from bough.conversation import State
@@ -26,6 +27,13 @@ _FIXED_BYTES = 4096
 
 _MEASURE_EVERY = 1 << 16
 """After so many bytes of events a state is measured again: what it holds does not only grow."""
+
+
+class Folded(NamedTuple):
+    """A state, not to be changed, and what had been erased in its log when it was folded."""
+
+    state: State
+    erased: str
 
 
 @dataclass
@@ -66,6 +74,13 @@ class StateCache:
     async def state_of(self, record: ConversationRecord) -> State:
         """Return the fold of a conversation at `record.head` or later. Not to be changed. O(events since it was read).
 
+        Raises: see `read`.
+        """
+        return (await self.read(record)).state
+
+    async def read(self, record: ConversationRecord) -> Folded:
+        """Return the fold of a conversation at `record.head` or later, and what was erased in it.
+
         Raises:
             NotFound: It was deleted meanwhile.
             CorruptLog: An event cannot be read.
@@ -78,6 +93,16 @@ class StateCache:
             if not lock.locked():
                 self._locks.pop(record.id, None)
 
+    async def add(self, cid: UUID, state: State, *, erased: str | None = None) -> None:
+        """Keep the state of a conversation that was just made.
+
+        Args:
+            erased: Of a fork, what had been erased when its source was read; where that has changed, nothing is kept.
+        """
+        mark = await read_mark(self._store, cid)
+        if mark is not None and mark.erased == (erased or mark.erased) and cid not in self._entries:
+            self._put(cid, _Entry(state.copy(), mark.erased, _weigh(state)))
+
     def forget(self, cid: UUID) -> None:
         """Drop the state of a conversation that was deleted."""
         if entry := self._entries.pop(cid, None):
@@ -87,7 +112,7 @@ class StateCache:
         """Return when nothing is written any more."""
         await asyncio.gather(*self._settling)
 
-    async def _read(self, record: ConversationRecord) -> State:
+    async def _read(self, record: ConversationRecord) -> Folded:
         # Before the events: what is erased after this is noticed by the next one who asks.
         mark = await read_mark(self._store, record.id)
         if mark is None:
@@ -103,13 +128,14 @@ class StateCache:
         else:
             self._metrics.cache_hits.inc()
             self.forget(record.id)
-            async for stored in self._store.read(record.id, entry.state.head):
-                entry.state.apply(stored.seq, stored.event)
-                entry.since += len(stored.raw)
+            if mark.head > entry.state.head:
+                async for stored in self._store.read(record.id, entry.state.head):
+                    entry.state.apply(stored.seq, stored.event)
+                    entry.since += len(stored.raw)
             if entry.since > _MEASURE_EVERY:
                 entry.weight, entry.since = _weigh(entry.state), 0
         self._put(record.id, entry)
-        return entry.state
+        return Folded(entry.state, entry.erased)
 
     def _settle_later(self, journal: Journal) -> None:
         """Have the states written that the store has not yet; who asks does not wait for it."""

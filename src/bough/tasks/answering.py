@@ -52,6 +52,7 @@ class Reply:
     start: bool = True
     join: bool = False
     expected_head: int | None = None
+    state: State | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -121,21 +122,23 @@ class Replies:
     async def say(self, conversation: UUID, said: Reply) -> str | None:
         """Say something to a conversation, and run it. See `TaskBroker.run`."""
         await self._store.open()
+        state = said.state or await self._fold(conversation)
         while True:
-            state = await self._fold(conversation, said.expected_head)
-            live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)))
-            if live is None and said.start:
-                return await self._submit_run(conversation, said, state)
+            _require_head(state, said.expected_head)
+            live = await self._store.look(lambda tables: find_live_row(tables, tables.number(conversation)), small=True)
             asks = live is None or live.current is TaskState.INPUT_REQUIRED
-            if live is not None and not asks and not (said.join or not said.start):
+            if live is not None and not asks and said.start and not said.join:
                 raise live_conflict(live)
             try:
+                if live is None and said.start:
+                    return await self._submit_run(conversation, said, state)
                 found = await self._store.change(
                     lambda tables, state=state: self._record(tables, conversation, said, state)
                 )
             except Conflict:
-                if said.expected_head is not None or (await self._fold(conversation)).head == state.head:
-                    raise
+                tried, state = state.head, await self._fold(conversation)
+                if state.head == tried:
+                    raise  # nobody appended meanwhile: it is refused for another reason
                 continue
             if found is not None:
                 self._wake(found)
@@ -169,8 +172,7 @@ class Replies:
     async def _fold(self, conversation: UUID, expected_head: int | None = None) -> State:
         journal = Journal(self._store.log, conversation)
         await journal.catch_up()
-        if expected_head is not None and journal.state.head != expected_head:
-            raise Conflict(f"the log has {journal.state.head} events, not {expected_head}", hint="read it again")
+        _require_head(journal.state, expected_head)
         return journal.state
 
 
@@ -243,6 +245,11 @@ def read_decision(state: State, request: Mapping[str, Any], answer: Json) -> Cal
         reason=str(given.get("reason", "")),
         arguments=given.get("arguments", {}),
     )
+
+
+def _require_head(state: State, expected: int | None) -> None:
+    if expected is not None and state.head != expected:
+        raise Conflict(f"the log has {state.head} events, not {expected}", hint="read it again")
 
 
 def _decide(said: Reply, state: State) -> tuple[list[Event], Mapping[str, JsonObject]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
+from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, Unavailable
 from bough.events.beside import Tables
@@ -282,8 +283,7 @@ class TaskBroker:
         """Have `callback(task)` called once for each of some states, in the order in which they are reached.
 
         States that were reached already are told before this returns, except to a callback that calls it. One callback
-        of a task runs at a time. What one
-        raises is noted with the task, and the others are called all the same.
+        of a task runs at a time. What one raises is noted with the task, and the others are called all the same.
 
         Raises:
             NotFound: There is no such task.
@@ -306,6 +306,7 @@ class TaskBroker:
         start: bool = True,
         join: bool = False,
         expected_head: int | None = None,
+        state: State | None = None,
         **metadata: Any,
     ) -> str | None:
         """Run a conversation that is there as a task of its own, and return the task's id.
@@ -319,6 +320,7 @@ class TaskBroker:
             start: False records message and approvals and runs nothing; the answer is then the live task, or None.
             join: A message for a task that is pending or running goes to that one.
             expected_head: Nothing is done where the log has moved on.
+            state: The fold of the log, where the caller has just read it; it is not changed.
             metadata: As in `submit`.
 
         Raises:
@@ -329,7 +331,7 @@ class TaskBroker:
             conversation,
             Reply(
                 message=message, message_id=message_id, activated=tuple(activated), by=by, approve=tuple(approve),
-                start=start, join=join, expected_head=expected_head, metadata=metadata,
+                start=start, join=join, expected_head=expected_head, state=state, metadata=metadata,
             ),
         )  # fmt: skip
 
@@ -378,8 +380,6 @@ class TaskBroker:
     async def pause(self, conversation: UUID, *, by: str = "user", reason: str = "") -> None:
         """Ask the run of a conversation to stop at its next step. Raises: see `interrupt`."""
         await self._pause(conversation, PauseRequested(by=by, reason=reason or "paused"))
-
-    # Inside.
 
     async def _submit(self, asked: SubmissionRequest) -> Submitted:
         self.require_open()

@@ -64,6 +64,7 @@ from bough.server.a2a.tasks import (
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
 from bough.server.conversations.conversation import Start, open_conversation, start
+from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
 from bough.tasks import Task, TaskState
 from bough.types import Json
@@ -274,10 +275,8 @@ class BrokerHandler(RequestHandler):
             raise InvalidParamsError(message="the context belongs to something else")
         if not await access.services.runs.is_live(wanted):
             return wanted, str(wanted)
-        async with open_conversation(access, wanted, about={AGENT: self._agent}) as busy:
-            fork = await busy.fork(actor=access.caller.name, reason="asked while a task was running")
-            await fork.aclose()
-        return fork.id, str(wanted)
+        async with fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running") as made:
+            return made.id, str(wanted)
 
     async def _begin(self, access: Access, id: UUID) -> UUID:
         services = access.services

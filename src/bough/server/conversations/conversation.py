@@ -93,6 +93,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
         **rules,
     )
     async with conversation:
+        await services.states.add(new.id, conversation.state)
         if new.secrets:
             await services.sealed.put(await access.store.get(new.id), conversation.state.policies, new.secrets)
         if new.message is not None:
@@ -124,7 +125,13 @@ async def say(
     events = await conversation.prepare_message(stamp(access, message))
     try:
         await access.services.runs.say(
-            conversation.id, events, by=access.caller.name, run=run, expected_head=expected_head, **submission
+            conversation.id,
+            events,
+            by=access.caller.name,
+            run=run,
+            expected_head=expected_head,
+            state=conversation.state,
+            **submission,
         )
     except Conflict:
         head = (await access.store.get(conversation.id)).head
@@ -139,22 +146,18 @@ def stamp(access: Access, message: UserMessage) -> UserMessage:
 
 
 @asynccontextmanager
-async def open_conversation(
-    access: Access, id: UUID, *, about: JsonObject | None = None
-) -> AsyncGenerator[AsyncConversation]:
+async def open_conversation(access: Access, found: UUID | ConversationRecord) -> AsyncGenerator[AsyncConversation]:
     """Give the conversation in use while the block runs.
 
     Args:
-        about: Kept in the rows of forks that are made of it.
+        found: Its id, or its record where that was just read.
 
     Raises:
         NotFound: It is not there, or another tenant's.
     """
-    services = access.services
-    record = await access.store.get(id)
-    state = await services.states.state_of(record)
-    opened = await _reopen(services, access.store.keeping(about or {}), record, state)
-    async with opened:
+    record = found if isinstance(found, ConversationRecord) else await access.store.get(found)
+    state = await access.services.states.state_of(record)
+    async with await reopen_from(access.services, access.store, record, state) as opened:
         yield opened
 
 
@@ -177,7 +180,9 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
         yield found
 
 
-async def _reopen(services: Services, store: EventStore, record: ConversationRecord, state: State) -> AsyncConversation:
+async def reopen_from(
+    services: Services, store: EventStore, record: ConversationRecord, state: State
+) -> AsyncConversation:
     """Return a conversation in use from its state, with the secrets and the model's key that were sealed for it.
 
     Raises:

@@ -14,7 +14,7 @@ from bough.events.model import UserMessage
 from bough.server.access import Access
 from bough.server.conversations.conversation import Start, open_conversation, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
-from bough.server.conversations.model import require_forkable
+from bough.server.conversations.forking import fork
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
 from bough.server.mcp.arguments import (
     CompareArguments,
@@ -114,22 +114,19 @@ class ServedConversations(McpConversations[UUID]):
     async def _fork(self, source: UUID, given: ForkArguments) -> tuple[UUID, int]:
         access = self._access
         named: Any = {"title": given.title, "overrides": overrides_of(given), "reason": given.reason}
-        async with open_conversation(access, source) as conversation:
-            require_forkable(access.services, conversation.agent, agent=None, model=given.model)
-            fork = await conversation.fork(at=cut_of(given), actor=access.caller.name, **named)
-            await fork.aclose()
-        return fork.id, fork.state.base
+        async with fork(access, await access.store.get(source), at=cut_of(given), **named) as made:
+            return made.id, made.state.base
 
     async def _proceed(self, conversation: UUID, message: str | None, *, run: bool, progress: Progress) -> JsonObject:
         """Say something and have it answered, as a task that any process may take."""
         access, id = self._access, conversation
-        head = (await access.store.get(id)).head
+        record = await access.store.get(id)
         if message is not None:
-            async with open_conversation(access, id) as using:
+            async with open_conversation(access, record) as using:
                 await say(access, using, UserMessage.text(message), run=run)
         elif run:
             await access.services.runs.start(access.caller, id)
-        return await self._describe(id, head, run=run, progress=progress)
+        return await self._describe(id, record.head, run=run, progress=progress)
 
     async def _describe(self, id: UUID, head: int, *, run: bool, progress: Progress) -> JsonObject:
         """Wait for the run, report its steps, and return where the conversation stands."""

@@ -64,6 +64,8 @@ class RequestLog:
 
 
 def _log(scope: Scope, route: str, status: int, seconds: float) -> None:
+    if not _LOG.isEnabledFor(logging.INFO):
+        return
     caller = scope["state"].get("caller")
     line = {
         "request": scope["state"]["request_id"],

@@ -106,7 +106,7 @@ async def send_message(
     message = message.model_copy(update={"id": wanted})
     if await _is_there(access, id, message):
         return MessageSent(event_id=wanted, head=(await access.store.get(id)).head)
-    async with open_conversation(access, id) as conversation:
+    async with open_conversation(access, record) as conversation:
         try:
             await say(access, conversation, message, run=body.run, expected_head=parse_head(if_match))
         except Conflict:

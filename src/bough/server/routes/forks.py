@@ -21,8 +21,8 @@ from bough.server.access import Access, Writer
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key
-from bough.server.conversations.conversation import existing, info_of_record, open_conversation
-from bough.server.conversations.model import require_forkable
+from bough.server.conversations.conversation import existing, info_of_record
+from bough.server.conversations.forking import fork
 from bough.server.conversations.policies import parse_analyzer, parse_policy
 from bough.server.forms.conversations import AgentForm, Fork, Overrides, drop_unset, read_allow_list
 from bough.server.forms.info import ConversationInfo
@@ -76,29 +76,28 @@ async def _fork(access: Access, source: ConversationRecord, asked: Fork, id: UUI
         await access.store.locate(parse_id(asked.from_event_id).event, cid=source.id)
     given = _read_agent(asked.agent)
     agent, posted = _agent_of(access, given)
-    model = None if asked.overrides is None else asked.overrides.model
     key = given.llm.api_key if isinstance(given, AgentBody) else None
     kept: JsonObject = {"request": digest, **({} if posted is None else _make_posted(source, posted))}
     options: dict[str, Any] = {} if asked.title is None else {"title": asked.title}
-    async with open_conversation(access, source.id, about=kept) as conversation:
-        require_forkable(access.services, conversation.agent, agent=agent, model=model, api_key=key)
-        made = await conversation.fork(
-            id=id,
-            agent=agent,
-            tags=asked.tags,
-            reset_metrics=asked.reset_metrics,
-            at=asked.at if asked.from_event_id is None else parse_id(asked.from_event_id).event,
-            snap=asked.snap,
-            pending=asked.pending,
-            overrides=_overrides_of(asked.overrides),
-            inherit_tags=asked.inherit_tags,
-            workspace=asked.workspace,
-            reason=asked.reason,
-            actor=access.caller.name,
-            **options,
-        )
-        async with made:
-            await _complete(access, made, given)
+    async with fork(
+        access,
+        source,
+        about=kept,
+        api_key=key,
+        id=id,
+        agent=agent,
+        tags=asked.tags,
+        reset_metrics=asked.reset_metrics,
+        at=asked.at if asked.from_event_id is None else parse_id(asked.from_event_id).event,
+        snap=asked.snap,
+        pending=asked.pending,
+        overrides=_overrides_of(asked.overrides),
+        inherit_tags=asked.inherit_tags,
+        workspace=asked.workspace,
+        reason=asked.reason,
+        **options,
+    ) as made:
+        await _complete(access, made, given)
     return await access.store.get(made.id)
 
 
