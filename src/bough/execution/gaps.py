@@ -1,4 +1,4 @@
-"""What the rungs do not promise, in the words of `docs/concepts/isolation.md`: `bough doctor` says the same."""
+"""What the rungs do not promise, in the words of `docs/concepts/isolation.md`; `bough doctor` prints it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Condition: TypeAlias = Literal["root", "mounts", "groups"]
-"""What a machine may have: a caller who is root, mounts of one's own, control groups."""
+"""What a machine may offer: the caller is root, the rung can make mounts, control groups can be made."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class Gap:
 
     Attributes:
         text: What happens instead.
-        promise: Which promise it does not keep; empty: it only differs there from the strongest rung.
-        unless: What the machine may have so that the promise is kept; None: nothing helps.
+        promise: The promise that is not kept; empty: a difference from the strongest rung that breaks no promise.
+        unless: The condition under which there is no such gap; None: there always is.
     """
 
     text: str
@@ -37,16 +37,22 @@ _MOUNTS_CHECKED: Final = "a mount shows what was checked, or nothing is run"
 _NETWORK: Final = "no network but named domains"
 _ARCHITECTURE: Final = "a call of another architecture is refused"
 _BOUNDED: Final = "processes and memory are bounded"
-_CHANNELS: Final = "the channels of an interpreter that stays cannot stop the clock, nor fill the host with descriptors"
+_CHANNELS: Final = (
+    "a persistent interpreter cannot stop the timeout, or fill the host with open descriptors, through its channels"
+)
 _NO_NAMES: Final = Gap("not even named domains can be reached", _NETWORK)
-_NO_SESSION: Final = Gap("there is no such interpreter, and no warm sandbox", _CHANNELS)
+_NO_SESSION: Final = Gap("persistent interpreters and warm sandboxes are not available", _CHANNELS)
 _UNSEEN_MEMORY: Final = Gap(
-    "shared memory that is not mapped any more is not counted where no control group can be made", _BOUNDED, "groups"
+    "shared memory that is no longer mapped is not counted where no control group can be made", _BOUNDED, "groups"
 )
 
 GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
     "bubblewrap": (
-        Gap("a warm one's settings can be, as `oom_score_adj`, where the caller is not root", _FIRST_CHANGED, "root"),
+        Gap(
+            "settings of a warm one, such as `oom_score_adj`, can be changed where the caller is not root",
+            _FIRST_CHANGED,
+            "root",
+        ),
         _UNSEEN_MEMORY,
     ),
     "sandlock": (
@@ -55,20 +61,22 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
             _WRITTEN,
             "mounts",
         ),
-        Gap("it holds that run's request alone", _FIRST_READ),
+        Gap("it can be read, and holds only that run's request", _FIRST_READ),
         _NO_NAMES,
-        Gap("they can, through a link or in a moved folder, where no mounts can be made", _NAMES_KEPT, "mounts"),
+        Gap(
+            "they can be changed through a link or in a moved folder where no mounts can be made", _NAMES_KEPT, "mounts"
+        ),
         Gap("it can show something else where no mounts can be made", _MOUNTS_CHECKED, "mounts"),
         Gap("it ends the program with signal 31", _ARCHITECTURE),
         _UNSEEN_MEMORY,
         _NO_SESSION,
         Gap("names at the root of the file system can be listed"),
-        Gap("whether a path is there on the host can be found out, and where a link leads"),
-        Gap("folders cannot be watched by `inotify`; programs look at them again and again, or fail"),
-        Gap("numbers of other processes can be seen in `/proc`"),
+        Gap("whether a path exists on the host can be found out, and where a symbolic link leads"),
+        Gap("folders cannot be watched by `inotify`; programs poll them, or fail"),
+        Gap("ids of other processes can be seen in `/proc`"),
         Gap("named pipes cannot be made; a program that needs them fails"),
         Gap("the supervisor runs outside of the sandbox, as the script's user"),
-        Gap("the end for lack of memory is signal 9, and `killed_by` does not say why"),
+        Gap("a run that exceeds its memory ends by signal 9, and `killed_by` does not say why"),
         Gap(
             "a root without the right to make mounts cannot show a folder that others cannot enter: "
             "such a run is refused",
@@ -80,13 +88,18 @@ GAPS: Final[Mapping[str, tuple[Gap, ...]]] = {
     "container": (
         _NO_NAMES,
         _NO_SESSION,
-        Gap("who may talk to the engine is root in effect"),
+        Gap("whoever may talk to the engine is effectively root"),
         Gap("the image's files are visible, not the host's `/usr`"),
     ),
 }
-"""By the names of the rungs; first what breaks a promise, then what differs."""
+"""By the names of the rungs: first broken promises, then other differences."""
 
 
 def list_gaps(rung: str, *, has: Collection[Condition] = ()) -> tuple[str, ...]:
-    """Return what a rung does not promise on a machine that has some things, one line each."""
+    """Return what a rung does not promise on a machine, one line each.
+
+    Args:
+        rung: Its name.
+        has: Which conditions the machine meets.
+    """
     return tuple(str(gap) for gap in GAPS[rung] if gap.unless is None or gap.unless not in has)
