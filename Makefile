@@ -8,7 +8,7 @@ CODE := src tests benchmarks examples
 # Slow tests run in CI; here only when asked for: make test SLOW=1
 SLOW ?= $(CI)
 TESTS ?= tests
-# What failed is run once more, alone; CI says so, since a machine that others use too is not always as fast
+# Failed tests are run again, one at a time: some are too slow on a busy machine
 AGAIN ?= $(CI)
 PYTEST = $(BIN)/python -m pytest -q $(if $(SLOW),,-m "not slow")
 # What the tests need beside the development tools
@@ -51,7 +51,7 @@ demo: $(RUNTIME) ## run bough on the example workspace, offline
 
 test: $(READY) ## run the tests (SLOW=1: the slow ones too, TESTS=tests/cli: only those)
 	@$(PYTEST) -n auto --dist worksteal $(TESTS) || { [ $$? = 1 ] && [ -n "$(AGAIN)" ] && \
-	  echo "Once more, one after the other, what failed (a test that passes only now is unstable: mend it)" && \
+	  echo "Running the failed tests again, one at a time (a test that passes only now is flaky: fix it)" && \
 	  $(PYTEST) -n 0 --last-failed --last-failed-no-failures none $(TESTS); }
 
 check: $(READY) ## lint, floors, types, habits
