@@ -34,18 +34,21 @@ async def finish(work: Awaitable[T], *, cancel: bool = False) -> T:
         raise cancellation from error
 
 
-async def take(taking: Awaitable[T], give_back: Callable[[T], Awaitable[object]]) -> T:
-    """Await what takes hold of something; a waiter that is cancelled meanwhile has it given back before that is raised.
+async def acquire(acquiring: Awaitable[T], release: Callable[[T], Awaitable[object]]) -> T:
+    """Await the acquisition of a resource; if the caller is cancelled meanwhile, release it before that is raised.
+
+    Args:
+        release: Handles its own errors: one that it raises would take the place of the cancellation.
 
     Raises:
         asyncio.CancelledError: The caller was cancelled; nothing is held.
     """
-    task = asyncio.ensure_future(taking)
+    task = asyncio.ensure_future(acquiring)
     try:
         return await finish(task)
     except asyncio.CancelledError:
         if not task.cancelled() and task.exception() is None:
-            await finish(give_back(task.result()))
+            await finish(release(task.result()))
         raise
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from uuid import UUID
 
-from bough.cancellation import finish, take
+from bough.cancellation import acquire, finish
 from bough.errors import BoughError, Conflict
 from bough.events.owner import is_gone, owner
 from bough.events.record import Lease
@@ -37,7 +37,7 @@ async def hold_lease(
     if lease is not None:
         yield lease
         return
-    lease = await take(_take(store, cid, owner(), ttl_seconds), lambda taken: _give_back(store, taken))
+    lease = await acquire(_take(store, cid, owner(), ttl_seconds), lambda taken: _give_back(store, taken))
     holder = asyncio.current_task()
     lost = False
 

@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from bough.agents.build import BlueprintCache
 from bough.agents.delegation_protocol import Delegation, SharedBound
 from bough.agents.spec import AgentSpec
-from bough.cancellation import finish, take
+from bough.cancellation import acquire, finish
 from bough.connect.mcp_pool import McpPool
 from bough.conversation.agent import AgentInForce
 from bough.conversation.log.last_write import Ending
@@ -180,14 +180,14 @@ class Worker:
         return await self._take(self.store.claim(make_owner(), queues, ttl_seconds=self._ttl))
 
     async def _take(self, claiming: Awaitable[Claim | None]) -> Claim | None:
-        claim = await take(claiming, self._give_back)
+        claim = await acquire(claiming, self._give_back)
         if claim is not None:
             how = "claimed" if claim.task.attempts <= 1 else f"claimed, attempt {claim.task.attempts}"
             LOG.info("task %s %s agent=%s", claim.task.id, how, claim.task.agent_name)
         return claim
 
     async def _give_back(self, claim: Claim | None) -> None:
-        """Let others run a task whose claim nobody here waits for any more."""
+        """Release a claim whose waiter was cancelled, so that others may run the task."""
         if claim is not None:
             await self._hand_back(UUID(claim.task.id), claim.lease)
 
@@ -338,7 +338,7 @@ class Worker:
             await self.store.change(end)
 
     async def _hand_back(self, id: UUID, lease: Lease) -> None:
-        """Make a task pending again that was claimed here and does not run, if it still is: it was not an attempt."""
+        """Make a task that is still claimed here, but does not run, pending again; this counts as no attempt."""
 
         def hand_back(tables: Tables) -> None:
             row = find_current(tables, id, lease)
