@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from bough.errors import Unavailable
+from bough.events.beside import Tables
 from bough.tasks import Task, TaskBroker, TaskState, TaskStoreMemory
 from bough.tasks.notify import TransitionWatch, has_ended
 
@@ -74,4 +78,47 @@ async def test_a_callback_may_wait_for_its_own_task_and_for_another_one() -> Non
             await broker.wait(id)
     assert sorted(seen) == sorted([(id, TaskState.CANCELLED) for id in (first, first, second, second)])
     await broker.aclose()
+    await tasks.aclose()
+
+
+class AwayTaskStore(TaskStoreMemory):
+    """Cannot read the transitions of a task while it is away; small looks are answered."""
+
+    is_away = False
+    refused = 0
+
+    async def look(self, question: Callable[[Tables], Any], *, small: bool = False) -> Any:
+        if self.is_away and not small:
+            self.refused += 1
+            raise Unavailable("the store is away")
+        return await super().look(question, small=small)
+
+
+async def test_a_callback_is_told_of_an_end_that_could_not_be_read_when_it_came() -> None:
+    tasks = AwayTaskStore()
+    watch = TransitionWatch(tasks)
+    task, other = await tasks.create(Task(input="one")), await tasks.create(Task(input="two"))
+    told: asyncio.Future[TaskState] = asyncio.get_running_loop().create_future()
+    await watch.subscribe(UUID(task.id), [TaskState.COMPLETED], lambda task: told.set_result(task.state))
+    tasks.is_away = True
+    await tasks.update_state(task.id, TaskState.COMPLETED)
+    while not tasks.refused:
+        await asyncio.sleep(0)
+    tasks.is_away = False
+    await tasks.update_state(other.id, TaskState.CANCELLED)  # any commit shows that the store is back
+    async with asyncio.timeout(20):
+        assert await told is TaskState.COMPLETED
+    await watch.aclose()
+    await tasks.aclose()
+
+
+async def test_a_callback_for_a_state_that_cannot_be_read_is_refused() -> None:
+    tasks = AwayTaskStore()
+    watch = TransitionWatch(tasks)
+    task = await tasks.create(Task(input="one"))
+    await tasks.update_state(task.id, TaskState.COMPLETED)
+    tasks.is_away = True
+    with pytest.raises(Unavailable):
+        await watch.subscribe(UUID(task.id), [TaskState.COMPLETED], lambda _: None)
+    await watch.aclose()
     await tasks.aclose()

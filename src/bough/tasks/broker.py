@@ -232,7 +232,7 @@ class TaskBroker:
     async def wait(self, task_id: str, timeout: float | None = None) -> Task:
         """Return a task once it has ended, or as it stands after `timeout` seconds. Cancelling a wait changes nothing.
 
-        Callbacks for the state that it ended in have returned by then, except where a callback waits.
+        Callbacks for the state that it ended in have returned by then, unless a callback is the caller.
 
         Raises:
             NotFound: There is no such task.
@@ -282,8 +282,8 @@ class TaskBroker:
     async def notify(self, task_id: str, states: Collection[TaskState], callback: Callback) -> None:
         """Have `callback(task)` called once for each of some states, in the order in which they are reached.
 
-        States that were reached already are told before this returns, except to a callback that calls it. One callback
-        of a task runs at a time. What one raises is noted with the task, and the others are called all the same.
+        For states that were already reached this is before `notify` returns, unless a callback is the caller. One
+        callback of a task runs at a time. An error that one raises is noted with the task; the others are still called.
 
         Raises:
             NotFound: There is no such task.

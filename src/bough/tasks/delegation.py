@@ -146,6 +146,7 @@ class BrokerDelegation:
     ) -> tuple[Child, ...]:
         """Return tasks as they stand, as soon as one of them ended or asks. See `Delegation.wait`."""
         ids = list(asking.untold) if tasks is None else [await self._own(asking, id) for id in tasks]
+        ended: list[Task] = []
         if ids:
             lending = asyncio.create_task(self._lend(asking.conversation), name="children of a waiting conversation")
             waits = [asyncio.create_task(self._broker.wait_until(id, has_stopped, timeout)) for id in ids]
@@ -161,8 +162,6 @@ class BrokerDelegation:
                     task.cancel()
                 await asyncio.gather(lending, *waits, return_exceptions=True)
             ended = [wait.result() for wait in waits if wait.done() and not wait.cancelled()]
-        else:
-            ended = []
         seen = {task.id: task for task in ended}
         return tuple([self._child_of(seen[id]) if id in seen else await self._describe(id) for id in ids])
 
@@ -327,7 +326,7 @@ def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> 
 
 
 def _read_children(tables: Tables, conversation: UUID, id: UUID | None = None) -> list[TaskRow]:
-    """Return the tasks that a conversation has started, or the one of an id where it is one of these."""
+    """Return the tasks that a conversation has started; with an id only that one, if it is one of them."""
     if id is not None:
         row = find_row(tables, id)
         return [row] if row is not None and row.parent == tables.number(conversation) else []

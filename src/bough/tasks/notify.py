@@ -26,10 +26,10 @@ Callback: TypeAlias = Callable[[Task], Awaitable[None] | None]
 
 
 class TaskStanding(NamedTuple):
-    """Where a task stands, without what it says: enough to decide whether a wait is over.
+    """The state of a task without its messages: enough to decide whether a wait is over.
 
     Attributes:
-        is_put_off: Whether it may not start before a certain time: a pending one that failed before is such a one.
+        is_put_off: Whether it may not start before a certain time, as a pending one that failed before.
     """
 
     state: TaskState
@@ -39,14 +39,17 @@ class TaskStanding(NamedTuple):
 Until: TypeAlias = Callable[[TaskStanding], bool]
 """Whether a wait is over."""
 
+_UNKNOWN: Final = -1
+"""Version of a task whose callbacks could not be told of its latest transition."""
+
 _GONE: Final = sys.maxsize
 """Version of a task that was deleted."""
 
 _FEW = 64
-"""How many rows are looked at in the caller's thread."""
+"""How many rows may be read in the caller's thread."""
 
 _in_callback: ContextVar[bool] = ContextVar("in_callback", default=False)
-"""Whether the code that runs was called back: it waits for no callback, its own among them."""
+"""Whether a callback is running: a wait in it must not wait for callbacks, since one of them is itself."""
 
 
 def has_ended(task: TaskStanding) -> bool:
@@ -55,7 +58,7 @@ def has_ended(task: TaskStanding) -> bool:
 
 
 def has_stopped(task: TaskStanding) -> bool:
-    """Whether a task does nothing more by itself: it has ended, or asks."""
+    """Whether a task has ended or waits for input."""
     return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
 
 
@@ -73,13 +76,13 @@ class Subscription:
 
 
 class Watched:
-    """A task that somebody here waits for.
+    """A task that this process waits for.
 
     Attributes:
-        version: The transitions that are known.
-        standing: Where it stands after these; None once it is gone.
-        waiters: Whoever waits for the next transition.
-        subscriptions: Callbacks: one runs at a time, each state once, in the order in which it was reached.
+        version: Of the latest transition that is known.
+        standing: Its state after that transition; None once the task is deleted.
+        waiters: Futures that the next transition resolves.
+        subscriptions: Its callbacks. One runs at a time; each is called once for a state, in the order of the states.
     """
 
     __slots__ = ("id", "k", "standing", "subscriptions", "telling", "version", "waiters")
@@ -95,11 +98,11 @@ class Watched:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether nothing waits for it any more."""
         return not self.waiters and not self.subscriptions
 
     def wake(self) -> None:
-        """Let everyone who waits look."""
+        """Resolve the futures of all waiters."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -120,7 +123,7 @@ class TransitionWatch:
     def wait(self, id: UUID, until: Until, timeout: float | None) -> Coroutine[Any, Any, bool]:
         """Return once `until` holds of the state of a task, or after `timeout` seconds.
 
-        Callbacks for the state that it is in have returned by then, except where this is called by one.
+        Callbacks for that state have returned by then, unless a callback is the caller.
 
         Returns:
             Whether there is such a task.
@@ -153,31 +156,40 @@ class TransitionWatch:
         return False
 
     async def subscribe(self, id: UUID, states: Collection[TaskState], callback: Callback) -> bool:
-        """Have a callback told of states; those that were reached already are told before this returns.
+        """Have `callback` called for some states; for those that were already reached, before this returns.
 
-        Called by a callback it does not wait for that.
+        If a callback is the caller, these calls come later.
 
         Returns:
             Whether there is such a task.
+
+        Raises:
+            BoughError: The states that were reached cannot be read; the callback will not be called.
         """
         watched = await self._watch(id)
         if watched is None:
             return False
-        watched.subscriptions += (Subscription(states, callback),)
+        subscription = Subscription(states, callback)
+        watched.subscriptions += (subscription,)
         self._keep_following(watched)
         if _in_callback.get():
             self._begin_telling(watched)
-        else:
+            return True
+        try:
             await self._tell(watched)
+        except BoughError:
+            watched.subscriptions = tuple(each for each in watched.subscriptions if each is not subscription)
+            self._forget(watched)
+            raise
         return True
 
     def look(self) -> None:
-        """Look at what is waited for now: something was written."""
+        """Look at all tasks that are waited for: something was written."""
         self._may_have_moved = True
         self._looks.set()
 
     async def aclose(self) -> None:
-        """Stop watching. Whoever still waits continues to look when it is woken otherwise, or is cancelled."""
+        """Stop watching. Waits that are left are the caller's to cancel."""
         follower, self._follower = self._follower, None
         ending = {*self._telling, *([] if follower is None else [follower])} - {asyncio.current_task()}
         for task in ending:
@@ -185,7 +197,7 @@ class TransitionWatch:
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def _watch(self, id: UUID) -> Watched | None:
-        """Return what is known of a task, as it stands now."""
+        """Read the row of a task; return what is known of it; None for no such task."""
         row = await self._store.look(lambda tables: find_row(tables, id), small=True)
         if row is None:
             return None
@@ -195,14 +207,14 @@ class TransitionWatch:
         return watched
 
     def _note(self, watched: Watched, version: int, standing: TaskStanding | None) -> None:
-        """Note that a task has moved on, or is gone, and tell whoever waits for it."""
+        """Note that a task has changed or is gone, and wake what waits for it."""
         watched.version, watched.standing = version, standing
         if watched.subscriptions:
             self._begin_telling(watched)
         watched.wake()
 
     def _keep_following(self, watched: Watched) -> None:
-        """Follow commits for a task, which may have moved on since it was read."""
+        """Follow commits for a task, and look at it once: it may have changed since it was read."""
         self._watched.setdefault(watched.id, watched)
         self._new.append(watched)
         self._looks.set()
@@ -214,10 +226,10 @@ class TransitionWatch:
             del self._watched[watched.id]
 
     async def _follow(self) -> None:
-        """Look after every commit of any process, until nobody waits any more."""
-        while self._watched:  # again: somebody may have begun to wait while the listener was being ended
+        """Look at watched tasks after every commit of any process, until nothing is watched any more."""
+        while self._watched:  # again: a wait may have begun while the listener was being ended
             listener = asyncio.create_task(self._listen(), name="commits of tasks")
-            await asyncio.sleep(0)  # it listens before the first look: what is committed behind that is heard
+            await asyncio.sleep(0)  # it must listen before the first look, so that no commit is missed in between
             try:
                 while self._watched:
                     self._looks.clear()
@@ -249,26 +261,31 @@ class TransitionWatch:
                 self._note(watched, version, standing)
 
     def _begin_telling(self, watched: Watched) -> None:
-        """Tell the callbacks of a task beside whatever else runs: one that waits for another task holds up nothing."""
-        task = asyncio.create_task(self._tell(watched), name=f"callbacks of task {watched.id}")
+        """Call the callbacks of a task in an asyncio task of its own: one that waits for another holds up nothing."""
+        task = asyncio.create_task(self._tell_or_retry(watched), name=f"callbacks of task {watched.id}")
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
+    async def _tell_or_retry(self, watched: Watched) -> None:
+        try:
+            await self._tell(watched)
+        except BoughError:  # the store is away: the look after the next commit finds the task changed again
+            watched.version = _UNKNOWN
+
     async def _tell(self, watched: Watched) -> None:
-        """Tell the callbacks of a task what they were not told yet."""
+        """Call the callbacks of a task for the transitions that they were not called for yet."""
         if not watched.subscriptions:
             return
         watched.telling = watched.telling or asyncio.Lock()
         async with watched.telling:
-            with suppress(BoughError):  # the store may be back at the next transition
-                reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
-                for seq, task in reached:
-                    for subscription in watched.subscriptions:
-                        if subscription.told < seq:
-                            subscription.told = seq
-                            await self._call(subscription, task)
-                if not reached or reached[-1][1].is_terminal:
-                    watched.subscriptions = ()
+            reached = await self._store.look(lambda tables: _read_transitions(tables, watched.id))
+            for seq, task in reached:
+                for subscription in watched.subscriptions:
+                    if subscription.told < seq:
+                        subscription.told = seq
+                        await self._call(subscription, task)
+            if not reached or reached[-1][1].is_terminal:
+                watched.subscriptions = ()
         self._forget(watched)
 
     async def _call(self, subscription: Subscription, task: Task) -> None:

@@ -69,7 +69,7 @@ class SubmissionRequest:
     Attributes:
         rules: Of the parent, by which the child's are narrowed; None without a parent.
         sender: Who speaks: `user`, or the parent's agent.
-        changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them unasked.
+        changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them.
         workspace_policy: How it came by its workspace; see `ForkedWorkspace`.
     """
 

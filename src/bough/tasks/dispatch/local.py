@@ -108,7 +108,7 @@ class LocalDispatcher:
         return None
 
     async def _claim(self, worker: Worker, queues: Collection[str]) -> tuple[Claim | None, float | None]:
-        """Claim a task; where there is none, return the seconds until one may become due, None where none waits."""
+        """Claim a task; without one, return the seconds until one may become due, None where none waits."""
         while self.wanted:
             claim = await worker.claim_task(self.wanted.popleft())
             if claim is not None:
@@ -118,7 +118,7 @@ class LocalDispatcher:
         seconds = await worker.store.look(lambda tables: _seconds_until_ready(tables, queues), small=True)
         if seconds != 0:
             return None, seconds
-        return await worker.claim_next(queues), _AWAY_SECONDS  # where another one was faster, its commits wake
+        return await worker.claim_next(queues), _AWAY_SECONDS  # if another worker was faster, its commits wake this one
 
     async def _wait(self, running: set[asyncio.Task[None]], seconds: float | None, *, full: bool) -> None:
         """Wait for a commit, for the end of a run, or until something may have become due."""
@@ -132,7 +132,7 @@ class LocalDispatcher:
 
 
 def _seconds_until_ready(tables: Tables, queues: Collection[str]) -> float | None:
-    """Return when something can be claimed: 0 for now, None where nothing waits.
+    """Return the seconds until something can be claimed: 0 for now, None where nothing waits.
 
     It is read beside writers, so that looking for nothing costs no transaction.
     """

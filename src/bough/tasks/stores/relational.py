@@ -105,7 +105,7 @@ class RelationalTaskStore(TaskStore):
         """Return the answer to a question about rows and events, read at one moment.
 
         Args:
-            small: It looks at a few rows, found by their keys.
+            small: It reads a few rows by their keys; see `EventStore.together`.
         """
         log = await self.open()
         return await log.together(TASKS, question, read_only=True, small=small)
