@@ -1,4 +1,4 @@
-"""What works on this machine and what does not: looked at by `bough doctor` and by agent servers."""
+"""Checks of what works on this machine, for `bough doctor` and agent servers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PACKAGES = ("pydantic-ai-slim", "pydantic", "typer", "rich")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        state: `missing` is not a fault: it is optional. `broken` is one.
+        state: `missing` is not a fault: the part is optional. `broken` is one.
         fix: How to fix it.
         essential: Whether bough's main job fails without it.
     """
@@ -42,7 +42,11 @@ class Check:
 
 
 async def check_executors(chosen_executor: str) -> list[Check]:
-    """Probe every rung by really running something behind it; one that works is enough."""
+    """Probe every rung by running something in it; one that works is enough.
+
+    Args:
+        chosen_executor: Of the settings; the gaps of a container are listed only if it is one.
+    """
     from bough.execution import LocalSandboxCodeExecutor
     from bough.execution.gaps import list_gaps
 
@@ -81,7 +85,7 @@ def _check_isolation(isolation: Isolation | None) -> Check:
 
 
 def check_models(settings: Settings, env: Mapping[str, str]) -> Iterator[Check]:
-    """Say which model is asked where nothing else is said, and which keys are set."""
+    """Check the default model, and which keys of providers are set in the environment."""
     from bough.agents.models.resolve import resolve_model
 
     try:
@@ -117,7 +121,7 @@ async def check_tasks(tasks: RelationalTaskStore) -> list[Check]:
 
 
 def check_config(settings: Settings) -> list[Check]:
-    """Read `config.yaml`, as a worker that starts here would. Nothing that it names is imported or started."""
+    """Read the `config.yaml` that a worker in this folder would use. Nothing that it names is imported or started."""
     from bough.agents.config.agents import AgentConfig
 
     try:
@@ -132,7 +136,7 @@ def check_config(settings: Settings) -> list[Check]:
 
 
 def check_versions() -> Iterator[Check]:
-    """Say which versions of what bough stands on are here."""
+    """Report the versions of bough, Python, SQLite and the main packages."""
     from bough import __version__
 
     yield Check("version", "bough", "ok", __version__)

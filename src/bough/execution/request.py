@@ -166,7 +166,7 @@ def _script_program(request: CodeExecutionInput, script: str) -> tuple[str | Non
     path = _script_path(script)
     if request.command is not None:
         return None, (*request.command, path, *request.argv), "", None
-    program = find_script_program(path, b"")  # its text may be known inside alone
+    program = find_script_program(path, b"")  # its text may exist only inside the sandbox
     if program is not None and program.language == "python":
         return path, (path, *request.argv), os.path.dirname(path), None
     interpreter = () if program is None else (program.language,)

@@ -1,4 +1,4 @@
-"""Which program runs a script: by its extension, or by its first line."""
+"""Which program runs a script, by its extension or its first line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScriptProgram:
     """What runs a script.
 
     Attributes:
-        language: What the script is taken for.
+        language: That the script is written in; `python` if only its first line is known.
         command: The interpreter and its options; None: that of the language.
     """
 
@@ -35,13 +35,13 @@ class ScriptProgram:
 
 
 def find_script_program(name: str, head: bytes) -> ScriptProgram | None:
-    """Return what runs a script; None where neither its name nor its first line says it.
+    """Return what runs a script; None if neither its name nor its first line says it.
 
-    A shell script may choose its shell, but no other program. The executable bit is irrelevant.
+    The first line of a shell script may choose another shell, but not another program. The executable bit is ignored.
 
     Args:
         name: The name of the file.
-        head: The beginning of its text.
+        head: The beginning of its text; empty if the text is unknown.
     """
     first = _read_shebang(head)
     language = _LANGUAGES.get(PurePath(name).suffix.lower())

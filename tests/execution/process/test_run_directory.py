@@ -45,10 +45,10 @@ async def test_a_result_does_not_wait_for_the_removal_of_a_large_folder(
     taken: list[str] = []
 
     class Noting(run_directory.Remover):
-        def take(self, folder: str) -> None:
+        def add(self, folder: str) -> None:
             taken.append(folder)
             removed.extend(name for name in os.listdir(os.path.dirname(folder)) if name == "0")
-            super().take(folder)
+            super().add(folder)
 
     monkeypatch.setattr(run_directory, "Remover", Noting)
     executor = UnsafeLocalCodeExecutor()
@@ -67,7 +67,7 @@ async def test_closing_does_not_wait_for_ever_and_the_rest_is_removed_all_the_sa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(run_directory, "REMOVE_SECONDS", 0.0)
     monkeypatch.setattr(run_directory, "CLOSE_SECONDS", 0.0)  # not one name is waited for
-    monkeypatch.setattr(run_directory.Remover, "take", lambda *_: None)
+    monkeypatch.setattr(run_directory.Remover, "add", lambda *_: None)
     executor = UnsafeLocalCodeExecutor()
     code = "import os\nfor n in range(300): os.makedirs(f'{n}/deep')"
     assert (await executor.execute(CodeExecutionInput(code=code))).ok

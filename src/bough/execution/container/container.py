@@ -25,7 +25,7 @@ from bough.execution.container.janitor import ContainerJanitor
 from bough.execution.mixin import CodeExecutorMixin
 from bough.execution.process.cgroup import memory_group_of
 from bough.execution.process.child import ChildProcess, Launch
-from bough.execution.process.disk_use import most_names
+from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, identity_for
 from bough.execution.process.process import prepare
 from bough.execution.process.result import make_timed_out, result_of
@@ -283,7 +283,7 @@ def _options(checked: Plan, workspace: Workspace, owner: str) -> dict[str, Any]:
     volumes.append(f"{workspace.work}:{WORK}:rw")
     volumes += [f"{mount.source}:{mount.target}:{'rw' if mount.writable else 'ro'}" for mount in checked.mounts]
     private = (
-        f"size={limits.tmp_bytes},nr_inodes={most_names(limits)},mode=1777,exec,uid={identity.uid},gid={identity.gid}"
+        f"size={limits.tmp_bytes},nr_inodes={max_names(limits)},mode=1777,exec,uid={identity.uid},gid={identity.gid}"
     )
     return {
         "entrypoint": ["python3", "-I", "-S", "-X", "utf8", f"{INSIDE_AT}/contained.py", *_INVITATION],

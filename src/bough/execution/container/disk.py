@@ -21,8 +21,8 @@ _SHARE: Final = 10
 class ContainerDisk:
     """The bytes of a container's own files, beside those of its image, and of the folder that it shows.
 
-    Where its own files can be seen on this machine, which is so for root and most engines, their names count as well.
-    The engine alone tells of bytes.
+    Where this process can read the container's own files (as root, with most engines), their names count as well;
+    otherwise only the bytes that the engine reports.
 
     Between two looks a program can write more than the bound. What is over it stays, and may be removed: only what has
     grown since it was found over the bound is over it again.
@@ -37,7 +37,7 @@ class ContainerDisk:
         self._engine = engine
         self._container = container
         own = _find_own_files(engine, container)
-        self._is_seen = own is not None
+        self._is_readable = own is not None
         self._use = DiskUse((str(workspace), *([] if own is None else [own])))
         self._found = limit_bytes
         self._next = 0.0
@@ -57,8 +57,8 @@ class ContainerDisk:
             return True
 
     def measure(self) -> int:
-        """Return the bytes in use. Where its own files cannot be seen, the engine walks them. Blocks."""
-        if self._is_seen:
+        """Return the bytes in use. Where its own files cannot be read, the engine counts them. Blocks."""
+        if self._is_readable:
             return self._use.measure()
         listed = self._engine.api.containers(all=True, size=True, filters={"id": self._container})
         own = sum(int(each.get("SizeRw") or 0) for each in listed)
@@ -66,7 +66,7 @@ class ContainerDisk:
 
 
 def _find_own_files(engine: Any, container: str) -> str | None:
-    """Return the folder in which an engine keeps what a container has written; None where it cannot be seen. Blocks."""
+    """Return the folder in which an engine keeps a container's own files; None where it cannot be read. Blocks."""
     driver: dict[str, Any] = engine.api.inspect_container(container).get("GraphDriver") or {}
     data: dict[str, str] = driver.get("Data") or {}
     folder = data.get("UpperDir")

@@ -162,7 +162,7 @@ class ChildProcess:
 
     @property
     def stands(self) -> bool:
-        """Whether the first process has come up."""
+        """Whether the first process has reported that it is up."""
         return ExitReport.parse(bytes(self._report)).stood
 
     @property

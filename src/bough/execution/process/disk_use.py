@@ -40,7 +40,7 @@ class DiskUse:
         limits: Of a run; what cannot be measured is taken for as much as they allow.
 
     Attributes:
-        counted: What the pass that is under way has counted so far, or the last one in all.
+        counted: The bytes that the current pass has counted so far, or the last complete one.
     """
 
     def __init__(self, folders: Sequence[str], limits: ExecutionLimits | None = None) -> None:
@@ -59,7 +59,7 @@ class DiskUse:
         return self._latest
 
     def advance(self, seconds: float) -> bool:
-        """Count on for so long; return whether a pass is complete now. One that is not tells the least there is."""
+        """Count for so long; return whether a pass is complete now. Until it is, `counted` is a lower bound."""
         end = time.monotonic() + seconds
         if self._pass is None:
             self._pass, self.counted = self._entries(), 0
@@ -104,10 +104,10 @@ class DiskUse:
         return self._latest + sum(found.values()) + kept * self._limits.file_size_bytes
 
     def count_private_names(self, pid: int) -> int:
-        """Return how many files and folders a run has in a file system of its own in memory, at most; 0: it has none.
+        """Return how many files and folders are in the fullest of a run's own file systems in memory; 0: it has none.
 
-        Those are bounded in bytes by the kernel; but an empty file takes a kilobyte of its memory that is not counted.
-        Every process of a run sees the same ones; one that has just ended is passed over. Blocks.
+        The kernel bounds their bytes, but does not count the kilobyte of its memory that an empty file takes. All
+        processes of a run see the same file systems; one that has just ended is skipped. Blocks.
         """
         ours = {os.stat(path).st_dev for path in (*self._folders, *_PRIVATE) if os.path.isdir(path)}
         for each in processes_below(pid):
@@ -125,7 +125,7 @@ class DiskUse:
                     yield self._size(state)
 
     def _size(self, state: os.stat_result) -> int:
-        """Return what an entry counts."""
+        """Return the bytes that an entry counts."""
         size = state.st_blocks * 512
         if stat.S_ISDIR(state.st_mode):
             return max(size, _FOLDER_BYTES)
@@ -177,13 +177,13 @@ class DiskUse:
 
 
 def _is_in_memory(path: str) -> bool:
-    """Whether a path is on a file system that has no disk, and no files of others."""
+    """Whether a path is on a file system in memory."""
     state = (ctypes.c_long * 32)()  # the first is its type
     return ctypes.CDLL(None).statfs(os.fsencode(path), state) == 0 and state[0] == _TMPFS
 
 
-def most_names(limits: ExecutionLimits) -> int:
-    """Return how many names a file system in memory may have, as many bytes each as in a workspace."""
+def max_names(limits: ExecutionLimits) -> int:
+    """Return how many names a file system in memory may have: each counts as many bytes as in a workspace."""
     return limits.tmp_bytes // _NAME_BYTES
 
 

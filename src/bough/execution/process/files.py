@@ -249,7 +249,7 @@ def remove_tree(path: str, *, is_over: Callable[[], bool] = lambda: False) -> bo
     """Remove the folder `path` and everything in it, at any depth, with two open descriptors; nothing may run in it.
 
     Args:
-        is_over: Asked before each name; once it is true, the rest stays, for another call.
+        is_over: Called before each entry; once it returns true, the rest is left for another call.
 
     Returns:
         Whether all of it is gone.
@@ -285,7 +285,7 @@ def _remove_or_flatten(root: int, name: str, names: Iterator[int], is_over: Call
 
 
 def _remove_or_move(fd: int, name: str, root: int, names: Iterator[int]) -> None:
-    """Remove a folder that is empty; move another one to `root`."""
+    """Remove a folder if it is empty, else move it to `root`."""
     try:
         os.rmdir(name, dir_fd=fd)
     except OSError:

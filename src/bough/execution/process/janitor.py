@@ -76,14 +76,14 @@ class Janitor:
         self._release = weakref.finalize(self, os.close, writing)
 
     def close(self, *, wait: bool = True) -> None:
-        """Let it clean up and end, and wait for it; twice is fine. Blocks for some milliseconds where little is left.
+        """Let it clean up and end, and wait for it; twice is fine. Blocks: for some milliseconds if little is left.
 
         Args:
-            wait: Whether to wait; otherwise it goes on by itself.
+            wait: Whether to wait; otherwise it cleans up in the background.
         """
         self._release()
         pid, self._pid = self._pid, None
         if pid is not None and wait:
             os.waitpid(pid, 0)
-        elif pid is not None:  # somebody has to take its exit status
+        elif pid is not None:  # its exit status must be collected
             threading.Thread(target=os.waitpid, args=(pid, 0), name="bough-janitor", daemon=True).start()

@@ -20,10 +20,10 @@ from bough.execution.process.lend import Lender
 _log = logging.getLogger("bough.execution")
 
 REMOVE_SECONDS: Final = 0.2
-"""How long a run's result waits for the removal of its folder; what is left then is removed behind it."""
+"""How long a run's result waits for the removal of its folder; the rest is removed in the background."""
 
 CLOSE_SECONDS: Final = 10.0
-"""How long its end waits for what is large; the janitor removes the rest, whether this program lives or not."""
+"""How long `close` waits for removals; the janitor removes the rest, even after the end of this process."""
 
 
 class RunDirectory:
@@ -71,17 +71,17 @@ class RunDirectory:
         return None if self._hierarchy is None else self._hierarchy.make(name, limits)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder that lies in it; one that is large is moved, and removed in another thread."""
+        """Remove a folder in it; a large one is moved within it, and removed by another thread."""
         end = time.monotonic() + REMOVE_SECONDS
         if remove_tree(folder, is_over=lambda: time.monotonic() > end):
             return
         with self._lock:
             if self._path is not None:
-                aside = os.path.join(self._path, f"left-{next(self._numbers)}")
-                os.rename(folder, aside)
+                moved = os.path.join(self._path, f"left-{next(self._numbers)}")
+                os.rename(folder, moved)
                 if self._remover is None:
                     self._remover = Remover()
-                self._remover.take(aside)
+                self._remover.add(moved)
                 return
         remove_tree(folder)  # it is being closed
 
@@ -120,16 +120,16 @@ class Remover:
     def __init__(self) -> None:
         self._folders: SimpleQueue[str | None] = SimpleQueue()
         self._is_stopped = False
-        # The end of the program does not wait for it: what is left then is removed by the janitor.
+        # The end of the process does not wait for it: the janitor removes what is left.
         self._thread = threading.Thread(target=self._work, name="bough-remover", daemon=True)
         self._thread.start()
 
-    def take(self, folder: str) -> None:
-        """Remove a folder that nobody else uses, soon."""
+    def add(self, folder: str) -> None:
+        """Queue a folder for removal; nothing else may use it."""
         self._folders.put(folder)
 
     def close(self, end: float) -> None:
-        """Wait until everything that was taken is gone, or until a moment of the monotonic clock. Blocks."""
+        """Wait until all queued folders are gone, or until `end` of the monotonic clock; then stop. Blocks."""
         self._folders.put(None)
         self._thread.join(max(0.0, end - time.monotonic()))
         self._is_stopped = True
@@ -140,4 +140,4 @@ class Remover:
             try:
                 remove_tree(folder, is_over=lambda: self._is_stopped)
             except OSError as error:
-                _log.warning("what a run left could not be removed, and is tried again at the end: %s", error)
+                _log.warning("a folder of a run could not be removed; closing the executor tries again: %s", error)

@@ -13,7 +13,7 @@ from typing import Final
 from bough.execution.base import ExecutionLimits
 from bough.execution.process.cgroup import LateGroup
 from bough.execution.process.child import ChildProcess, processes_below, read_numbers
-from bough.execution.process.disk_use import DiskUse, most_names
+from bough.execution.process.disk_use import DiskUse, max_names
 from bough.execution.process.workspace import Workspace
 from bough.execution.request import Plan
 
@@ -27,7 +27,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group: LateGroup) -> None:
-    """End the run when its workspace outgrows `work_bytes`, its own file systems `tmp_bytes`, or its memory its bound.
+    """End the run when its workspace exceeds `work_bytes`, its own file systems `tmp_bytes`, or its memory its bound.
 
     Memory is left to the kernel where the run is in a control group from its beginning.
 
@@ -41,24 +41,24 @@ async def watch(child: ChildProcess, plan: Plan, workspace: Workspace, *, group:
         room += await asyncio.to_thread(use.measure)
     # A session may have been there before its group, and memory that was taken before is counted elsewhere for ever.
     is_bounded = group.entered and plan.request.execution_id is None
-    is_grouped = False
+    has_entered = False
     while True:
         await asyncio.sleep(SECONDS)
-        # Not before: a supervisor that still loads has forked nothing, and what it forks later is not in the group.
-        if child.stands and not is_grouped:
+        # Not before: a supervisor that is still loading has no children to move, and later ones would not be in it.
+        if child.stands and not has_entered:
             await asyncio.to_thread(group.enter, lambda: processes_below(child.pid))
-            is_grouped = True
+            has_entered = True
         reason = await asyncio.to_thread(_find_excess, use, child, limits, room, is_bounded)
         if reason is not None:
             child.stop(reason)
 
 
 def _find_excess(use: DiskUse, child: ChildProcess, limits: ExecutionLimits, room: int, is_bounded: bool) -> str | None:
-    """Return the bound that the run has passed, looking at its files for a slice of time. Blocks."""
+    """Return the bound that the run exceeds, counting its files for a slice of time; None: none known. Blocks."""
     is_complete = use.advance(SLICE_SECONDS)
     if (use.total(child.pid, but=child.own_sockets) if is_complete else use.counted) > room:
         return "work_bytes"
-    if use.count_private_names(child.pid) > most_names(limits):
+    if use.count_private_names(child.pid) > max_names(limits):
         return "tmp_bytes"
     if not is_bounded and uses_more_memory(child.pid, limits.memory_bytes):
         return "memory"

@@ -158,7 +158,7 @@ class Workspace:
             ) from error
 
     def remove(self) -> None:
-        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks, but not for a large one."""
+        """Remove the run's own folder; a person's workspace stays. Twice is fine. Blocks."""
         if self.release is not None:
             self.release()
         if os.path.isdir(self.folder):

@@ -18,7 +18,7 @@ from bough.execution.base import Isolation
 from bough.execution.domain_rule import PORT
 from bough.execution.gaps import list_gaps
 from bough.execution.process.child import CONF, CONTROL, STATUS, Launch, readable
-from bough.execution.process.disk_use import most_names
+from bough.execution.process.disk_use import max_names
 from bough.execution.process.identity import Identity, free_uid, identity_for
 from bough.execution.process.interpreter import Interpreter, find_interpreter, own_interpreter
 from bough.execution.process.workspace import Workspace
@@ -240,7 +240,7 @@ class BubblewrapRung:
             "shown": workspace.list_shown(plan),
             "hidden": hidden,
             "tmp_bytes": plan.request.limits.tmp_bytes,
-            "tmp_names": most_names(plan.request.limits),
+            "tmp_names": max_names(plan.request.limits),
             "filter": self._filter,
         }
 

@@ -69,7 +69,7 @@ class LandlockRung:
         if _package_folder() is None:
             return self._lacks("The Python package sandlock is not installed.", "pip install sandlock")
         try:
-            self._filter = filter_program(names_of_host=True)
+            self._filter = filter_program(host_paths=True)
         except (ImportError, RuntimeError):
             return self._lacks("libseccomp or pyseccomp is missing.", SECCOMP_INSTALL)
         failure = ""

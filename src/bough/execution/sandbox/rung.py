@@ -76,7 +76,7 @@ class Preparation:
 
 
 def find_conditions(*, mounts: bool) -> set[Condition]:
-    """Return what this machine has that some promises need. Blocks.
+    """Return which conditions of gaps this machine meets. Blocks.
 
     Args:
         mounts: Whether the rung can make mounts of its own.

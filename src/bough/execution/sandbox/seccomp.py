@@ -180,7 +180,7 @@ _TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x541D, 0x5423)
 """TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD: typing into a terminal, and its relatives."""
 
 
-_BY_NAMES_OF_THE_HOST: Final = (
+_BY_HOST_PATH: Final = (
     "inotify_init",
     "inotify_init1",
     "inotify_add_watch",
@@ -188,15 +188,15 @@ _BY_NAMES_OF_THE_HOST: Final = (
     "utimes",
     "futimesat",
 )
-"""What neither Landlock nor its supervisor looks at: news of any folder, and older calls that set times of a file."""
+"""Calls that neither Landlock nor its supervisor checks: watching any folder, and older ones that set file times."""
 
 
-def filter_program(*, network: bool = False, names_of_host: bool = False) -> bytes:
+def filter_program(*, network: bool = False, host_paths: bool = False) -> bytes:
     """Return the filter as BPF instructions of this machine; costs about a millisecond.
 
     Args:
         network: Whether TCP sockets may be made (their namespace has nothing but a loopback in it).
-        names_of_host: Whether names are those of the host, so that calls must be refused which nothing else bounds.
+        host_paths: Whether paths are the host's: then calls by path that nothing else restricts are refused.
 
     Raises:
         ImportError: libseccomp or its binding is missing.
@@ -205,7 +205,7 @@ def filter_program(*, network: bool = False, names_of_host: bool = False) -> byt
 
     return _own_process_only(seccomp) + _one_after_the_other(
         _make_listing_filter(seccomp),
-        _make_refusing_filter(seccomp, network=network, names_of_host=names_of_host),
+        _make_refusing_filter(seccomp, network=network, host_paths=host_paths),
     )
 
 
@@ -269,7 +269,7 @@ def _one_after_the_other(first: bytes, second: bytes) -> bytes:
     return b"".join(asked) + second
 
 
-def _make_refusing_filter(seccomp: Any, *, network: bool, names_of_host: bool) -> bytes:
+def _make_refusing_filter(seccomp: Any, *, network: bool, host_paths: bool) -> bytes:
     """Return the filter that refuses by name and by arguments."""
     sieve: Any = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for names in _REFUSED.values():
@@ -277,8 +277,8 @@ def _make_refusing_filter(seccomp: Any, *, network: bool, names_of_host: bool) -
     # glibc falls back to clone, whose flags a filter can see
     sieve.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
     _refuse(sieve, seccomp, ("memfd_create",), errno.ENOSYS)
-    if names_of_host:
-        _refuse(sieve, seccomp, _BY_NAMES_OF_THE_HOST, errno.ENOSYS)
+    if host_paths:
+        _refuse(sieve, seccomp, _BY_HOST_PATH, errno.ENOSYS)
     for flag in _NAMESPACE_FLAGS[1:]:
         sieve.add_rule(seccomp.ERRNO(errno.EPERM), "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
     for request in _TERMINAL_REQUESTS:

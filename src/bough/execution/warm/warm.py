@@ -68,7 +68,7 @@ class WarmSandboxes:
             try:
                 result = await self._run(plan, zygote)
             except Conflict:
-                self._drop(key)  # it may show another folder than was looked at, and would do so for ever
+                self._drop(key)  # it may show a folder that differs from the checked one, for as long as it lives
                 raise
             if result is None:
                 self._drop(key)
