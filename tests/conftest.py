@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +29,9 @@ from bough.execution.sandbox.landlock import LandlockRung
 from bough.execution.sandbox.rung import Rung
 from bough.testing import docker_engine
 from bough.testing import postgres as postgres_testing
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 settings.register_profile("dev", max_examples=30, deadline=None)
 settings.register_profile(
@@ -307,3 +310,19 @@ def postgres() -> Iterator[str]:
         return
     with postgres_testing.postgres_server() as url:
         yield url
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """Collect spans of OpenTelemetry; the global provider is restored, since it may be set only once."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield exporter
+    provider.shutdown()

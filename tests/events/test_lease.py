@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.held_writer import cancel_while_writer_is_held
 
 from bough.errors import Conflict
 from bough.events import open_store
@@ -66,24 +65,14 @@ async def test_a_lease_that_was_taken_over_is_in_the_takers_name(tmp_path: Path)
     await store.aclose()
 
 
-async def test_a_lease_that_is_granted_to_a_cancelled_waiter_is_given_back(place: Any) -> None:
-    """The writer is held up, so that the lease is written after its waiter was told to stop."""
+async def test_a_lease_that_is_granted_to_a_cancelled_waiter_is_released(place: Any) -> None:
     store = await place.open()
-    record, is_open = await store.create(), threading.Event()
+    record = await store.create()
 
     async def run() -> None:
         async with hold_lease(store, record.id, ttl_seconds=600):
             raise AssertionError("it was cancelled before")
 
-    holding_up = asyncio.create_task(store.together((), lambda _: is_open.wait(20)))
-    await asyncio.sleep(0)
-    running = asyncio.create_task(run())
-    for _ in range(5):
-        await asyncio.sleep(0)
-    running.cancel()
-    is_open.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    await holding_up
+    await cancel_while_writer_is_held(store, run())
     await store.release(await store.acquire(record.id, "another", 60))
     await store.aclose()

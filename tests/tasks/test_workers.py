@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from tests.held_writer import cancel_while_writer_is_held
 from tests.tasks import counting_agent
 from tests.tasks.worker_processes import Workers
 
@@ -95,22 +94,12 @@ async def test_a_worker_that_runs_once_ends(workers: Workers, settings: Settings
     await broker.store.aclose()
 
 
-async def test_a_claim_that_nobody_waits_for_any_more_is_given_back(tmp_path: Path, settings: Settings) -> None:
-    """The writer is held up, so that the claim is written after its waiter was told to stop."""
+async def test_a_claim_that_is_granted_to_a_cancelled_waiter_is_released(tmp_path: Path, settings: Settings) -> None:
     store = TaskStoreSqlite(f"sqlite:///{tmp_path / 'log.db'}")
-    worker, is_open = Worker(store, settings=settings), threading.Event()
+    worker = Worker(store, settings=settings)
     task = await store.create(Task(input="anything"))
-    holding_up = asyncio.create_task(store.change(lambda _: is_open.wait(20)))
-    await asyncio.sleep(0)
-    claiming = asyncio.create_task(worker.claim_task(task.id))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    claiming.cancel()
-    is_open.set()
-    with pytest.raises(asyncio.CancelledError):
-        await claiming
-    await holding_up
+    await cancel_while_writer_is_held(store.log, worker.claim_task(task.id))
     claim = await worker.claim_task(task.id)
     assert claim is not None
-    assert claim.task.attempts == 1, "what never ran is no attempt"
+    assert claim.task.attempts == 1, "a claim that never ran does not count as an attempt"
     await store.aclose()

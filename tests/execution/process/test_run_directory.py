@@ -1,4 +1,4 @@
-"""The folders of runs: what is large is removed behind the result, and nothing is left at the end."""
+"""The folders of runs: a large one is removed after the result is returned, and none is left at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fill(folder: Path) -> None:
         (folder / str(number) / "empty").mkdir()
 
 
-def test_a_removal_that_is_cut_short_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_removal_that_was_cut_short_can_be_continued(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     for left in (0, 1, 20, 120):
         folder.mkdir(exist_ok=True)
@@ -34,45 +34,50 @@ def test_a_removal_that_is_cut_short_goes_on_where_it_was(tmp_path: Path) -> Non
         assert not folder.exists()
 
 
-@pytest.mark.anyio
-async def test_a_result_does_not_wait_for_the_removal_of_a_large_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tmp_path.chmod(0o711)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(run_directory, "REMOVE_SECONDS", 0.0)  # every folder is large
-    removed: list[str] = []
-    taken: list[str] = []
-
-    class Noting(run_directory.Remover):
-        def add(self, folder: str) -> None:
-            taken.append(folder)
-            removed.extend(name for name in os.listdir(os.path.dirname(folder)) if name == "0")
-            super().add(folder)
-
-    monkeypatch.setattr(run_directory, "Remover", Noting)
-    executor = UnsafeLocalCodeExecutor()
-    code = "import os\nfor n in range(300): os.makedirs(f'{n}/deep')"
-    assert (await executor.execute(CodeExecutionInput(code=code))).ok
-    assert (len(taken), removed) == (1, [])
-    await executor.aclose()
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.anyio
-async def test_closing_does_not_wait_for_ever_and_the_rest_is_removed_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder in which the folder of each run is too large to be removed before its result."""
     tmp_path.chmod(0o711)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(run_directory, "REMOVE_SECONDS", 0.0)
-    monkeypatch.setattr(run_directory, "CLOSE_SECONDS", 0.0)  # not one name is waited for
-    monkeypatch.setattr(run_directory.Remover, "add", lambda *_: None)
+    return tmp_path
+
+
+async def leave_folders() -> UnsafeLocalCodeExecutor:
+    """Return an executor of which a run left 300 folders."""
     executor = UnsafeLocalCodeExecutor()
     code = "import os\nfor n in range(300): os.makedirs(f'{n}/deep')"
     assert (await executor.execute(CodeExecutionInput(code=code))).ok
+    return executor
+
+
+@pytest.mark.anyio
+async def test_a_result_does_not_wait_for_the_removal_of_a_large_folder(
+    slow_removal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[int] = []
+
+    class CountingRemover(run_directory.Remover):
+        def add(self, folder: str) -> None:
+            left.append(len(os.listdir(os.path.join(folder, "work"))))
+            super().add(folder)
+
+    monkeypatch.setattr(run_directory, "Remover", CountingRemover)
+    executor = await leave_folders()
+    assert left == [300]
+    await executor.aclose()
+    assert os.listdir(slow_removal) == []
+
+
+@pytest.mark.anyio
+async def test_closing_waits_only_so_long_and_the_janitor_removes_the_rest(
+    slow_removal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_directory, "CLOSE_SECONDS", 0.0)
+    monkeypatch.setattr(run_directory.Remover, "add", lambda *_: None)
+    executor = await leave_folders()
     await executor.aclose()
     deadline = time.monotonic() + 20
-    while os.listdir(tmp_path) and time.monotonic() < deadline:
+    while os.listdir(slow_removal) and time.monotonic() < deadline:
         os.sched_yield()
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(slow_removal) == []
