@@ -53,10 +53,10 @@ async def submit_task(
 
 
 async def _require_free(access: Access, id: UUID) -> None:
-    """Check that no task has an id: that of a further run is no conversation's.
+    """Check that no task has an id; the id of a later run of a conversation is not a conversation's.
 
     Raises:
-        Conflict: One has, whosever it is.
+        Conflict: A task has it, of whatever tenant.
     """
     if await access.services.runs.broker.store.get(str(id)) is not None:
         raise make_taken()
