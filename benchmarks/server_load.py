@@ -43,7 +43,7 @@ PAUSE_SECONDS = 0.1
 _SENT = re.compile(rb'"sent\\": ([0-9.]+)')
 
 TWO_AT_ONCE = 50
-"""Conversations at once for two servers: they keep one of them busy."""
+"""Conversations at once for two servers: enough to keep one of them busy."""
 
 KEPT = 300
 """More conversations than a process keeps prepared agents of."""
@@ -89,7 +89,7 @@ async def rate(clients: list[httpx2.AsyncClient], at_once: int, seconds: float) 
 
 
 class Readers:
-    """Readers of streams in a process of their own: what a client takes to read is not the server's lag.
+    """Readers of streams in a process of their own, so that their own work does not count as the server's lag.
 
     Args:
         ids: The conversation of each.
@@ -99,9 +99,10 @@ class Readers:
         self._here, there = Pipe()
         self._process = Process(target=_read_all, args=(url, ids, there))
         self._process.start()
+        there.close()  # so that the end of the process is noticed here
 
     async def __aenter__(self) -> Readers:
-        await asyncio.to_thread(self._here.recv)  # all of them read
+        await asyncio.to_thread(self._here.recv)  # every reader has caught up
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -109,7 +110,7 @@ class Readers:
             await self.lags()
 
     async def lags(self) -> list[float]:
-        """End them; return how many seconds after it was sent each event came, for each reader."""
+        """End the readers; return the lag of each event at each reader, in seconds."""
         self._here.send(None)
         found: list[float] = await asyncio.to_thread(self._here.recv)
         await asyncio.to_thread(self._process.join)

@@ -42,9 +42,9 @@ class Cli:
         return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **self.environment, **more}
 
     def __call__(self, *args: str | Path, stdin: str = "", **environment: str) -> Done:
-        """Run a command and return exit code and streams; its process has imported `bough` already.
+        """Run a command in a process that has imported `bough`; return its exit code and streams.
 
-        What is said to the interpreter itself, `PYTHONPATH` above all, is said to one of its own.
+        With settings of the interpreter, such as `PYTHONPATH`, it gets an interpreter of its own.
         """
         if not any(name.startswith("PYTHON") for name in environment):
             return self.preloaded.run(args, self.folder, self.env(**environment), stdin)
@@ -138,7 +138,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def preloaded() -> Iterator[Preloaded]:
-    """What runs the commands of the tests of one worker."""
+    """The process that runs the commands of one pytest worker."""
     with tempfile.TemporaryDirectory() as folder:  # the name of a socket is short
         process = Preloaded(Path(folder))
         yield process

@@ -143,7 +143,7 @@ def _serve(address: str) -> dict[str, Any]:
 
 
 def _become(asked: Mapping[str, Any]) -> None:
-    """Be the process that the command would have had of its own."""
+    """Become like the process that the command would have had of its own."""
     os.environ.clear()
     os.environ.update(asked["env"])
     time.tzset()
@@ -164,13 +164,13 @@ if __name__ == "__main__":
     _become(_serve(sys.argv[1]))
     from bough.cli.main import main
 
-    ended = 0
+    ended: int | None = 0
     try:
         main()
     except SystemExit as end:
-        ended = end.code if isinstance(end.code, int) else 1
+        ended = end.code if end.code is None or isinstance(end.code, int) else 1
     threading._shutdown()  # pyright: ignore
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(ended)  # modules are not taken apart: that would copy every page that is shared
+    os._exit(ended or 0)  # modules are not taken apart: that would copy every page that is shared

@@ -204,7 +204,7 @@ def test_the_same_request_twice_makes_one_key_whose_text_is_kept_nowhere(
     assert [ask(*again)[0] for again in (("/api/keys", body), (rotate, {}), ("/api/webhooks", hook))] == [409] * 3
 
 
-def test_a_key_is_not_rotated_by_one_that_may_do_less(serving: Any, new_key: Any) -> None:
+def test_a_key_cannot_rotate_one_that_may_do_more(serving: Any, new_key: Any) -> None:
     wide, narrow = new_key(role="admin"), new_key(role="admin", scopes=["conversations"])
     with serving() as server, server.client(narrow.text) as client:
         assert client.post(f"/api/keys/{wide.id}/rotate").status_code == 403

@@ -13,7 +13,7 @@ from tests.server.test_keys import (  # noqa: F401 - run again, on the store of 
     two_tenants,
 )
 from tests.server.test_quotas import (  # noqa: F401 - run again, on the store of this module
-    test_a_tenant_has_as_many_conversations_as_it_may,
+    test_a_tenant_cannot_have_more_conversations_than_its_limit,
     test_a_tenant_that_used_its_tokens_waits_for_the_next_day,
 )
 from tests.server.test_tasks import (  # noqa: F401 - run again, on the store of this module

@@ -51,7 +51,7 @@ def test_a_run_ends_at_the_step_before_which_its_tenant_has_used_up_its_day(serv
         ], "its call has its result, and nothing is asked after it"  # fmt: skip
 
 
-def test_a_tenant_has_as_many_conversations_as_it_may(serving: Any, new_key: Any) -> None:
+def test_a_tenant_cannot_have_more_conversations_than_its_limit(serving: Any, new_key: Any) -> None:
     red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
     tenants = {"red": TenantLimits(conversations=2)}
     with serving(tenants=tenants) as server, server.client(red.text) as ours, server.client(blue.text) as theirs:

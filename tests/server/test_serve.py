@@ -37,7 +37,7 @@ async def test_a_server_that_has_ended_leaves_nothing_in_its_loop(settings: Sett
     assert asyncio.all_tasks() == before, "a stream's library watches for a shutdown in a task of its own"
 
 
-def test_a_run_is_below_the_request_that_asked_for_it_and_that_below_its_clients(
+def test_the_span_of_a_run_is_below_that_of_its_request_which_is_below_the_clients(
     serving: Any, spans: InMemorySpanExporter
 ) -> None:
     above = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

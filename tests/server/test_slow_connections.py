@@ -34,7 +34,7 @@ def test_a_connection_that_stops_is_closed(serving: Any, said: bytes, answered: 
         assert bool(got) == bool(answered)
 
 
-def test_a_connection_is_idle_longer_than_a_request_may_take_to_come(serving: Any) -> None:
+def test_a_connection_may_be_idle_for_longer_than_the_headers_of_a_request_may_take(serving: Any) -> None:
     """A client that keeps its connections does not meet one that is closed; half of its next request is too little."""
     request = b"GET /alive HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

@@ -126,7 +126,7 @@ async def test_the_cache_stays_within_its_bytes_and_forgets_what_was_erased(tmp_
         await store.aclose()
 
 
-def test_what_a_hundred_readers_are_told_is_read_and_written_down_once(serving: Any) -> None:
+def test_what_a_hundred_readers_are_sent_is_read_and_encoded_once(serving: Any) -> None:
     """Each has the same bytes; the state behind an event is read for all of them together."""
     readers = 100
     with serving("hello") as server, server.client(limits=httpx2.Limits(max_connections=readers + 1)) as client:

@@ -230,7 +230,7 @@ class Blueprint:
 
 
 def _follows_rules(spec: AgentSpec) -> bool:
-    """Whether an agent takes up rule files of its workspace, or one does that works there for it."""
+    """Whether an agent, or one of its sub-agents, follows rule files of the workspace."""
     own = spec.skills is None and spec.discover_skills
     return own or any(_follows_rules(each) for each in spec.sub_agents)
 

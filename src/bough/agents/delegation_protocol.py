@@ -33,7 +33,7 @@ class Asking(NamedTuple):
         rules: Its rules in force, by the names of `GivenRules`; they narrow those of the child.
         bounds: Shared with every task below it: its own bounds, then those of its ancestors.
         readonly: Whether its workspace is read-only, also for a child that shares it.
-        changed_rules: Digests of rule files as its tools left them, which its children do not follow either.
+        changed_rules: Digests of rule files that its tools wrote; its children do not follow these either.
         untold: Ids of its tasks whose end was not reported to it yet: background tasks, and those of interrupted calls.
     """
 

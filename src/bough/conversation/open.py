@@ -181,7 +181,7 @@ async def find_log(store: EventStore, cid: UUID, *, is_run: bool = False) -> Fou
     """Read a log to its head, a long one from a kept state.
 
     Args:
-        is_run: It will be run: what the model is shown is made in the same pass, unless there is a kept state.
+        is_run: Whether it will be run: without a kept state, what the model is shown is made in the same pass.
 
     Raises:
         NotFound: There is no such conversation.
@@ -214,7 +214,7 @@ async def reopen(
 
     Args:
         cache: Makes its blueprint; None: it shares nothing with other conversations.
-        found: Its log, where the caller has read it.
+        found: Its log, if the caller has read it.
     """
     environment = await Environment.of(settings, store, executor, settings.executor, delegation)
     async with environment.close_on_failure():

@@ -279,7 +279,7 @@ class EventStore(Protocol):
             beside: Whose tables and statements; they are made or brought up to date at the first use.
             change: A plain function of its tables, at most 50 ms; it may run again.
             read_only: It only looks, at one state of the store, beside writers.
-            small: What it looks at is a few rows, found by their keys; it may be answered in the caller's thread.
+            small: It reads a few rows by their keys, and may do so in the caller's thread.
 
         Raises:
             StoreError: The tables come from a newer version of the package.
@@ -300,7 +300,7 @@ class EventStore(Protocol):
         """Iterate moments: after each, some process has committed since the one before. Several may come as one.
 
         Args:
-            appends: False leaves out commits that are known to have appended events and done nothing else.
+            appends: False leaves out commits that are known to have only appended events.
         """
         ...
 

@@ -243,7 +243,7 @@ class _ForkPlan:
     """A fork about to be written.
 
     Attributes:
-        changed_rules: Of its source, as it is now, beside those that were there at the cut.
+        changed_rules: Digests of rule files that tools of its source wrote after the cut.
     """
 
     id: UUID
@@ -263,7 +263,7 @@ class _ForkPlan:
         forked = self.request.describe(source, self.cut, source_head=self.head, workspace=self.workspace)
         is_new = self.blueprint.spec.snapshot() != self.journal.state.agent
         always = standing_events(self.blueprint.standing) if is_new else []
-        # What tools wrote after the cut lies in the workspace all the same.
+        # The fork works in the same folder, so it finds what tools wrote after the cut.
         inherited = inherit_changed_rules(self.changed_rules)
         return [forked, *self.cut.closing, *self.apart, *inherited, StateChanged(changes=changes), *always]
 

@@ -1,4 +1,4 @@
-"""Rule files that tools wrote, as conversations hear of them that begin later in the same workspace."""
+"""Rule files that tools wrote, as recorded in conversations that begin later in the same workspace."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from bough.events.model import Event, RulesChanged
 
 
 def inherit_changed_rules(digests: Collection[str]) -> list[Event]:
-    """Return what the log of a new conversation says of rule files that tools of another one wrote; often nothing.
+    """Return the events by which a new conversation does not follow rule files that tools of another one wrote.
 
     Args:
-        digests: Of the other one, as it is now: the files are there, whatever was known at a cut.
+        digests: sha256 of each file, hexadecimal; of the other conversation's latest state, since the new one finds the
+            files as they are now. Empty: there are no events.
     """
     return [RulesChanged(paths=(), hashes=tuple(sorted(digests)))] if digests else []

@@ -103,7 +103,7 @@ class Journal:
         """Write what is staged, and fold what is in the log and not yet here. O(new events).
 
         Args:
-            head: Of the log, where the caller has just read it; spares looking for it.
+            head: Of the log, if the caller has just read it; saves a query.
 
         Raises: see `settle`.
         """

@@ -169,8 +169,8 @@ class Staging:
         O(new events), at most `STEP` and a few of them where nobody is told of each: then from a kept state.
 
         Args:
-            stop: No further than here.
-            head: Of the log as the caller knows it.
+            stop: Fold no further than to this seq.
+            head: Of the log, if the caller knows it.
         """
         await self.flush()
         await self._jump(head if stop is None else stop)
@@ -227,7 +227,7 @@ class Staging:
             self._states.erased = nearest.erased
 
     def _may_jump(self, head: int) -> bool:
-        """Whether a kept state serves better than the events up to a head: not where a view is made again for a few."""
+        """Whether to continue from a kept state, not with the events up to a head; few events do not rebuild a view."""
         folded = self._fold.state.head
         return head - folded > (STEP if self._fold.view is None else max(STEP, folded))
 

@@ -72,7 +72,9 @@ def rules_body(rules: GivenRules) -> JsonObject:
 def _condenser_body(condenser: Condenser) -> JsonObject:
     body = condenser_to_json(condenser)
     if body is None or (isinstance(condenser, SummarizingCondenser) and condenser.model is not None):
-        raise _not_over_http("a condenser of your own", "SummarizingCondenser or KeepFirstCondenser without a model")
+        raise _not_over_http(
+            "this condenser", "use KeepFirstCondenser, or SummarizingCondenser without a model"
+        )
     return body
 
 
@@ -155,7 +157,7 @@ def require_as_asked(document: JsonObject, body: JsonObject) -> None:
         Conflict: Its agent or a rule is another one; over HTTP neither is replaced by opening it.
     """
     differing = _agent_difference(document["spec"], body.get("agent"))
-    for name in ("allow_list", "condenser"):  # a server does not tell which it has
+    for name in ("allow_list", "condenser"):  # a server does not show them, so they cannot be compared
         differing = differing or (name if body.get(name) is not None else None)
     for name in ("confirmation_policy", "limits"):
         asked: JsonObject = body.get(name) or {}

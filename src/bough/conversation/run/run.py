@@ -148,7 +148,7 @@ class Runner:
         self._note.on_hand_back = told
 
     def listen(self, after: int, told: Callable[[StoredEvent], None]) -> None:
-        """Have `told` called, while it runs, with every event behind `after`; it decides what stops the run."""
+        """Call `told` with every event after seq `after` while the run lasts; it decides what stops the run."""
         self._heard, self._hear = after, told
 
     @property
@@ -158,7 +158,7 @@ class Runner:
 
     @asynccontextmanager
     async def _follow_others(self) -> AsyncGenerator[None]:
-        """Hear what others say of the run through the log, from whichever process, while the block runs."""
+        """Follow what other processes write to the log about the run, while the block runs."""
         following = asyncio.create_task(self._follow_log(), name=f"tail of {self._journal.cid}")
         try:
             yield
@@ -177,7 +177,7 @@ class Runner:
                     self._controlled = stored.seq + 1
 
     def _obey(self, stored: StoredEvent) -> None:
-        """Interrupt the run when that is asked."""
+        """Interrupt the run if an event asks for it."""
         if stored.kind == "PauseRequested" and isinstance(event := stored.event, PauseRequested) and event.now:
             self.stop("interrupt")
 

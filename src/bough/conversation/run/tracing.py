@@ -69,7 +69,7 @@ def span_below(name: str, traceparent: str | None, attributes: Mapping[str, str]
 
 
 def collects_spans() -> bool:
-    """Whether a program has said who collects spans."""
+    """Whether the program has set a tracer provider."""
     return not isinstance(trace.get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider)
 
 

@@ -14,7 +14,7 @@ class RulesChanged(BaseEvent):
     """Files with rules for agents changed during a run; texts with these digests are not taken up unasked.
 
     Attributes:
-        paths: Relative to the workspace; none where the digests are those of the conversation that this one comes from.
+        paths: Relative to the workspace; empty if the digests were inherited from another conversation.
         hashes: sha256 of each file, hexadecimal, in the order of `paths`.
     """
 

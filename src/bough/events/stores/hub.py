@@ -62,7 +62,7 @@ class CommitWatcher:
     """One who wants to know that something was committed. Commits that come while it is busy count as one.
 
     Attributes:
-        appends: Whether it is told of commits that appended events and did nothing else.
+        appends: Whether it is told of commits that only appended events.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, appends: bool) -> None:
@@ -134,7 +134,7 @@ class Hub:
         """Tell everyone who watches for commits. Callable from any thread.
 
         Args:
-            is_append: Nothing but events was written.
+            is_append: Only events were written.
         """
         with self._lock:
             watchers = tuple(each for each in self._commit_watchers if each.appends or not is_append)

@@ -157,7 +157,8 @@ class MountThreats(Threats):
 
     Attributes:
         rounds: How often a name is shown in a run that is started beside what swaps names.
-        names_at_once: How many names are shown in a run, and swapped: where a start is dear, one is many rounds.
+        names_at_once: How many names are shown in a run, and swapped: each counts as a round. For executors that start
+            slowly.
         seconds: After how long no further round is begun. With BOUGH_RACE_ROUNDS, which takes the place of `rounds`,
             all of them are run.
     """
@@ -206,7 +207,7 @@ class MountThreats(Threats):
                     continue
                 started += 1
                 assert canary.encode() not in self.everything(result), f"run {started}"
-        assert started, f"nothing was tried, all was refused: {dict(refused)}"
+        assert started, f"every run was refused: {dict(refused)}"
         print(f"{started} runs of {len(names)} swapped names each, and refused: {dict(refused)}")
 
 

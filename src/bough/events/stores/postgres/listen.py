@@ -74,7 +74,7 @@ class Listener:
     def _hear(self) -> None:
         heard = list(self._db.notifies(timeout=max(self._next_look - monotonic(), 0.0), stop_after=1))
         others = {notification.payload for notification in heard if notification.pid not in self._own}
-        if others:  # what this process commits it has told of itself
+        if others:  # own commits were published when they were made
             self._hub.publish_commit()
         for payload in others:
             self._tell(payload)

@@ -91,7 +91,7 @@ class SqliteEventStore(RelationalEventStore):
         self._writer.flush()
         self._readers.stop()
         await asyncio.to_thread(self._readers.join)
-        self._writer.stop()  # last: only then it can take the write-ahead log into the file, which is whole then
+        self._writer.stop()  # the last connection to close puts the write-ahead log into the file
         await asyncio.to_thread(self._writer.join)
         if self._folder is not None:
             await asyncio.to_thread(self._folder.remove)
