@@ -8,13 +8,21 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from tests.server.processes import POLL_SECONDS
 
+from bough.errors import NotFound
+from bough.events import open_store
+from bough.events.model import TextPart, UserMessage
+from bough.events.record import ConversationRecord
+from bough.server.auth.owned import OwnedStore
 from bough.settings import Settings
+from bough.types import new_id
 
 BOUGH = Path(sys.executable).with_name("bough")
 
@@ -83,3 +91,21 @@ def test_one_agent_is_served_at_the_root(tmp_path: Path) -> None:
         serving.terminate()
         serving.stderr.read()
     assert serving.returncode == 0
+
+
+@pytest.mark.anyio
+async def test_an_id_that_is_used_again_by_another_tenant_is_theirs_alone(tmp_path: Path) -> None:
+    """A session may outlive its conversation; whoever makes one with the same id, or imports it, is its owner."""
+    now = 0.0
+    store = await open_store(f"sqlite:///{tmp_path / 'log.db'}")
+    ours, theirs = OwnedStore(store, "red", monotonic=lambda: now), OwnedStore(store, "blue")
+    id, noon = new_id(), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    record = ConversationRecord(id=id, root=id, created=noon, updated=noon)
+    await ours.create(record)
+    assert await ours.tail(id, 1) == []
+    await store.delete(id)
+    await theirs.create(record, events=[UserMessage(content=[TextPart(text="theirs alone")])])
+    now += 1.5
+    with pytest.raises(NotFound):
+        await ours.tail(id, 1)
+    await store.aclose()

@@ -72,9 +72,7 @@ def rules_body(rules: GivenRules) -> JsonObject:
 def _condenser_body(condenser: Condenser) -> JsonObject:
     body = condenser_to_json(condenser)
     if body is None or (isinstance(condenser, SummarizingCondenser) and condenser.model is not None):
-        raise _not_over_http(
-            "this condenser", "use KeepFirstCondenser, or SummarizingCondenser without a model"
-        )
+        raise _not_over_http("this condenser", "use KeepFirstCondenser, or SummarizingCondenser without a model")
     return body
 
 

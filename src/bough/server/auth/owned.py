@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _COUNTED = 500
+_KNOWN_SECONDS = 1.0
 
 
 def make_taken() -> Conflict:
@@ -55,8 +56,9 @@ def _same_words(id: UUID | None) -> Generator[None]:
 class OwnedStore:
     """An `EventStore` that knows one owner's conversations; all others are not there.
 
-    Every method that is given an id looks up the row's owner first: one indexed row, once for each id, since owners
-    never change. What it creates belongs to the owner.
+    Every method that is given an id looks up the row's owner first: one indexed row, at most once a second for an id.
+    Not once for ever: an id may be used again by another owner after its conversation was deleted. What this view
+    creates belongs to the owner.
 
     Args:
         store: The whole store.
@@ -74,18 +76,22 @@ class OwnedStore:
         about: JsonObject | None = None,
         metrics: Metrics | None = None,
         admit: Callable[[str | None], Awaitable[None]] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._owner = owner
         self._about = about or {}
         self._metrics = metrics
         self._admit = admit
-        self._known: set[UUID] = set()
+        self._monotonic = monotonic
+        self._known: dict[UUID, float] = {}
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
         """Return the same view; what is created or forked through it keeps `about` in its `config`."""
-        view = OwnedStore(self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit)
+        view = OwnedStore(
+            self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit, monotonic=self._monotonic
+        )
         view._known = self._known
         return view
 
@@ -112,12 +118,13 @@ class OwnedStore:
         record = await self._store.get(cid)
         if record.owner != self._owner:
             raise NotFound(f"there is no conversation {cid}")
-        self._known.add(cid)
+        self._known[cid] = self._monotonic()
         return record
 
     async def _require(self, cid: UUID) -> None:
         """Raise `NotFound` for another owner's conversation; the store itself refuses one that was deleted since."""
-        if cid not in self._known:
+        seen = self._known.get(cid)
+        if seen is None or self._monotonic() - seen > _KNOWN_SECONDS:
             await self.get(cid)
 
     async def create(
@@ -276,6 +283,7 @@ class OwnedStore:
     async def delete(self, cid: UUID, mode: DeleteMode = "tombstone") -> None:
         """Delete a conversation of the owner; a fork has its source's owner, so no branch is another's."""
         await self._require(cid)
+        self._known.pop(cid, None)
         await self._store.delete(cid, mode)
 
     async def export(self, cid: UUID, file: IO[bytes], *, key: Any = None, salvage: bool = False) -> None:
