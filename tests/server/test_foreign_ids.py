@@ -131,7 +131,7 @@ def test_no_route_gives_anything_to_another_tenant(serving: Any, new_key: Any) -
         assert client.get(f"/api/tasks/{theirs['task']}").status_code == 200
 
 
-def test_an_id_that_is_taken_is_refused_in_the_same_words_whosever_it_is(serving: Any, new_key: Any) -> None:
+def test_an_id_that_is_taken_is_refused_with_the_same_message_in_every_tenant(serving: Any, new_key: Any) -> None:
     red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
     with serving(WORD, WORD, WORD) as server, server.client(red.text) as client, server.client(blue.text) as other:
         theirs, ours = make_theirs(client), other.post("/api/conversations", json={"initial_message": "x"}).json()["id"]

@@ -32,7 +32,7 @@ from bough.tasks.dispatch.queues import ServedQueues
 from bough.tasks.faults import unknown_task
 from bough.tasks.model import Task, TaskEvent
 from bough.tasks.notify import Callback, TransitionWatch, Until, has_ended
-from bough.tasks.state import TERMINAL_STATES, TaskState
+from bough.tasks.state import STOPPED_STATES, TaskState
 from bough.tasks.store import DEFAULT_QUEUE, TaskStore
 from bough.tasks.stores.rows import parse_id
 from bough.tasks.stores.sqlite import TaskStoreSqlite
@@ -445,5 +445,5 @@ class TaskBroker:
         self._watch.look()
         if stopped.woken is not None:
             self.wake(stopped.woken)
-        if task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED:
+        if task.state in STOPPED_STATES:
             self.activity.set()

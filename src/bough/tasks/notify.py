@@ -17,7 +17,7 @@ from bough.events.beside import Tables
 from bough.events.model import TaskChanged
 from bough.events.record import StoredEvent
 from bough.tasks.model import EventType, Task, TaskEvent
-from bough.tasks.state import TERMINAL_STATES, TaskState
+from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES, TaskState
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import TaskRow, build_task, find_row, read_message
 
@@ -59,7 +59,7 @@ def has_ended(task: TaskStanding) -> bool:
 
 def has_stopped(task: TaskStanding) -> bool:
     """Whether a task has ended or waits for input."""
-    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+    return task.state in STOPPED_STATES
 
 
 class Subscription:

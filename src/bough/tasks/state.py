@@ -37,6 +37,9 @@ _ORDER = tuple(TaskState)
 TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
 """States that a task never leaves."""
 
+STOPPED_STATES = TERMINAL_STATES | {TaskState.INPUT_REQUIRED}
+"""States that a task does not leave without input."""
+
 TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset(
         {TaskState.RUNNING, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED},

@@ -34,7 +34,7 @@ from bough.events.record import StoredEvent, microseconds
 from bough.server.a2a.listing import AGENT, CONTEXT, Selection, TaskPlace, find_places
 from bough.server.access import Access
 from bough.tasks import Task, TaskState
-from bough.tasks.state import TERMINAL_STATES
+from bough.tasks.state import STOPPED_STATES, TERMINAL_STATES
 from bough.types import JsonObject
 
 MESSAGE: Final = "a2a_message"
@@ -57,7 +57,7 @@ _STATES: Mapping[TaskState, A2AState] = {
 
 def is_over(task: Task) -> bool:
     """Whether nothing more happens to a task unless somebody says something."""
-    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+    return task.state in STOPPED_STATES
 
 
 def conversation_of(task: Task) -> UUID:

@@ -38,7 +38,7 @@ _KNOWN_SECONDS = 1.0
 
 
 def make_taken() -> Conflict:
-    """Return the error of an id that is taken: the same words whosever it is."""
+    """Return the error of an id that is taken; its message does not depend on the tenant that has it."""
     return Conflict("the id is taken", hint="use another id, or send the same request")
 
 

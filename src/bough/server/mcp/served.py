@@ -38,8 +38,8 @@ from bough.server.mcp.conversations import (
     overrides_of,
 )
 from bough.server.starting import start_conversation
-from bough.tasks import Task, TaskState
-from bough.tasks.state import TERMINAL_STATES
+from bough.tasks import Task
+from bough.tasks.state import STOPPED_STATES
 from bough.types import JsonObject, new_id
 
 _WAIT_SECONDS = 60.0
@@ -173,4 +173,4 @@ class ServedConversations(McpConversations[UUID]):
 
 
 def _is_over(task: Task) -> bool:
-    return task.state in TERMINAL_STATES or task.state is TaskState.INPUT_REQUIRED
+    return task.state in STOPPED_STATES

@@ -18,7 +18,7 @@ select k.tenant, k.name, k.digest, k.role, k.scopes, k.expires, k.revoked, t.dis
 from server_key k left join server_tenant t on t.id = k.tenant where k.id = %(id)s;
 
 -- name: key_made
--- What a request that is sent again is compared with.
+-- The key that a repeated request is compared with.
 select tenant, name, digest, role, scopes, created, expires, revoked from server_key where id = %(id)s;
 
 -- name: keys
@@ -107,7 +107,7 @@ where tenant = %(tenant)s and kind = %(kind)s and (%(target)s::text is null or t
 select id, tenant, kind, target, url, kinds, key_id, nonce, ciphertext, failing, switched_off from server_webhook where id = %(id)s;
 
 -- name: webhook_made
--- When a webhook was made: what a request that is sent again is told depends on it.
+-- When a webhook was made: a repeated request is answered with its secret for a day.
 select created from server_webhook where id = %(id)s;
 
 -- name: listening
@@ -158,7 +158,7 @@ select coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0
 where owner is not distinct from %(owner)s and day = %(day)s;
 
 -- name: a2a_tasks
--- Tasks in an owner's conversations with an A2A agent, those first that changed last.
+-- Tasks in an owner's conversations with an A2A agent, the most recently changed first.
 select e.ts, t.k, uuid_send(t.id), t.cid, t.first
 from conversation c join task t on t.cid = c.cid join event e on e.cid = t.cid and e.seq = t.last
 where c.owner is not distinct from %(owner)s and c.config::json ->> 'a2a_agent' = %(agent)s

@@ -40,7 +40,7 @@ where cid in (select value::bigint from json_array_elements_text(%(cids)s::json)
    or parent in (select value::bigint from json_array_elements_text(%(cids)s::json)) order by k;
 
 -- name: page
--- Tasks that match, the newest first, from a place on. One that names no agent runs its conversation's.
+-- Tasks that match, the newest first, from a place on. A task that names no agent runs that of its conversation.
 select t.k, uuid_send(t.id), t.cid, uuid_send(c.id), t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
        t.not_before, t.deadline, t.first, t.last, t.parent, uuid_send(p.id), t.call, t.under, t.key, t.agent, t.job
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent

@@ -39,7 +39,7 @@ select id, cid, parent, state, agent from task
 where cid in (select value from json_each(:cids)) or parent in (select value from json_each(:cids)) order by k;
 
 -- name: page
--- Tasks that match, the newest first, from a place on. One that names no agent runs its conversation's.
+-- Tasks that match, the newest first, from a place on. A task that names no agent runs that of its conversation.
 select t.k, t.id, t.cid, c.id, t.format, t.state, t.version, t.attempts, t.max_attempts, t.priority, t.queue,
        t.not_before, t.deadline, t.first, t.last, t.parent, p.id, t.call, t.under, t.key, t.agent, t.job
 from task t join conversation c on c.cid = t.cid left join conversation p on p.cid = t.parent
