@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import threading
@@ -261,6 +262,27 @@ def test_a_fork_has_the_condenser_of_a_posted_agent(serving: Any) -> None:
         ).json()["items"]
         assert events[-1]["changes"]["policies"]["condenser"]["max_events"] == 77
         assert fork({"kind": "Other"}).json()["detail"].startswith("agent.condenser.kind")
+
+
+@pytest.mark.parametrize("key", [None, "key-of-two"])
+def test_a_change_of_the_model_loses_no_secret_that_is_added_meanwhile(serving: Any, key: str | None) -> None:
+    with serving() as server, server.client() as client:
+        body = {"agent": {"model": "offline"}}
+        path = f"/api/conversations/{client.post('/api/conversations', json=body).json()['id']}"
+        address = {"base_url": server.model_url}
+        assert client.post(f"{path}/model", json={"model": "openai:one", "api_key": "key-of-one", **address}).is_success
+        services = server.app.state.services
+        is_live = services.runs.is_live
+
+        async def add_a_secret_first(id: Any) -> bool:
+            services.runs.is_live = is_live
+            await asyncio.to_thread(client.post, f"{path}/secrets", json={"secrets": {"TOKEN": CANARY}})
+            return await is_live(id)
+
+        services.runs.is_live = add_a_secret_first
+        other = {"model": "openai:two", "base_url": f"{server.model_url}/", "api_key": key}
+        refused = client.post(f"{path}/model", json={name: value for name, value in other.items() if value is not None})
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict"), refused.text
 
 
 def test_what_a_body_of_the_peer_cannot_say_is_named(serving: Any) -> None:

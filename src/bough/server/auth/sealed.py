@@ -125,15 +125,18 @@ class SealedSecrets:
         values: Mapping[str, str],
         *,
         changes: JsonObject | None = None,
+        expected_head: int | None = None,
     ) -> None:
         """Seal values for a conversation, and record their names, in one transaction.
 
         Args:
             policies: As its log has them.
             changes: Other changes of its state, recorded in the same event.
+            expected_head: The head of the log as the caller knows it; None: it is not compared.
 
         Raises:
             InvalidInput: A name or a value cannot be one of a secret.
+            Conflict: The head is not the expected one.
         """
         check_values(values)
         sealed = {name: self.box.seal(_about(record, name), value) for name, value in values.items()}
@@ -147,7 +150,7 @@ class SealedSecrets:
                 tables.run("server.seal", cid=cid, label=name, now=now, **parts)
             tables.run("server.add_sealing_key", key_id=self.box.first, now=now)
             recorded = {**(changes or {}), "policies": {"secrets": names, "sealed": held}}
-            tables.append(record.id, [StateChanged(changes=recorded)])
+            tables.append(record.id, [StateChanged(changes=recorded)], expected_head=expected_head)
 
         await self._store.together(SERVER, write)
 

@@ -31,7 +31,8 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
         NotFound: It is not there, or another tenant's.
         PermissionDenied: Only an admin may name that address.
         InvalidInput: The model is unknown, or its prices are needed and unknown.
-        Conflict: A run is active; it would send its key to the new address.
+        Conflict: A run is active, which would send its key to the new address; or the conversation has changed
+            meanwhile, as when a run begins or a secret is added.
     """
     services = access.services
     services.agents.require_base_url(access.caller, base_url, field="base_url")
@@ -49,15 +50,17 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
             )
         given = present.model_copy(update={"model": model, "base_url": address, "api_key": api_key})
         settled, name = resolve_spec_model(given, services.settings)
-        policies = conversation.state.policies
+        policies, head = conversation.state.policies, conversation.state.head
         require_prices(settled, limits_from_json(policies.get("limits") or {}))
         changes: JsonObject = {"agent": given.model_copy(update={"model": name}).snapshot()}
     if api_key is not None:
-        await services.sealed.put(await access.store.get(id), policies, {MODEL_KEY: api_key}, changes=changes)
+        record = await access.store.get(id)
+        await services.sealed.put(record, policies, {MODEL_KEY: api_key}, changes=changes, expected_head=head)
         return
     sealed: dict[str, str] = policies.get("sealed") or {}
     left = {name: holder for name, holder in sealed.items() if name != MODEL_KEY}
-    await access.store.append(id, [StateChanged(changes=changes | {"policies": {"sealed": left}})])
+    changed = StateChanged(changes=changes | {"policies": {"sealed": left}})
+    await access.store.append(id, [changed], expected_head=head)
 
 
 def require_forkable(
