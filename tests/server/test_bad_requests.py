@@ -48,7 +48,11 @@ BODIES: list[tuple[str, int, bytes]] = [
     ("a long name of a tag", 422, json.dumps({"tags": {"n" * 65: "a"}}).encode()),
     ("an id that is none", 422, b'{"id": "../../etc/passwd"}'),
     ("bounds below zero", 422, b'{"limits": {"steps": -1}}'),
-    ("a name twice", 201, b'{"title": "a", "title": "b"}'),
+    ("a name twice", 400, b'{"title": "a", "title": "b"}'),
+    ("a name twice, deeper", 400, b'{"limits": {"steps": 1, "steps": 2}}'),
+    ("a number as text", 422, b'{"limits": {"steps": "3"}}'),
+    ("a truth as a number", 422, b'{"limits": {"cost_usd": true}}'),
+    ("a truth as text", 422, b'{"run": "yes"}'),
 ]
 
 
@@ -57,12 +61,32 @@ def test_bodies(one_server: tuple[httpx2.Client, str], status: int, body: bytes)
     client, _ = one_server
     answer = client.post("/api/conversations", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status, answer.text
-    if status != 201:
-        problem = answer.json()
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert problem["code"] == {400: "malformed", 422: "invalid_input"}[status]
-        assert problem["hint"] or status == 400
-        assert len(answer.content) < 5000, "what was sent is not repeated"
+    problem = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["code"] == {400: "malformed", 422: "invalid_input"}[status]
+    assert problem["hint"]
+    assert len(answer.content) < 5000, "what was sent is not repeated"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"agent": {"model": ""}}, "agent.model"),
+        ({"agent": {"workspace_access": "all"}}, "agent.workspace_access"),
+        ({"agent": 3}, "agent"),
+        ({"allow_list": [""]}, "allow_list.0"),
+        ({"initial_message": [{"type": "sound"}]}, "initial_message.0.type"),
+        ({"tags": {"": "x"}}, "tags."),
+    ],
+    ids=["a field of an agent", "another field", "an agent", "an entry of a list", "a part of a message", "a tag"],
+)
+def test_a_problem_names_the_field_as_it_was_sent(
+    one_server: tuple[httpx2.Client, str], body: dict[str, Any], field: str
+) -> None:
+    client, _ = one_server
+    problem = client.post("/api/conversations", json=body).json()
+    assert problem["errors"][0]["field"] == field, problem
+    assert problem["detail"].startswith(f"{field}: ")
 
 
 REQUESTS: list[tuple[str, str, dict[str, Any], int]] = [

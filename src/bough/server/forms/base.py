@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 OUR_EVENTS = "application/vnd.bough.event+json"
 """The media type of events as bough keeps them; without it they are in OpenHands' form."""
@@ -22,6 +22,27 @@ Tags = Annotated[dict[TagName, TagValue], Field(max_length=100)]
 
 Reason = Annotated[str, StringConstraints(max_length=2000)]
 
+
+def _require_number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError("not a number")  # noqa: TRY004 - pydantic takes no other for a wrong field
+    return value
+
+
+def _require_flag(value: object) -> object:
+    if not isinstance(value, bool):
+        raise ValueError("not true or false")  # noqa: TRY004 - as above
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_require_number)]
+"""A whole number in a body; a query has nothing but texts."""
+
+Number = Annotated[float, BeforeValidator(_require_number)]
+"""A number in a body."""
+
+Flag = Annotated[bool, BeforeValidator(_require_flag)]
+"""`true` or `false` in a body, no word that means it."""
 
 MAX_PLACE = 2**53
 """Beyond the last place of any log, and a whole number in every store and program."""

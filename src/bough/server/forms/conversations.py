@@ -12,7 +12,7 @@ from bough.errors import InvalidInput
 from bough.events.model import UserMessage
 from bough.events.record import Status
 from bough.guard import AllowList, Limits
-from bough.server.forms.base import MAX_PLACE, Form, Moment, Reason, Tags, Title
+from bough.server.forms.base import MAX_PLACE, Flag, Form, Moment, Number, Reason, Tags, Title, Whole
 from bough.server.forms.events import ContentItem, NewMessage
 from bough.types import JsonObject
 
@@ -25,7 +25,7 @@ class PolicyForm(Form):
 
     kind: Literal["AlwaysConfirm", "NeverConfirm", "ConfirmRisky"]
     threshold: Literal["LOW", "MEDIUM", "HIGH"] | None = None
-    confirm_unknown: bool | None = None
+    confirm_unknown: Flag | None = None
 
     def as_json(self) -> JsonObject:
         """Return it as the guard reads it."""
@@ -35,15 +35,15 @@ class PolicyForm(Form):
 class LimitsForm(Form):
     """Bounds of a run; what is left out has its default, null is unbounded."""
 
-    requests: int | None = Field(default=None, ge=0)
-    input_tokens: int | None = Field(default=None, ge=0)
-    output_tokens: int | None = Field(default=None, ge=0)
-    total_tokens: int | None = Field(default=None, ge=0)
-    cost_usd: float | None = Field(default=None, ge=0)
-    wall_seconds: float | None = Field(default=None, ge=0)
-    steps: int | None = Field(default=None, ge=0)
-    tasks: int | None = Field(default=None, ge=0)
-    depth: int | None = Field(default=None, ge=0)
+    requests: Whole | None = Field(default=None, ge=0)
+    input_tokens: Whole | None = Field(default=None, ge=0)
+    output_tokens: Whole | None = Field(default=None, ge=0)
+    total_tokens: Whole | None = Field(default=None, ge=0)
+    cost_usd: Number | None = Field(default=None, ge=0)
+    wall_seconds: Number | None = Field(default=None, ge=0)
+    steps: Whole | None = Field(default=None, ge=0)
+    tasks: Whole | None = Field(default=None, ge=0)
+    depth: Whole | None = Field(default=None, ge=0)
     unpriced: Literal["refuse", "allow"] = "refuse"
 
     def limits(self) -> Limits:
@@ -74,9 +74,9 @@ class CondenserForm(Form):
     """How the model's context is kept short; the conversation's own model writes summaries."""
 
     kind: Literal["SummarizingCondenser", "KeepFirstCondenser"]
-    max_events: int = Field(default=120, ge=4, le=MAX_PLACE)
-    keep_first: int = Field(default=2, ge=0, le=MAX_PLACE)
-    max_tokens: int | None = Field(default=None, ge=1, le=MAX_PLACE)
+    max_events: Whole = Field(default=120, ge=4, le=MAX_PLACE)
+    keep_first: Whole = Field(default=2, ge=0, le=MAX_PLACE)
+    max_tokens: Whole | None = Field(default=None, ge=1, le=MAX_PLACE)
 
     def condenser(self) -> Condenser:
         """Return it as a conversation has it.
@@ -102,9 +102,9 @@ class AgentForm(Form):
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
     system_prompt_path: str | None = Field(default=None, max_length=4096)
     skill_roots: list[str] | None = Field(default=None, max_length=100)
-    discover_skills: bool | None = None
+    discover_skills: Flag | None = None
     workspace_access: Literal["none", "read", "write", "run"] | None = None
-    catalog_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
+    catalog_tokens: Whole | None = Field(default=None, ge=0, le=1_000_000)
 
 
 class WorkspaceForm(Form):
@@ -137,7 +137,7 @@ class NewConversation(Form):
     condenser: CondenserForm | None = None
     secrets: Annotated[dict[str, str], Field(max_length=100)] | None = Field(default=None, repr=False)
     initial_message: Message | list[ContentItem] | None = None
-    run: bool = False
+    run: Flag = False
 
     def digestible(self) -> JsonObject:
         """Return what makes two requests the same: everything but secrets."""
@@ -180,13 +180,13 @@ class Fork(Form):
     title: Title | None = None
     tags: Tags | None = None
     agent: str | dict[str, Any] | None = None
-    reset_metrics: bool = True
+    reset_metrics: Flag = True
     from_event_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F-]{36}(\.\w+)?$")] | None = None
-    at: int | None = Field(default=None, ge=0)
+    at: Whole | None = Field(default=None, ge=0)
     snap: Literal["exact", "turn"] = "exact"
     pending: Literal["close", "drop", "carry"] = "close"
     overrides: Overrides | None = None
-    inherit_tags: bool = True
+    inherit_tags: Flag = True
     workspace: Literal["shared", "readonly", "copy", "worktree"] = "shared"
     moment: Literal["then", "now"] | None = None
     reason: Reason | None = None
@@ -196,8 +196,8 @@ class Graft(Form):
     """What to tell a conversation of another one."""
 
     source: UUID
-    start: int | None = Field(default=None, ge=0, le=MAX_PLACE)
-    stop: int | None = Field(default=None, ge=0, le=MAX_PLACE)
+    start: Whole | None = Field(default=None, ge=0, le=MAX_PLACE)
+    stop: Whole | None = Field(default=None, ge=0, le=MAX_PLACE)
     summary: str = Field(default="", max_length=1 << 20)
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from bough.errors import InvalidInput
 from bough.events.model import ContentPart, ImagePart, TextPart, UserMessage
 from bough.events.record import StoredEvent
-from bough.server.forms.base import MAX_PLACE, OUR_EVENTS, Form, LenientForm, Moment, Success, stamp
+from bough.server.forms.base import MAX_PLACE, OUR_EVENTS, Flag, Form, LenientForm, Moment, Success, stamp
 from bough.types import JsonObject
 
 
@@ -59,7 +59,7 @@ class ContentItem(LenientForm):
     type: Literal["text", "image"]
     text: str | None = None
     image_urls: list[str] | None = Field(default=None, max_length=20)
-    cache_prompt: bool = False
+    cache_prompt: Flag = False
 
     def parts(self) -> list[ContentPart]:
         """Return it as the log keeps it.
@@ -77,7 +77,7 @@ class NewMessage(LenientForm):
 
     role: Literal["user"] = "user"
     content: Annotated[str, StringConstraints(min_length=1)] | list[ContentItem]
-    run: bool = False
+    run: Flag = False
     sender: Annotated[str, StringConstraints(max_length=64)] | None = None
     id: UUID | None = None
 
@@ -126,7 +126,7 @@ class EventPage(EventQuery):
 class ConfirmationAnswer(LenientForm):
     """The answer to all calls that wait."""
 
-    accept: bool
+    accept: Flag
     reason: Annotated[str, StringConstraints(max_length=2000)] = "User rejected the action."
 
 

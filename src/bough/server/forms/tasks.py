@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, JsonValue, StringConstraints
 
-from bough.server.forms.base import Form, Reason, Stamp, stamp
+from bough.server.forms.base import Flag, Form, Number, Reason, Stamp, Whole, stamp
 from bough.server.forms.conversations import Message
 from bough.server.forms.info import Ledger
 from bough.tasks import Task, TaskEvent, TaskState
@@ -24,8 +24,8 @@ class NewTask(Form):
     agent: str | None = Field(default=None, max_length=64)
     id: UUID | None = None
     queue: QueueName | None = None
-    priority: int = Field(default=0, ge=-(2**15), le=2**15 - 1)
-    deadline_seconds: float | None = Field(default=None, gt=0, lt=10**9)
+    priority: Whole = Field(default=0, ge=-(2**15), le=2**15 - 1)
+    deadline_seconds: Number | None = Field(default=None, gt=0, lt=10**9)
     system_prompt: str | None = Field(default=None, max_length=1 << 20)
 
 
@@ -45,7 +45,7 @@ class TaskAnswer(Form):
     """The answer to what a task asks: of a question any JSON, of an approval `true`, `false` or which calls."""
 
     answer: JsonValue
-    run: bool = True
+    run: Flag = True
 
 
 class CallAnswer(Form):
@@ -55,7 +55,7 @@ class CallAnswer(Form):
     reason: Reason = ""
     arguments: JsonObject | None = None
     value: JsonValue = None
-    run: bool = True
+    run: Flag = True
 
 
 class TaskEventInfo(BaseModel):

@@ -9,11 +9,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bough.server.metrics import Metrics
-from bough.server.requests.problems import answer_to, request_id_of
+from bough.server.requests.problems import RefusedRequest, answer_to, request_id_of
 from bough.server.requests.tracing import open_request_span
 from bough.server.settings import ServerSettings
 from bough.types import new_id
@@ -28,6 +27,7 @@ _FOUND = ("route", "path_params", "endpoint")
 
 _DISCARDED_BYTES = 16 << 20
 _DISCARD_SECONDS = 2.0
+_CLOSING = {"Connection": "close"}
 
 
 class RequestLog:
@@ -154,7 +154,7 @@ class Bounds:
         bound = self._settings.upload_bytes if upload else self._settings.body_bytes
         if _content_length(scope) > bound:
             await _discard(receive)
-            raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
+            raise _too_long(bound)
         got, complete = 0, False
 
         async def receiving() -> Message:
@@ -165,16 +165,22 @@ class Bounds:
                 async with asyncio.timeout(self._settings.read_seconds):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, "no more of the body came", headers={"Connection": "close"}) from None
+                hint = "send the whole body without pauses"
+                raise RefusedRequest(408, "no more of the body came", hint=hint, headers=_CLOSING) from None
             got += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if got > bound:
                 if not complete:
                     await _discard(receive)
-                raise HTTPException(413, f"the body is longer than {bound} bytes", headers={"Connection": "close"})
+                raise _too_long(bound)
             return message
 
         await self._app(scope, receiving, send)
+
+
+def _too_long(bound: int) -> RefusedRequest:
+    hint = "send less; a long text can be uploaded as a file"
+    return RefusedRequest(413, f"the body is longer than {bound} bytes", hint=hint, headers=_CLOSING)
 
 
 async def _discard(receive: Receive) -> None:

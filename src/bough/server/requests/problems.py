@@ -21,6 +21,8 @@ _MAX_DETAIL = 1000
 """Characters of a message: some repeat what they are about."""
 
 RETRY_SECONDS = 1
+_NEAR = 0.7
+"""From which likeness on a known name is told: `hooks` is not `tools`."""
 
 _TITLES: Mapping[str, str] = {
     "malformed": "The request cannot be read",
@@ -40,6 +42,24 @@ _TITLES: Mapping[str, str] = {
 _STATUS_CODES: Mapping[int, str] = {401: "unauthenticated", 403: "permission_denied", 404: "not_found"}
 _CODES_BY_STATUS: Mapping[int, str] = {**_STATUS_CODES, 413: "too_large", 429: "limit_exceeded", 503: "unavailable"}
 _LOG = logging.getLogger("bough.server")
+
+
+_HINTS: Mapping[str, str] = {
+    "malformed": "see /docs for the routes and what they take",
+    "not_found": "what is another tenant's is not found either; lists show what is there",
+    "invalid_input": "see /docs for the fields",
+    "too_large": "send less",
+    "unavailable": "try again later",
+}
+"""Of errors that say none of their own."""
+
+
+class RefusedRequest(HTTPException):
+    """What HTTP itself has a status for, with how to fix it."""
+
+    def __init__(self, status: int, detail: str, *, hint: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, detail, headers)
+        self.hint = hint
 
 
 class FieldProblem(BaseModel):
@@ -80,7 +100,7 @@ def problem_of(error: BoughError, request_id: str, *, errors: Sequence[FieldProb
         status=error.http_status,
         code=error.code,
         detail=error.message[:_MAX_DETAIL],
-        hint=error.hint,
+        hint=error.hint or _HINTS.get(error.code, ""),
         instance=f"/requests/{request_id}",
         errors=list(errors) or None,
         details=error.details or None,
@@ -131,7 +151,9 @@ def request_id_of(scope: Any) -> str:
 
 def _of_http(error: HTTPException, request_id: str) -> Response:
     code = _CODES_BY_STATUS.get(error.status_code, "malformed" if error.status_code < 500 else "internal")
-    hint = "see /docs for the routes" if error.status_code in (404, 405) else ""
+    hint = error.hint if isinstance(error, RefusedRequest) else ""
+    if error.status_code in (404, 405):
+        hint = "see /docs for the routes"
     wrapped = BoughError(str(error.detail), code=code, hint=hint)
     headers = dict(error.headers or {})
     if headers.get("Allow") == "GET":
@@ -144,7 +166,7 @@ def _invalid(error: RequestValidationError, request_id: str) -> Response:
     if any(each["type"] == "json_invalid" for each in found):
         malformed = BoughError("the body is not valid JSON", code="malformed", hint="send one JSON value in UTF-8")
         return response_of(problem_of(malformed, request_id))
-    fields = [_field_problem(each) for each in found][:20]
+    fields = list({each.field: each for each in map(_field_problem, _drop_other_branches(found)[:20])}.values())
     first = fields[0]
     invalid = BoughError(f"{first.field}: {first.rule}", code="invalid_input", hint=_hint(first))
     return response_of(problem_of(invalid, request_id, errors=fields))
@@ -155,13 +177,40 @@ def _hint(problem: FieldProblem) -> str:
 
 
 def _field_problem(error: JsonObject) -> FieldProblem:
-    parts = [str(part) for part in error["loc"][1:] if not str(part).startswith(FORM_TAG)]
+    parts = [str(part) for part in error["loc"][1:] if not _is_branch(part)]
     field = ".".join(parts) or "body"
     near = None
     if error["type"] == "extra_forbidden":
-        near = next(iter(get_close_matches(parts[-1], list_known_fields(), 1)), None)
+        near = next(iter(get_close_matches(parts[-1], list_known_fields(), 1, _NEAR)), None)
         return FieldProblem(field=field[:200], rule="unknown field", near=near)
     return FieldProblem(field=field[:200], rule=_rule(error))
+
+
+_TYPES = frozenset({"str", "int", "float", "bool", "none", "constrained-str"})
+"""How a path of pydantic's names the branches of a union, beside classes and types with parameters."""
+
+_KIND_ERRORS = ("string_type", "dict_type", "list_type", "model_type", "model_attributes_type")
+
+
+def _is_branch(part: Any) -> bool:
+    """Whether a part of a path names a branch of a union: what was sent has no such field."""
+    if not isinstance(part, str):
+        return False
+    return part.startswith(FORM_TAG) or part in _TYPES or "[" in part or part in _list_forms()
+
+
+def _drop_other_branches(errors: list[JsonObject]) -> list[JsonObject]:
+    """Return errors without those that only say that a value is not of another branch, where one says more."""
+    places = [tuple(each["loc"]) for each in errors]
+
+    def says_less(error: JsonObject) -> bool:
+        place = tuple(error["loc"])
+        if error["type"] not in _KIND_ERRORS or not _is_branch(place[-1]):
+            return False
+        around = place[:-1]
+        return any(len(other) > len(place) and other[: len(around)] == around for other in places)
+
+    return [each for each in errors if not says_less(each)]
 
 
 def _rule(error: JsonObject) -> str:
@@ -176,15 +225,20 @@ FORM_TAG = "form:"
 
 def list_known_fields() -> list[str]:
     """Return the names of all fields that bodies have, for the nearest one."""
+    return sorted({name for kind in _list_forms().values() for name in kind.model_fields})
+
+
+def _list_forms() -> dict[str, type[BaseModel]]:
+    """Return all forms of bodies by name."""
     from bough.server.forms.base import Form
 
-    names: set[str] = set()
-    pending = [Form]
+    found: dict[str, type[BaseModel]] = {}
+    pending: list[type[BaseModel]] = [Form]
     while pending:
         kind = pending.pop()
-        names |= kind.model_fields.keys()
+        found[kind.__name__] = kind
         pending += kind.__subclasses__()
-    return sorted(names)
+    return found
 
 
 SCHEMA_REF = "#/components/schemas/Problem"

@@ -10,10 +10,9 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
 
 from bough.errors import Malformed
-from bough.server.requests.problems import RESPONSES
+from bough.server.requests.problems import RESPONSES, RefusedRequest
 from bough.server.requests.strict_json import is_text, parse_json
 
 ConversationId: TypeAlias = Annotated[UUID, Path(alias="id", description="Id of a conversation: a UUID.")]
@@ -26,13 +25,13 @@ class _StrictRequest(Request):
         """Return the body.
 
         Raises:
-            HTTPException: It is too deep, or has a number that is not finite, or text that is not UTF-8.
+            RefusedRequest: It is too deep, or has a number that is not finite, or text that is not UTF-8.
         """
         if not hasattr(self, "_json"):
             try:
                 self._json = parse_json(await self.body())
             except Malformed as error:  # FastAPI hides every other exception of a body
-                raise HTTPException(400, f"the body: {error.message}") from None
+                raise RefusedRequest(400, f"the body: {error.message}", hint=error.hint) from None
         return self._json
 
 
@@ -71,7 +70,7 @@ def _require_json(request: Request) -> None:
         return
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise HTTPException(415, "the body must be JSON: Content-Type: application/json")
+        raise RefusedRequest(415, "the body must be JSON", hint="Content-Type: application/json")
 
 
 def _has_body(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""JSON that can be kept: in UTF-8, not too deep, every number finite, no text that a store refuses."""
+"""JSON that can be kept: in UTF-8, not too deep, each name once, every number finite, no text that a store refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 from bough.errors import Malformed
 
 MAX_DEPTH = 64
+_HINT = "send one JSON value in UTF-8"
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -18,13 +19,14 @@ def parse_json(text: bytes | str) -> Any:
         Malformed: It is not JSON in UTF-8, is too deep, or has a number or a text that cannot be kept.
     """
     try:
-        value: Any = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse)
+        read = text.decode("utf-8") if isinstance(text, bytes) else text
+        value: Any = json.loads(read, parse_constant=_refuse, object_pairs_hook=_read_object)
     except UnicodeDecodeError:
-        raise Malformed("it is not UTF-8") from None
+        raise Malformed("it is not UTF-8", hint=_HINT) from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError:  # a number of thousands of digits is none that can be read, too
-        raise Malformed("it is not valid JSON", hint="send one JSON value in UTF-8") from None
+        raise Malformed("it is not valid JSON", hint=_HINT) from None
     _check(value)
     return value
 
@@ -39,11 +41,19 @@ def is_text(text: str) -> bool:
 
 
 def _refuse(name: str) -> Any:
-    raise Malformed(f"{name} is not JSON")
+    raise Malformed(f"{name} is not JSON", hint="leave it out, or send null")
+
+
+def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; one that says a name twice is read differently by whoever looked at it before us."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Malformed("it has an object that says a name twice", hint="say each name once")
+    return found
 
 
 def _too_deep() -> Malformed:
-    return Malformed(f"it is deeper than {MAX_DEPTH} levels")
+    return Malformed(f"it is deeper than {MAX_DEPTH} levels", hint="send fewer levels")
 
 
 def _check(value: Any) -> None:
@@ -61,7 +71,7 @@ def _check(value: Any) -> None:
             elif isinstance(each, list):
                 below += cast("list[Any]", each)
             elif isinstance(each, float) and not math.isfinite(each):
-                raise Malformed("it has a number that is not finite")
+                raise Malformed("it has a number that is not finite", hint="send a smaller one, or null")
             elif isinstance(each, str) and not is_text(each):
-                raise Malformed("it has text that cannot be written as UTF-8")
+                raise Malformed("it has text that cannot be kept", hint="no lone surrogates, no zero characters")
         level = below

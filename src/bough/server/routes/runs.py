@@ -16,7 +16,7 @@ from bough.server.bounds.etag import IfMatch, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
 from bough.server.conversations.conversation import open_to_ask
 from bough.server.conversations.model import change_model
-from bough.server.forms.base import Form, LenientForm, Reason, Success, Text
+from bough.server.forms.base import Form, LenientForm, Number, Reason, Success, Text
 from bough.server.forms.conversations import LimitsForm, ModelName
 from bough.server.openhands.bodies import AnalyzerBody, PolicyBody, QuestionBody, SecretsBody
 from bough.server.openhands.policies import analyzer_of, policy_of
@@ -34,7 +34,7 @@ _Since = Annotated[str, Query(alias="from")]
 class RunBody(LenientForm):
     """How to run; `wait` answers when the run has ended, at most that many seconds later."""
 
-    wait: float | None = Field(default=None, ge=0, le=60)
+    wait: Number | None = Field(default=None, ge=0, le=60)
 
 
 class StopBody(LenientForm):
