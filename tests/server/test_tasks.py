@@ -9,9 +9,13 @@ from uuid import UUID, uuid4
 
 import httpx2
 import pytest
+from tests.server.conftest import Running
 from tests.server.processes import POLL_SECONDS
 
-from bough.testing import Answer, ServerCall
+from bough.agents.spec import AgentSpec
+from bough.server.settings import ServerSettings
+from bough.settings import Settings
+from bough.testing import Answer, OpenAIServer, ServerCall
 
 ASKS = Answer(calls=(ServerCall(tool="list_files", arguments={}, id="c1"),))
 
@@ -176,3 +180,20 @@ def test_figures_of_runs_are_counted(serving: Any) -> None:
         asked = 'bough_http_requests_total{method="POST",route="/api/tasks",status="201"}'
         assert float(lines[asked]) == 2
         assert float(lines['bough_runs{state="running"}']) == 0
+
+
+def test_a_sub_agents_conversation_is_its_tenants(settings: Settings, new_key: Any) -> None:
+    red, operators = new_key(tenant="red", role="admin"), new_key(role="admin")
+    delegate = Answer(calls=(ServerCall(tool="delegate", arguments={"agent_name": "helper", "prompt": "do"}, id="c1"),))
+    with OpenAIServer([delegate, "helped", "done"]) as model:
+        helper = AgentSpec(name="helper", model="openai:test", base_url=model.url, skills=())
+        agent = AgentSpec(name="default", model="openai:test", base_url=model.url, skills=(), sub_agents=(helper,))
+        server = Running(settings, ServerSettings(shutdown_seconds=5), [agent])
+        with server, server.client(red.text) as client, server.client(operators.text) as other:
+            id = client.post("/api/conversations", json={"initial_message": "go"}).json()["id"]
+            assert client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()["output"] == "done"
+            [child] = client.get(f"/api/conversations/{id}").json()["sub_conversation_ids"]
+            assert client.get(f"/api/conversations/{child}").json()["own"]["requests"] == 1
+            assert other.get(f"/api/conversations/{child}").status_code == 404
+            assert [row["requests"] for row in client.get("/api/usage").json()] == [3], "its quota counts it too"
+            assert other.get("/api/usage").json() == []

@@ -396,8 +396,8 @@ class TaskBroker:
     async def submit_child(self, request: SubmissionRequest, *, claim: bool) -> Submitted:
         """Submit a task of a conversation, claimed for this process with `claim`. See `Delegation.start`."""
         wanted = await self._submitter.prepare(request, worker=self.worker.owner)
-        owner = make_owner() if claim else None
-        return await self.write(replace(wanted, claim_owner=owner))
+        record = None if wanted.record is None else replace(wanted.record, owner=request.owner)
+        return await self.write(replace(wanted, record=record, claim_owner=make_owner() if claim else None))
 
     async def write(self, wanted: Submission) -> Submitted:
         """Write a prepared submission, and have it run here where this broker is entered."""

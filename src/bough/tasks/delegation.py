@@ -107,6 +107,7 @@ class BrokerDelegation:
             parent=ParentLink(
                 conversation=asking.conversation, call=asking.call, background=background, lease=asking.lease
             ),
+            owner=record.owner,
             rules=rules,
             bounds=tuple(bound.to_json() for bound in bounds),
             changed_rules=asking.changed_rules,

@@ -67,6 +67,7 @@ class SubmissionRequest:
     """What a caller says of a task: see `TaskBroker.submit` for the keys of `metadata`.
 
     Attributes:
+        owner: Of the conversation that it makes: the parent's.
         rules: Of the parent, by which the child's are narrowed; None without a parent.
         sender: Who speaks: `user`, or the parent's agent.
         changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them.
@@ -76,6 +77,7 @@ class SubmissionRequest:
     input: str | None
     metadata: Mapping[str, Any]
     parent: ParentLink | None = None
+    owner: str | None = None
     rules: Rules | None = None
     sender: str = "user"
     bounds: tuple[JsonObject, ...] = ()
