@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
-from bough.server.settings import TenantLimits
-from bough.testing import Answer, ServerCall
+from tests.server.conftest import Running
+
+from bough.agents.spec import AgentSpec
+from bough.server.settings import ServerSettings, TenantLimits
+from bough.settings import Settings
+from bough.testing import Answer, OpenAIServer, ServerCall
 
 
 def test_a_tenant_that_used_its_tokens_waits_for_the_next_day(serving: Any, new_key: Any) -> None:
@@ -49,6 +54,68 @@ def test_a_run_ends_at_the_step_before_which_its_tenant_has_used_up_its_day(serv
         assert [(event["kind"], event.get("limit")) for event in events] == [
             ("ToolReturned", None), ("LimitReached", "tokens_a_day"),
         ], "its call has its result, and nothing is asked after it"  # fmt: skip
+
+
+def test_a_key_that_used_its_tokens_waits_and_another_one_of_its_tenant_does_not(serving: Any, new_key: Any) -> None:
+    one, two = (new_key(name, tenant="red", role="admin") for name in ("one", "two"))
+    tenants = {"red": TenantLimits(key_tokens_a_day=1)}
+    with serving("a", "b", "c", tenants=tenants) as server, server.client(one.text) as first:
+        path = f"/api/conversations/{first.post('/api/conversations', json={'initial_message': 'hi'}).json()['id']}"
+        assert first.post(f"{path}/run", json={"wait": 60}).json()["output"] == "a"
+        for refused in (
+            first.post(f"{path}/events", json={"content": "more", "run": True}),
+            first.post(f"{path}/run"),
+            first.post(f"{path}/ask_agent", json={"question": "what?"}),
+            first.post("/api/tasks", json={"input": "x"}),
+        ):
+            assert (refused.status_code, refused.json()["details"]["limit"]) == (429, "key_tokens_a_day"), refused.text
+            assert 0 < int(refused.headers["Retry-After"]) <= 24 * 60 * 60
+        with server.client(two.text) as second:
+            asked = second.post(f"{path}/ask_agent", json={"question": "what?"})
+            assert asked.json() == {"response": "b"}, "what the other key used in the same conversation is not its own"
+            again = second.post(f"{path}/ask_agent", json={"question": "what?"})
+            assert again.json()["details"]["limit"] == "key_tokens_a_day", "what is asked aside is charged to who asks"
+
+
+def test_a_run_ends_at_the_step_before_which_the_key_that_asked_for_it_has_used_up_its_day(
+    serving: Any, new_key: Any
+) -> None:
+    one, two = (new_key(name, tenant="red", role="admin") for name in ("one", "two"))
+    tenants = {"red": TenantLimits(key_tokens_a_day=1)}
+    listing = Answer(calls=(ServerCall(tool="list_files", arguments={}, id="c1"),))
+    with (
+        serving(listing, listing, tools="read", tenants=tenants) as server,
+        server.client(one.text) as first,
+        server.client(two.text) as second,
+    ):
+        id = first.post("/api/conversations", json={"initial_message": "look"}).json()["id"]
+        for client, steps in ((first, 1), (second, 1)):
+            ran = client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()
+            assert (ran["status"], ran["steps"]) == ("paused", steps)
+        events = first.get(
+            f"/api/conversations/{id}/events/search",
+            params={"kinds": "LimitReached"},
+            headers={"Accept": "application/vnd.bough.event+json"},
+        ).json()["items"]
+        assert [event["limit"] for event in events] == ["key_tokens_a_day"] * 2
+
+
+def test_what_a_sub_agent_uses_is_charged_to_the_key_that_asked(settings: Settings, new_key: Any) -> None:
+    one = new_key("one", tenant="red", role="admin")
+    delegate = Answer(calls=(ServerCall(tool="delegate", arguments={"agent_name": "helper", "prompt": "do"}, id="c1"),))
+    limits = {"red": TenantLimits(key_tokens_a_day=10**9)}
+    with OpenAIServer([delegate, "helped", "done"]) as model:
+        helper = AgentSpec(name="helper", model="openai:test", base_url=model.url, skills=())
+        boss = AgentSpec(name="default", model="openai:test", base_url=model.url, skills=(), sub_agents=(helper,))
+        server = Running(settings, ServerSettings(tenants=limits, shutdown_seconds=5), [boss])
+        with server, server.client(one.text) as client:
+            id = client.post("/api/conversations", json={"initial_message": "go"}).json()["id"]
+            ran = client.post(f"/api/conversations/{id}/run", json={"wait": 60}).json()
+            assert ran["output"] == "done", ran
+            [used] = client.get("/api/usage").json()
+    with sqlite3.connect(settings.home / "bough.db") as database:
+        rows = database.execute("select key, sum(tokens), count(*) from server_key_usage group by key").fetchall()
+    assert rows == [(one.id, used["input_tokens"] + used["output_tokens"], 2)], "two conversations, one key"
 
 
 def test_a_tenant_cannot_have_more_conversations_than_its_limit(serving: Any, new_key: Any) -> None:

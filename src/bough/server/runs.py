@@ -16,6 +16,7 @@ from bough.errors import NotFound
 from bough.events.beside import Tables
 from bough.events.model import Event, ModelResponded, UserMessage
 from bough.server.auth.caller import Caller
+from bough.server.bounds.quotas import PAYER
 from bough.server.forms.info import RunInfo
 from bough.server.live.broadcast import Broadcasts
 from bough.server.metrics import Metrics
@@ -102,7 +103,7 @@ class Runs:
             Conflict: It is running.
             LimitExceeded: The tenant has as many runs as it may have.
         """
-        metadata = {"idempotency_key": key, **submission}
+        metadata = {"idempotency_key": key, PAYER: caller.key, **submission}
         given: dict[str, Any] = {name: value for name, value in metadata.items() if value is not None}
         task = await self.broker.run(cid, by=caller.name, approve=approve, **given)
         assert task is not None  # noqa: S101 - a run that is started has a task
@@ -113,7 +114,7 @@ class Runs:
         cid: UUID,
         events: Sequence[Event],
         *,
-        by: str,
+        caller: Caller,
         run: bool,
         expected_head: int | None = None,
         state: State | None = None,
@@ -132,9 +133,10 @@ class Runs:
         """
         message, *activated = events
         assert isinstance(message, UserMessage)  # noqa: S101 - as `prepare_message` returns them
+        given: dict[str, Any] = {PAYER: caller.key, **submission}
         await self.broker.run(
-            cid, message, activated=activated, by=by, start=run, join=True, expected_head=expected_head, state=state,
-            **{name: value for name, value in submission.items() if value is not None},
+            cid, message, activated=activated, by=caller.name, start=run, join=True, expected_head=expected_head,
+            state=state, **{name: value for name, value in given.items() if value is not None},
         )  # fmt: skip
 
     async def find_asking(self, cid: UUID) -> Task | None:

@@ -25,6 +25,7 @@ class TenantLimits(BaseModel):
         access: The widest tools that its agents may have in their workspace.
         models: Whether its runs may use the operator's own model keys; `none`: only keys that it posted itself.
         tokens_a_day: In and out, of the day in UTC; None is unbounded. `usd_a_day` likewise.
+        key_tokens_a_day: What runs and questions may use that one key asked for; `key_usd_a_day` likewise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +38,13 @@ class TenantLimits(BaseModel):
     access: Literal["none", "read", "write", "run"] = "run"
     tokens_a_day: int | None = Field(default=None, ge=0)
     usd_a_day: float | None = Field(default=None, ge=0)
+    key_tokens_a_day: int | None = Field(default=None, ge=0)
+    key_usd_a_day: float | None = Field(default=None, ge=0)
+
+    @property
+    def bounds_keys(self) -> bool:
+        """Whether each key has a quota of its own."""
+        return self.key_tokens_a_day is not None or self.key_usd_a_day is not None
 
 
 class ServerSettings(BaseModel):
@@ -97,6 +105,11 @@ class ServerSettings(BaseModel):
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         return self.tenants.get(tenant, self.limits)
+
+    @property
+    def bounds_any_key(self) -> bool:
+        """Whether the keys of any tenant have quotas of their own."""
+        return any(limits.bounds_keys for limits in (self.limits, *self.tenants.values()))
 
     def folder_of(self, tenant: str, home: Path) -> Path:
         """Return the folder that holds a tenant's files."""

@@ -51,5 +51,6 @@ def find_credentials(sealed: SealedSecrets, rules: TenantRules | None) -> FindCr
 
 
 def keep_quotas(broker: TaskBroker, store: EventStore, quotas: Quotas) -> None:
-    """Have runs of a broker end at the step before which their tenant has used up its day."""
-    broker.worker.find_reached = lambda owner: quotas.find_reached(store, owner)
+    """Have runs of a broker end at the step before which their tenant, or the key that pays, has used up its day."""
+    broker.worker.find_reached = lambda owner, cid: quotas.find_reached(store, owner, cid)
+    quotas.follow(store)

@@ -406,7 +406,7 @@ class TaskBroker:
         def change(tables: Tables) -> Submitted:
             if admit is not None:
                 owner = wanted.record.owner if wanted.record else tables.get(wanted.conversation).owner
-                admit.check(tables, owner)
+                admit.check(tables, owner, wanted.metadata)
             return submit(tables, wanted, self.dispatcher.enqueue)
 
         submitted = await self.store.change(change, beside=() if admit is None else admit.beside)

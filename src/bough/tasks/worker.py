@@ -105,7 +105,8 @@ class Worker:
         given: Rules of the parents of tasks that this process started, by id: a log only names hooks and secrets.
         on_end: Called when a task's run here is over.
         on_update: Called with the conversation for its durable events and the pieces of text of its responses.
-        find_reached: Asked, with the owner of the conversation, before each request of a run; what it returns ends it.
+        find_reached: Asked, with the owner and the id of the conversation, before each request of a run; what it
+            returns ends it.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Worker:
         self._hooks = hooks
         self._credentials = credentials
         self._executor = executor
-        self.find_reached: Callable[[str | None], Awaitable[LimitReached | None]] | None = None
+        self.find_reached: Callable[[str | None, UUID], Awaitable[LimitReached | None]] | None = None
         self._ttl = ttl_seconds
         self.pool = pool or McpPool()
         self._owns_pool = pool is None
@@ -269,6 +270,7 @@ class Worker:
         journal, task = opened.journal, active.claim.task
         active.ending.spent_before = await measure_before(journal, task)
         journal.listeners.extend(partial(listener, journal.cid) for listener in self.on_update)
+        find_reached = self.find_reached and partial(self.find_reached, opened.record.owner, journal.cid)
         active.runner = runner = Runner(
             journal,
             AgentInForce(journal.state, opened.blueprint),
@@ -277,7 +279,7 @@ class Worker:
             root=opened.record.root,
             delegation=self.delegation,
             ancestors=await self._read_bounds(task),
-            find_reached=None if self.find_reached is None else partial(self.find_reached, opened.record.owner),
+            find_reached=find_reached,
         )
         # From the claim on, not from the head: what was said while the conversation was opened is for this run, too.
         runner.listen(active.claim.seq, partial(self._obey, active))

@@ -63,6 +63,7 @@ from bough.server.a2a.tasks import (
 )
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
+from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, start
 from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
@@ -231,7 +232,12 @@ class BrokerHandler(RequestHandler):
             pass
         said = _read_message(message)
         conversation, context = await self._place(access, id, message.context_id)
-        about: dict[str, Any] = {AGENT: self._agent, MESSAGE: message.message_id, CONTEXT: context}
+        about: dict[str, Any] = {
+            AGENT: self._agent,
+            MESSAGE: message.message_id,
+            CONTEXT: context,
+            **pay_by(access.caller),
+        }
         async with open_conversation(access, conversation) as open_one:
             first, *activated = await open_one.prepare_message(said)
         assert isinstance(first, UserMessage)  # noqa: S101 - as `prepare_message` returns them
@@ -239,7 +245,14 @@ class BrokerHandler(RequestHandler):
         if params.configuration.HasField("task_push_notification_config"):
             await self._push.add(access, str(id), params.configuration.task_push_notification_config)
         runs = access.services.runs
-        await runs.broker.run(conversation, first, activated=activated, by=access.caller.name, id=str(id), **about)
+        await runs.broker.run(
+            conversation,
+            first,
+            activated=activated,
+            by=access.caller.name,
+            id=str(id),
+            **about,
+        )
         return await tasks.find(str(id))
 
     async def _continue(self, access: Access, task: Task, message: Message) -> Task:
@@ -257,7 +270,7 @@ class BrokerHandler(RequestHandler):
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
             return await broker.provide_input(task.id, _answer_in(message, said, task), by=access.caller.name)
-        await broker.run(conversation_of(task), said, by=access.caller.name, join=True)
+        await broker.run(conversation_of(task), said, by=access.caller.name, join=True, **pay_by(access.caller))
         return await broker.poll(task.id)
 
     async def _place(self, access: Access, id: UUID, context: str) -> tuple[UUID, str]:

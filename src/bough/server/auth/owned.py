@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Gene
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 from uuid import UUID
 
 from bough.errors import Conflict, NotFound
@@ -25,6 +25,7 @@ from bough.events.record import (
     StoredEvent,
 )
 from bough.events.store import EventStore
+from bough.server.auth.keys import SERVER
 from bough.types import JsonObject
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bough.server.metrics import Metrics
 
 T = TypeVar("T")
+Charge: TypeAlias = Callable[[Tables, UUID, Sequence[Event]], None]
 _COUNTED = 500
 _KNOWN_SECONDS = 1.0
 
@@ -85,6 +87,7 @@ class OwnedStore:
         self._admit = admit
         self._monotonic = monotonic
         self._known: dict[UUID, float] = {}
+        self._charge: Charge | None = None
         self.url = store.url
 
     def keeping(self, about: JsonObject) -> OwnedStore:
@@ -92,7 +95,13 @@ class OwnedStore:
         view = OwnedStore(
             self._store, self._owner, about=about, metrics=self._metrics, admit=self._admit, monotonic=self._monotonic
         )
-        view._known = self._known
+        view._known, view._charge = self._known, self._charge
+        return view
+
+    def charging(self, charge: Charge) -> OwnedStore:
+        """Return the same view; `charge` is called in each transaction that appends through it."""
+        view = self.keeping(self._about)
+        view._charge = charge
         return view
 
     async def count_new_conversation(self) -> None:
@@ -153,11 +162,23 @@ class OwnedStore:
         """Append to a conversation of the owner."""
         await self._require(cid)
         begun = time.monotonic()
-        head = await self._store.append(cid, events, generation=generation, expected_head=expected_head)
+        head = await self._append(cid, events, generation=generation, expected_head=expected_head)
         if self._metrics is not None:
             self._metrics.appends.inc(len(events))
             self._metrics.append_seconds.observe(time.monotonic() - begun)
         return head
+
+    async def _append(self, cid: UUID, events: Sequence[Event], **expected: Any) -> int:
+        charge = self._charge
+        if charge is None:
+            return await self._store.append(cid, events, **expected)
+
+        def append(tables: Tables) -> int:
+            head = tables.append(cid, events, **expected)
+            charge(tables, cid, events)
+            return head
+
+        return await self._store.together(SERVER, append)
 
     async def read(
         self,

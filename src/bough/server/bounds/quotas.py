@@ -1,13 +1,16 @@
-"""What a tenant may use in a day, in tokens and dollars: sums of what its logs used, asked before it uses more."""
+"""What tenants and keys may use in a day, in tokens and dollars: sums of what logs used, asked before more is used."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from bough.conversation.log.ledger import USAGE
+from bough.conversation.log.ledger import KINDS, USAGE, read_usage
 from bough.errors import LimitExceeded
 from bough.events.beside import Tables
-from bough.events.model import LimitReached
+from bough.events.model import Event, LimitReached, TaskChanged, UsageAdded
+from bough.events.record import StoredEvent, microseconds
 from bough.events.store import EventStore
 from bough.server.auth.caller import LOCAL, Caller
 from bough.server.auth.keys import SERVER
@@ -16,33 +19,46 @@ from bough.server.bounds.tenants import LimitsByTenant
 if TYPE_CHECKING:
     from bough.server.metrics import Metrics  # a worker may lack its package
 
+PAYER = "payer"
+"""In a task's metadata: the id of the key that asked for it, and pays for it and for what its sub-agents use."""
+
+_ASIDE = "ask"
 _DAY_SECONDS = 24 * 60 * 60
 _SECOND = 1_000_000
 
 
+def pay_by(caller: Caller) -> dict[str, Any]:
+    """Return the metadata of a task that a caller's key pays for."""
+    return {} if caller.key is None else {PAYER: caller.key}
+
+
 class Quotas:
-    """The quotas of a server's tenants; days are those of UTC."""
+    """The quotas of a server's tenants and of their keys; days are those of UTC."""
 
     def __init__(self, settings: LimitsByTenant, metrics: Metrics | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
 
     async def require(self, store: EventStore, caller: Caller) -> None:
-        """Check that a caller's tenant may use more today. One row, and none where it has no quota.
+        """Check that a caller's tenant and its key may use more today. A row for each quota that there is.
 
         Raises:
-            LimitExceeded: It may not; `retry_after_seconds` says when the next day begins.
+            LimitExceeded: One may not; `retry_after_seconds` says when the next day begins.
         """
-        if self._has_quota(caller.tenant):
-            await store.together((SERVER, USAGE), lambda tables: self.check(tables, caller.owner), read_only=True)
+        if self._has_quota(caller.tenant) or self.bounds_keys(caller.owner):
+            await store.together(
+                (SERVER, USAGE), lambda tables: self.check(tables, caller.owner, caller.key), read_only=True
+            )
 
-    def check(self, tables: Tables, owner: str | None) -> None:
+    def check(self, tables: Tables, owner: str | None, key: str | None) -> None:
         """Check it in a transaction.
 
         Raises:
-            LimitExceeded: The tenant may use no more today.
+            LimitExceeded: The tenant or the key may use no more today.
         """
         reached = self._find_reached(tables, owner)
+        if reached is None and key is not None and self.bounds_keys(owner):
+            reached = self._compare(tables, owner, tables.one("server.key_used_on", key=key, day=_today(tables)))
         if reached is None:
             return
         if self._metrics is not None:
@@ -54,24 +70,85 @@ class Quotas:
             details={"limit": reached.limit, "retry_after_seconds": left},
         )
 
-    async def find_reached(self, store: EventStore, owner: str | None) -> LimitReached | None:
-        """Return the quota that an owner's tenant has used up today. One row, and none where it has no quota."""
-        if not self._has_quota(owner or LOCAL):
+    async def find_reached(self, store: EventStore, owner: str | None, cid: UUID) -> LimitReached | None:
+        """Return the quota that a conversation's run has used up: its tenant's, or that of the key that pays for it.
+
+        A row for each quota that there is.
+        """
+        if not self._has_quota(owner or LOCAL) and not self.bounds_keys(owner):
             return None
-        return await store.together((SERVER, USAGE), lambda tables: self._find_reached(tables, owner), read_only=True)
+
+        def look(tables: Tables) -> LimitReached | None:
+            reached = self._find_reached(tables, owner)
+            if reached is None and self.bounds_keys(owner):
+                row = tables.one("server.payer_used_on", conversation=cid, day=_today(tables))
+                reached = self._compare(tables, owner, row)
+            return reached
+
+        return await store.together((SERVER, USAGE), look, read_only=True)
+
+    def bounds_keys(self, owner: str | None) -> bool:
+        """Whether each key of an owner's tenant has a quota."""
+        return self._settings.limits_of(owner or LOCAL).bounds_keys
+
+    # What keys use, written where any tenant's keys have quotas.
+
+    def follow(self, store: EventStore) -> None:
+        """Have what is used charged to the key that pays, in the transactions that say so."""
+        store.follow(SERVER, ("TaskChanged", *KINDS), self.charge_run)
+
+    def charge_run(self, tables: Tables, cid: UUID, stored: StoredEvent) -> None:
+        """Note who pays for a task, or charge what a run used to who does."""
+        if not self._settings.bounds_any_key:
+            return
+        event = stored.event
+        if isinstance(event, TaskChanged):
+            if (key := event.metadata.get(PAYER)) is not None:
+                tables.run("server.add_payer", task=UUID(event.task_id), conversation=cid, key=str(key))
+            return
+        is_aside = isinstance(event, UsageAdded) and event.purpose == _ASIDE  # its asker's: see `charge_key`
+        _, usage = read_usage(event)
+        if usage is None or is_aside:
+            return
+        tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
+        day = microseconds(stored.ts) // _SECOND // _DAY_SECONDS
+        tables.run("server.charge_run", conversation=cid, day=day, tokens=tokens, cost_usd=usd)
+
+    def charge_key(self, key: str, tables: Tables, cid: UUID, events: Sequence[Event]) -> None:
+        """Charge what a model was asked aside to the key that asked."""
+        for _, usage in map(read_usage, events):
+            if usage is not None:
+                tokens, usd = usage.input_tokens + usage.output_tokens, usage.cost_usd or 0.0
+                about = {"conversation": cid, "day": _today(tables), "tokens": tokens, "cost_usd": usd}
+                tables.run("server.charge_key", key=key, **about)
+
+    # Sums.
 
     def _find_reached(self, tables: Tables, owner: str | None) -> LimitReached | None:
         tenant = owner or LOCAL
         if not self._has_quota(tenant):
             return None
-        limits, day = self._settings.limits_of(tenant), tables.now() // _SECOND // _DAY_SECONDS
-        row = tables.one("server.used_on", owner=owner, day=day)
-        tokens, usd = (0, 0.0) if row is None else (int(row[0]), float(row[1]))
-        for name, used, bound in (("tokens_a_day", tokens, limits.tokens_a_day), ("usd_a_day", usd, limits.usd_a_day)):
-            if bound is not None and used >= bound:
-                return LimitReached(limit=name, value=used, bound=bound)
-        return None
+        limits = self._settings.limits_of(tenant)
+        row = tables.one("server.used_on", owner=owner, day=_today(tables))
+        return _find_over(row, {"tokens_a_day": limits.tokens_a_day, "usd_a_day": limits.usd_a_day})
+
+    def _compare(self, tables: Tables, owner: str | None, row: Sequence[object] | None) -> LimitReached | None:
+        limits = self._settings.limits_of(owner or LOCAL)
+        return _find_over(row, {"key_tokens_a_day": limits.key_tokens_a_day, "key_usd_a_day": limits.key_usd_a_day})
 
     def _has_quota(self, tenant: str) -> bool:
         limits = self._settings.limits_of(tenant)
         return limits.tokens_a_day is not None or limits.usd_a_day is not None
+
+
+def _today(tables: Tables) -> int:
+    return tables.now() // _SECOND // _DAY_SECONDS
+
+
+def _find_over(row: Sequence[object] | None, bounds: dict[str, float | None]) -> LimitReached | None:
+    """Return the first bound, of tokens and of dollars, that a row of both has reached."""
+    used = (0, 0.0) if row is None else (int(str(row[0])), float(str(row[1])))
+    for (name, bound), value in zip(bounds.items(), used, strict=True):
+        if bound is not None and value >= bound:
+            return LimitReached(limit=name, value=value, bound=bound)
+    return None

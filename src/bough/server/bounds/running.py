@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bough.conversation.log.ledger import USAGE
 from bough.errors import LimitExceeded
 from bough.events.beside import Tables
 from bough.server.auth.caller import LOCAL
 from bough.server.auth.keys import SERVER
-from bough.server.bounds.quotas import Quotas
+from bough.server.bounds.quotas import PAYER, Quotas
 from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.metrics import Metrics
 from bough.tasks.stores.submission import Admission
@@ -17,8 +20,8 @@ def admission_of(settings: LimitsByTenant, metrics: Metrics) -> Admission:
     """Return what is asked before each run: whether its tenant has as many pending and running ones as it may have."""
     quotas = Quotas(settings, metrics)
 
-    def check(tables: Tables, owner: str | None) -> None:
-        quotas.check(tables, owner)
+    def check(tables: Tables, owner: str | None, metadata: Mapping[str, Any]) -> None:
+        quotas.check(tables, owner, metadata.get(PAYER))
         tenant = owner or LOCAL
         bound = settings.limits_of(tenant).runs
         tables.run("server.lock_tenant", id=tenant)  # before the count: submissions of one tenant go one by one

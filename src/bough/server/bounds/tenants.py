@@ -25,6 +25,11 @@ class LimitsByTenant(Protocol):
         """Return the limits of a tenant."""
         ...
 
+    @property
+    def bounds_any_key(self) -> bool:
+        """Whether the keys of any tenant have quotas of their own."""
+        ...
+
 
 class TenantRules:
     """What tenants may use, as the settings said when they were last loaded.
@@ -41,6 +46,11 @@ class TenantRules:
     def limits_of(self, tenant: str) -> TenantLimits:
         """Return the limits of a tenant."""
         return self._server.limits_of(tenant)
+
+    @property
+    def bounds_any_key(self) -> bool:
+        """Whether the keys of any tenant have quotas of their own."""
+        return self._server.bounds_any_key
 
     def require_own_model_key(self, owner: str | None, model: str | None, *, has_key: bool) -> None:
         """Check that a run uses a model key that its tenant may use.

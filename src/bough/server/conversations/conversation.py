@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -127,7 +128,7 @@ async def say(
         await access.services.runs.say(
             conversation.id,
             events,
-            by=access.caller.name,
+            caller=access.caller,
             run=run,
             expected_head=expected_head,
             state=conversation.state,
@@ -167,17 +168,25 @@ async def open_to_ask(access: Access, id: UUID) -> AsyncGenerator[AsyncConversat
 
     Raises:
         NotFound: It is not there, or another tenant's.
-        LimitExceeded: The tenant has used up its day.
+        LimitExceeded: The tenant or the key has used up its day.
         PermissionDenied: Its model would be asked with a key of the operator, which the tenant may not use.
     """
     services = access.services
     await services.quotas.require(services.store, access.caller)
     owner = access.caller.owner
-    async with open_conversation(access, id) as found:
+    async with open_conversation(_charge_caller(access), id) as found:
         # Not the agent's `api_key`: that of a registered agent is the operator's.
         posted = await services.sealed.values(owner, found.state.policies)
         services.rules.require_own_model_key(owner, found.agent.model_name, has_key=MODEL_KEY in posted)
         yield found
+
+
+def _charge_caller(access: Access) -> Access:
+    """Return an access that charges the caller's key for what it asks a model, where keys have quotas."""
+    key, quotas = access.caller.key, access.services.quotas
+    if key is None or not quotas.bounds_keys(access.caller.owner):
+        return access
+    return replace(access, store=access.store.charging(partial(quotas.charge_key, key)))
 
 
 async def reopen_from(

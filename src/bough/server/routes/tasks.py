@@ -18,6 +18,7 @@ from bough.server.access import Access, TaskReader, TaskWriter
 from bough.server.auth.owned import make_taken
 from bough.server.auth.owned_tasks import OwnedTasks
 from bough.server.bounds.idempotency import IdempotencyKey, digest_of, id_from_key, mark_replayed
+from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, existing, open_conversation, say, start
 from bough.server.forms.base import MAX_PLACE, ItemPage
 from bough.server.forms.conversations import AgentForm
@@ -140,7 +141,7 @@ async def retry_task(task: TaskId, access: TaskWriter) -> TaskInfo:
     """Continue with the conversation of a task that failed or was cancelled, in a new task."""
     await _tasks(access).get(str(task))
     broker = access.services.runs.broker
-    return await _describe(access, await broker.poll(await broker.retry(str(task))))
+    return await _describe(access, await broker.poll(await broker.retry(str(task), **pay_by(access.caller))))
 
 
 async def _describe(access: Access, task: Task) -> TaskInfo:

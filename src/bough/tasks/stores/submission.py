@@ -31,11 +31,11 @@ class Admission(NamedTuple):
 
     Attributes:
         beside: Whose tables it reads.
-        check: `check(tables, owner)` raises where the owner of the conversation may not submit now.
+        check: `check(tables, owner, metadata)` raises where the owner of the conversation may not submit that now.
     """
 
     beside: tuple[Beside, ...]
-    check: Callable[[Tables, str | None], None]
+    check: Callable[[Tables, str | None, Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -164,3 +164,42 @@ from conversation c join task t on t.cid = c.cid join event e on e.cid = t.cid a
 where c.owner is not distinct from %(owner)s and c.config::json ->> 'a2a_agent' = %(agent)s
   and (%(state)s::int is null or t.state = %(state)s) and (%(after)s::bigint is null or e.ts >= %(after)s)
 order by e.ts desc, t.k desc;
+
+-- name: add_payer
+-- Whose key asked for a task.
+insert into server_payer (task, cid, key)
+select %(task)s::uuid, cid, %(key)s::text from conversation where id = %(conversation)s on conflict (task) do nothing;
+
+-- name: charge_run
+-- Adds what a running conversation used to the key that asked for its task, or for the task above it.
+with recursive up (k, id, under) as (
+  select t.k, t.id, t.under from conversation c join task t on t.cid = c.cid
+  where c.id = %(conversation)s and t.state = 1
+  union
+  select t.k, t.id, t.under from up join task t on t.k = up.under)
+insert into server_key_usage (key, day, conversation, tokens, cost_usd)
+select p.key, %(day)s::int, %(conversation)s::uuid, %(tokens)s::bigint, %(cost_usd)s::float8 from up join server_payer p on p.task = up.id
+limit 1
+on conflict (key, day, conversation) do update set
+  tokens = server_key_usage.tokens + excluded.tokens, cost_usd = server_key_usage.cost_usd + excluded.cost_usd;
+
+-- name: charge_key
+-- Adds what a key asked aside.
+insert into server_key_usage (key, day, conversation, tokens, cost_usd)
+values (%(key)s, %(day)s, %(conversation)s, %(tokens)s, %(cost_usd)s)
+on conflict (key, day, conversation) do update set
+  tokens = server_key_usage.tokens + excluded.tokens, cost_usd = server_key_usage.cost_usd + excluded.cost_usd;
+
+-- name: key_used_on
+-- What was used on a day by what a key asked for.
+select coalesce(sum(tokens), 0)::bigint, coalesce(sum(cost_usd), 0) from server_key_usage where key = %(key)s and day = %(day)s;
+
+-- name: payer_used_on
+-- The same of the key that pays for a running conversation.
+with recursive up (k, id, under) as (
+  select t.k, t.id, t.under from conversation c join task t on t.cid = c.cid
+  where c.id = %(conversation)s and t.state = 1
+  union
+  select t.k, t.id, t.under from up join task t on t.k = up.under)
+select coalesce(sum(tokens), 0)::bigint, coalesce(sum(cost_usd), 0) from server_key_usage
+where key = (select p.key from up join server_payer p on p.task = up.id limit 1) and day = %(day)s;

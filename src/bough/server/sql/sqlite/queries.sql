@@ -162,3 +162,42 @@ from conversation c join task t on t.cid = c.cid join event e on e.k = t.cid << 
 where c.owner is :owner and case when json_valid(c.config) then c.config ->> '$.a2a_agent' = :agent end
   and (:state is null or t.state = :state) and (:after is null or e.ts >= :after)
 order by e.ts desc, t.k desc;
+
+-- name: add_payer
+-- Whose key asked for a task.
+insert into server_payer (task, cid, key)
+select :task, cid, :key from conversation where id = :conversation on conflict (task) do nothing;
+
+-- name: charge_run
+-- Adds what a running conversation used to the key that asked for its task, or for the task above it.
+with recursive up (k, id, under) as (
+  select t.k, t.id, t.under from conversation c join task t on t.cid = c.cid
+  where c.id = :conversation and t.state = 1
+  union
+  select t.k, t.id, t.under from up join task t on t.k = up.under)
+insert into server_key_usage (key, day, conversation, tokens, cost_usd)
+select p.key, :day, :conversation, :tokens, :cost_usd from up join server_payer p on p.task = up.id
+where true limit 1
+on conflict (key, day, conversation) do update set
+  tokens = tokens + excluded.tokens, cost_usd = cost_usd + excluded.cost_usd;
+
+-- name: charge_key
+-- Adds what a key asked aside.
+insert into server_key_usage (key, day, conversation, tokens, cost_usd)
+values (:key, :day, :conversation, :tokens, :cost_usd)
+on conflict (key, day, conversation) do update set
+  tokens = tokens + excluded.tokens, cost_usd = cost_usd + excluded.cost_usd;
+
+-- name: key_used_on
+-- What was used on a day by what a key asked for.
+select coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0) from server_key_usage where key = :key and day = :day;
+
+-- name: payer_used_on
+-- The same of the key that pays for a running conversation.
+with recursive up (k, id, under) as (
+  select t.k, t.id, t.under from conversation c join task t on t.cid = c.cid
+  where c.id = :conversation and t.state = 1
+  union
+  select t.k, t.id, t.under from up join task t on t.k = up.under)
+select coalesce(sum(tokens), 0), coalesce(sum(cost_usd), 0) from server_key_usage
+where key = (select p.key from up join server_payer p on p.task = up.id limit 1) and day = :day;
