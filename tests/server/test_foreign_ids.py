@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import httpx2
 
@@ -149,3 +150,23 @@ def test_an_id_that_is_taken_is_refused_with_the_same_message_in_every_tenant(se
             assert {answer.status_code for answer in answers} == {409}, answers[0].text
             problems = [{**answer.json(), "instance": ""} for answer in answers]
             assert problems[0] == problems[1], path
+
+
+def test_what_is_another_tenants_looks_like_what_is_not_there(serving: Any, new_key: Any) -> None:
+    red, blue = (new_key(tenant=tenant, role="admin") for tenant in ("red", "blue"))
+    with serving(WORD, WORD) as server, server.client(red.text) as client, server.client(blue.text) as other:
+        theirs, ours = make_theirs(client), other.post("/api/conversations", json={}).json()["id"]
+        for path, id in [
+            ("/api/conversations/{}", theirs["id"]),
+            ("/api/conversations/{}/events/search", theirs["id"]),
+            (f"/api/conversations/{ours}/compare/{{}}", theirs["id"]),
+            (f"/api/conversations/{ours}/events/{{}}", theirs["event_id"]),
+            ("/api/tasks/{}", theirs["task"]),
+            ("/api/tasks?root={}", theirs["id"]),
+            ("/api/bash/bash_events/search?command_id__eq={}", theirs["command"]),
+        ]:
+            nobodys = str(uuid4())
+            answers = [other.get(path.format(each)).json() | {"instance": ""} for each in (id, nobodys)]
+            texts = [json.dumps(answer).replace(each, "") for answer, each in zip(answers, (id, nobodys), strict=True)]
+            assert answers[0]["status"] == 404
+            assert texts[0] == texts[1], path

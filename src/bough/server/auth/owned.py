@@ -44,6 +44,11 @@ def make_taken() -> Conflict:
     return Conflict("the id is taken", hint="use another id, or send the same request")
 
 
+def make_missing(cid: UUID) -> NotFound:
+    """Return the error of a conversation that is not there, or is another owner's: both look the same."""
+    return NotFound(f"there is no conversation {cid}", hint="GET /api/conversations/search lists what there is")
+
+
 @contextmanager
 def _same_words(id: UUID | None) -> Generator[None]:
     """Have a conflict about an id that the store found to be taken say no more than one's own would."""
@@ -124,9 +129,12 @@ class OwnedStore:
         Raises:
             NotFound: There is none, or it is somebody else's: both look the same.
         """
-        record = await self._store.get(cid)
+        try:
+            record = await self._store.get(cid)
+        except NotFound:
+            raise make_missing(cid) from None
         if record.owner != self._owner:
-            raise NotFound(f"there is no conversation {cid}")
+            raise make_missing(cid)
         self._known[cid] = self._monotonic()
         return record
 
@@ -231,7 +239,11 @@ class OwnedStore:
         if cid is None:
             raise NotFound(f"there is no event {event_id}")
         await self._require(cid)
-        return await self._store.locate(event_id, cid=cid)
+        try:
+            return await self._store.locate(event_id, cid=cid)
+        except NotFound:
+            hint = "an event of a sibling, or of the source after the cut, is not in it"
+            raise NotFound(f"there is no event {event_id} in the log of {cid}", hint=hint) from None
 
     async def subscribe(self, cid: UUID, after: int = -1) -> AsyncIterator[StoredEvent]:
         """Iterate events of a conversation of the owner as they come."""
@@ -325,9 +337,12 @@ class OwnedStore:
 
     async def peek(self, cid: UUID) -> ConversationRecord:
         """Return the record of a conversation of the owner, even of a deleted one."""
-        record = await self._store.peek(cid)
+        try:
+            record = await self._store.peek(cid)
+        except NotFound:
+            raise make_missing(cid) from None
         if record.owner != self._owner and not record.deleted:  # a tombstone says nothing, not even whose it was
-            raise NotFound(f"there is no conversation {cid}")
+            raise make_missing(cid)
         return record
 
     async def resolve(self, name: str) -> UUID:
