@@ -28,9 +28,10 @@ from a2a.types.a2a_pb2 import (
     TaskPushNotificationConfig,
     TaskState,
 )
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotCancelableError, TaskNotFoundError
+from a2a.utils.errors import A2AError, InternalError, InvalidParamsError, TaskNotCancelableError, TaskNotFoundError
 from tests.server.test_webhooks import NETWORKS, listening
 
+from bough.server.a2a.handler import translate_errors
 from bough.testing import Answer, ServerCall
 from bough.testing.openai_server import Hang, Received, Reply
 
@@ -286,3 +287,9 @@ async def test_keys_cards_and_tenants_hold(serving: Any, new_key: Any) -> None:
     with serving(public_card=True) as server, server.client() as http:
         assert http.get(paths[0]).status_code == 200
         assert http.post("/a2a/default", json={}).status_code == 401
+
+
+def test_a_fault_of_the_server_says_nothing_of_itself() -> None:
+    with pytest.raises(InternalError) as raised, translate_errors():
+        raise ZeroDivisionError("a path of the server")
+    assert str(raised.value) == "internal: the server failed"

@@ -6,6 +6,7 @@ its `RequestHandler`, since here the log is the stream and a worker anywhere wri
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -82,6 +83,9 @@ _ANSWERS: Mapping[str, bool] = {
 """What a text says to calls that wait; any other text rejects them, and is the reason."""
 
 
+_LOG = logging.getLogger("bough.server.a2a")
+
+
 class BrokerHandler(RequestHandler):
     """Serves one agent.
 
@@ -100,7 +104,7 @@ class BrokerHandler(RequestHandler):
         """Return the task when it has ended or asks, or at once where that is wanted."""
         validate_history_length(params.configuration)
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             tasks = AgentTasks(access, self._agent)
             task = await self._take(access, tasks, params)
             while not (params.configuration.return_immediately or is_over(task) or access.services.draining):
@@ -114,7 +118,7 @@ class BrokerHandler(RequestHandler):
         """Iterate the task, then what happens to it."""
         validate_history_length(params.configuration)
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await self._take(access, AgentTasks(access, self._agent), params)
             async for event in self._follow(access, task.id):
                 yield apply_history_length(event, params.configuration) if isinstance(event, A2ATask) else event
@@ -123,7 +127,7 @@ class BrokerHandler(RequestHandler):
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> A2ATask:
         """Return a task."""
         validate_history_length(params)
-        with _translate_errors():
+        with translate_errors():
             tasks = AgentTasks(access_in(context), self._agent)
             return apply_history_length(await tasks.describe(await tasks.find(params.id)), params)
 
@@ -133,7 +137,7 @@ class BrokerHandler(RequestHandler):
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
-        with _translate_errors():
+        with translate_errors():
             page = await AgentTasks(access_in(context), self._agent).list(params)
         for task in page.tasks:
             if not params.include_artifacts:
@@ -145,7 +149,7 @@ class BrokerHandler(RequestHandler):
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> A2ATask:
         """Cancel a task; it is cancelled when this returns."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             tasks = AgentTasks(access, self._agent)
             task = await tasks.find(params.id)
             if task.is_terminal:
@@ -161,7 +165,7 @@ class BrokerHandler(RequestHandler):
     ) -> AsyncGenerator[Event]:
         """Iterate a task as it stands, then what happens to it."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.id)
             if task.is_terminal:
                 raise UnsupportedOperationError(message=f"the task is {task.state.value}: nothing more will happen")
@@ -174,7 +178,7 @@ class BrokerHandler(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Keep where a client wants to be told of a task."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
             return await self._push.add(access, task.id, params)
 
@@ -184,7 +188,7 @@ class BrokerHandler(RequestHandler):
     ) -> TaskPushNotificationConfig:
         """Return one of them."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
             found = [config for config in await self._push.list(access, task.id) if config.id == params.id]
         if not found:
@@ -197,7 +201,7 @@ class BrokerHandler(RequestHandler):
     ) -> ListTaskPushNotificationConfigsResponse:
         """Return all of a task."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
             return ListTaskPushNotificationConfigsResponse(configs=await self._push.list(access, task.id))
 
@@ -207,7 +211,7 @@ class BrokerHandler(RequestHandler):
     ) -> None:
         """Forget one; one that is not there is fine."""
         access = access_in(context)
-        with _translate_errors():
+        with translate_errors():
             task = await AgentTasks(access, self._agent).find(params.task_id)
             await self._push.remove(access, task.id, params.id)
 
@@ -380,7 +384,7 @@ def _answer_in(message: Message, said: UserMessage, task: Task) -> Json:
 
 
 @contextmanager
-def _translate_errors() -> Generator[None]:
+def translate_errors() -> Generator[None]:
     """Raise errors of bough as those of the protocol; what is not foreseen says no more than that."""
     try:
         yield
@@ -396,6 +400,9 @@ def _translate_errors() -> Generator[None]:
         raise (InternalError if error.http_status >= 500 else UnsupportedOperationError)(
             message=_explain(error)
         ) from error
+    except Exception as error:  # noqa: BLE001 - the boundary of a request: the library would send its text
+        _LOG.error("a request by A2A failed", exc_info=error)
+        raise InternalError(message="internal: the server failed") from None
 
 
 def _explain(error: BoughError) -> str:
