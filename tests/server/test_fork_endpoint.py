@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 
 from bough.server.forms.base import OUR_EVENTS
+from bough.settings import Settings
 
 OURS = {"Accept": OUR_EVENTS}
 
@@ -157,3 +159,36 @@ def test_a_stale_etag_forks_nothing(serving: Any) -> None:
         answer = client.post(f"/api/conversations/{id}/fork", headers={"If-Match": seen})
         assert answer.status_code == 412
         assert answer.json()["details"]["head"] == int(seen.strip('"')) + 1
+
+
+def test_a_copy_is_removed_with_its_fork_and_with_the_source_of_it(serving: Any, settings: Settings) -> None:
+    with serving(runs="workers") as server, server.client() as client:
+        for forked_twice in (False, True):
+            id = start(client)
+            client.post(f"/api/conversations/{id}/file/upload", params={"path": "a"}, files={"file": ("a", b"a")})
+            made = client.post(f"/api/conversations/{id}/fork", json={"workspace": "copy"}).json()
+            copy = Path(made["workspace"]["working_dir"])
+            assert (copy / "a").read_bytes() == b"a"
+            assert copy.is_relative_to(settings.home)
+            if not forked_twice:
+                assert client.delete(f"/api/conversations/{made['id']}").status_code == 200
+                assert not copy.exists()
+                continue
+            client.post(f"/api/conversations/{made['id']}/events", json={"content": "hi", "run": True})
+            cascade = {"mode": "cascade"}
+            assert client.delete(f"/api/conversations/{id}", params=cascade).status_code == 409, "the fork runs"
+            client.post(f"/api/conversations/{made['id']}/interrupt")
+            assert client.delete(f"/api/conversations/{id}", params=cascade).status_code == 200
+            assert not copy.exists()
+
+
+def test_a_copy_is_not_made_in_the_folder_of_a_tenant_with_the_name_of_an_id(serving: Any, new_key: Any) -> None:
+    name = str(uuid4())
+    red, other = new_key(tenant="red", role="admin"), new_key(tenant=name, role="admin")
+    with serving() as server, server.client(red.text) as client, server.client(other.text) as theirs:
+        theirs.post(
+            f"/api/conversations/{start(theirs)}/file/upload", params={"path": "a"}, files={"file": ("a", b"a")}
+        )
+        answer = client.post(f"/api/conversations/{start(client)}/fork", json={"id": name, "workspace": "copy"})
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
+        assert client.get(f"/api/conversations/{name}").status_code == 404

@@ -5,6 +5,7 @@ Source: seed 001, `Conversation.fork()`; the fourteen rules are in docs/concepts
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -63,6 +64,9 @@ class Source:
         plan = await self._plan(request)
         home, nonce = self.parts.environment.settings.home, new_id().hex
         place, making = home / "workspaces" / str(plan.id), name_making(home, nonce)
+        if plan.workspace in ("copy", "worktree") and await asyncio.to_thread(place.exists):
+            # Files of somebody else: below the same folder a server has those of its tenants.
+            raise Conflict(f"there is a folder for {plan.id} already", hint="fork with another id")
         workspace = await fork_workspace(plan.workspace, self.parts.journal.state.workspace, place, making=making)
         plan = replace(plan, nonce=nonce if workspace.made is not None else None)
         try:

@@ -10,6 +10,7 @@ from fastapi import Query, Request, Response
 from starlette.status import HTTP_201_CREATED, HTTP_304_NOT_MODIFIED
 
 from bough.conversation.fork.compare import Comparison, compare
+from bough.conversation.fork.orphans import remove_made
 from bough.errors import Conflict, InvalidInput
 from bough.events.model import StateChanged
 from bough.events.record import ConversationFilter, ConversationRecord, DeleteMode, Order
@@ -100,10 +101,15 @@ async def delete_conversation(
         access.caller.require("admin")
     record = await access.store.get(id)
     require_match(record, if_match)
-    if await access.services.runs.is_live(id) or record.status == "running":
-        raise Conflict("the conversation is running", hint="interrupt it first")
+    concerned = [record] if mode != "cascade" else await _list_branches(access, record)
+    live = await access.services.runs.live_among([each.id for each in concerned])
+    if live or any(each.status == "running" for each in concerned):
+        what = "the conversation" if len(concerned) == 1 else "the conversation, or a fork of it,"
+        raise Conflict(f"{what} is running", hint="interrupt it first")
+    services = access.services
     await access.store.delete(id, mode)
-    access.services.states.forget(id)
+    services.states.forget(id)
+    await remove_made(services.store, services.settings.home, concerned)
     await access.services.webhooks.note_deletion(access.caller.tenant, id)
     return Success()
 
@@ -162,6 +168,15 @@ async def _make_listed(access: Access, record: ConversationRecord, *, full: bool
         return (await info_of_record(access, record)).model_dump(mode="json")
     summary: ConversationSummary = summary_of(record, running=running)
     return summary.model_dump(mode="json")
+
+
+async def _list_branches(access: Access, record: ConversationRecord) -> list[ConversationRecord]:
+    """Return a conversation with its forks and theirs. O(those)."""
+    found, left = list[ConversationRecord](), [record]
+    while left:
+        found.append(each := left.pop())
+        left += await access.store.children(each.id)
+    return found
 
 
 async def _info_or_none(access: Access, id: UUID) -> ConversationInfo | None:
