@@ -113,3 +113,35 @@ async def test_an_id_that_is_used_again_by_another_tenant_is_theirs_alone(tmp_pa
     with pytest.raises(NotFound):
         await ours.tail(id, 1)
     await store.aclose()
+
+
+def test_an_address_of_a_tenant_is_public_and_has_a_key_of_its_own(serving: Any, new_key: Any) -> None:
+    red = new_key(tenant="red", role="admin")
+    with serving("one") as server, server.client(red.text) as client:
+        kept = client.post("/api/conversations", json={}).json()["id"]
+
+        def ask(path: str, base_url: str, **llm: str) -> httpx2.Response:
+            agent = {"kind": "Agent", "llm": {"model": "openai/test", "base_url": base_url, **llm}}
+            return client.post(path, json={"agent": agent})
+
+        def create(base_url: str, **key: str) -> httpx2.Response:
+            return ask("/api/conversations", base_url, **key)
+
+        def fork(base_url: str, **key: str) -> httpx2.Response:
+            return ask(f"/api/conversations/{kept}/fork", base_url, **key)
+
+        def change(base_url: str, **key: str) -> httpx2.Response:
+            body = {"model": "openai:test", "base_url": base_url, **key}
+            return client.post(f"/api/conversations/{kept}/model", json=body)
+
+        for said in (create, fork, change):
+            without = said("https://models.example/v1")
+            assert (without.status_code, without.json()["code"]) == (403, "permission_denied"), without.text
+            assert "base_url needs a model key of its own" in without.json()["detail"], (
+                "the operator's is not sent there"
+            )
+            for inside in ("http://169.254.169.254/", "https://127.0.0.1/v1", "https://[::1]/"):
+                refused = said(inside, api_key="a key of the tenant")
+                assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied"), refused.text
+                assert "base_url: it leads to this machine" in refused.json()["detail"]
+        assert create(server.model_url).status_code == 201, "it is the operator's"

@@ -80,6 +80,7 @@ async def start(access: Access, new: Start) -> ConversationRecord:
     """
     services = access.services
     check_values(new.secrets)
+    await services.agents.require_address(access.caller, new.agent.base_url, has_key=MODEL_KEY in new.secrets)
     rules: GivenRules = {**rules_of(services.settings), **new.rules, "secrets": secrets_of(new.secrets)}
     store = access.store.keeping(new.about)
     conversation = await AsyncConversation.create(

@@ -34,6 +34,7 @@ async def fork(
         options: See `AsyncConversation.fork`, which says what else is raised.
 
     Raises:
+        PermissionDenied: Its model's address is one that it may not have without a key of its own.
         Unavailable: The key or package of its model is missing.
     """
     services, model = access.services, (overrides or {}).get("model")
@@ -41,7 +42,7 @@ async def fork(
     folded = await services.states.read(source)
     opened = await reopen_from(services, access.store.keeping(about or {}), source, folded.state)
     async with opened:
-        require_forkable(services, opened.agent, agent=agent, model=model, api_key=api_key)
+        await require_forkable(access, opened.agent, agent=agent, model=model, api_key=api_key)
         made = await opened.fork(agent=agent, overrides=overrides, actor=access.caller.name, **options)
         async with made:
             await services.states.add(made.id, made.state, erased=folded.erased)

@@ -13,7 +13,6 @@ from bough.guard import limits_from_json
 from bough.server.access import Access
 from bough.server.auth.sealed import MODEL_KEY
 from bough.server.conversations.conversation import open_conversation
-from bough.server.services import Services
 from bough.types import JsonObject
 
 
@@ -35,7 +34,10 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
             meanwhile, as when a run begins or a secret is added.
     """
     services = access.services
-    services.agents.require_base_url(access.caller, base_url, field="base_url")
+    agents, caller = services.agents, access.caller
+    agents.require_base_url(caller, base_url, field="base_url")
+    if base_url is not None:
+        await agents.require_address(caller, base_url, has_key=api_key is not None, field="base_url")
     async with open_conversation(access, id) as conversation:
         present = conversation.agent
         is_same_provider = _find_provider(present.model_name) == _find_provider(model)
@@ -63,8 +65,8 @@ async def change_model(access: Access, id: UUID, model: str, base_url: str | Non
     await access.store.append(id, [changed], expected_head=head)
 
 
-def require_forkable(
-    services: Services, source: AgentSpec, *, agent: AgentSpec | None, model: str | None, api_key: str | None = None
+async def require_forkable(
+    access: Access, source: AgentSpec, *, agent: AgentSpec | None, model: str | None, api_key: str | None = None
 ) -> None:
     """Check that a fork's model can be had, before it is written down.
 
@@ -76,6 +78,7 @@ def require_forkable(
 
     Raises:
         InvalidInput: The string names no model.
+        PermissionDenied: Its address is one that it may not have without a key of its own.
         Unavailable: Its key or package is missing.
     """
     if agent is None and model is None:
@@ -83,7 +86,10 @@ def require_forkable(
     asked = (agent or source).model_copy(update={} if model is None else {"model": model})
     if is_same_recipient(source.snapshot(), asked.snapshot()):
         asked = asked.model_copy(update={"api_key": source.api_key})
-    resolve_spec_model(asked if api_key is None else asked.model_copy(update={"api_key": api_key}), services.settings)
+    if api_key is not None:
+        asked = asked.model_copy(update={"api_key": api_key})
+    await access.services.agents.require_address(access.caller, asked.base_url, has_key=asked.api_key is not None)
+    resolve_spec_model(asked, access.services.settings)
 
 
 def _find_provider(model: str | None) -> str:

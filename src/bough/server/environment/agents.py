@@ -10,10 +10,11 @@ from typing import Any
 from bough.agents.from_data import spec_from_data
 from bough.agents.models.resolve import resolve_model
 from bough.agents.spec import AgentSpec
+from bough.connect.address import check_address
 from bough.conversation import State
 from bough.conversation.agent import read_recorded_spec
 from bough.errors import InvalidInput, PermissionDenied
-from bough.server.auth.caller import Caller
+from bough.server.auth.caller import LOCAL, Caller
 from bough.server.bounds.tenants import LimitsByTenant
 from bough.server.forms.conversations import AgentForm
 from bough.server.settings import ServerSettings
@@ -103,6 +104,34 @@ class AgentCatalogue:
         if base_url is not None and base_url not in self._server.models and not caller.may("admin"):
             hint = "the operator can list it in server.models"
             raise PermissionDenied(f"{field} needs the role admin", hint=hint)
+
+    async def require_address(
+        self, caller: Caller, base_url: str | None, *, has_key: bool, field: str = "agent.base_url"
+    ) -> None:
+        """Check an address that is the tenant's own word: it is public, and is not sent a key of the operator's.
+
+        Args:
+            has_key: Whether a model's key was posted for it.
+            field: Where the body says it.
+
+        Raises:
+            PermissionDenied: It leads to this machine or a private network, or has no key of its own.
+            InvalidInput: It is not an address of HTTP.
+        """
+        operators = {
+            self._settings.base_url,
+            *self._server.models,
+            *(spec.base_url for spec in self._registered.values()),
+        }
+        if base_url is None or caller.tenant == LOCAL or base_url in operators:
+            return
+        if not has_key:
+            hint = "the operator's keys are for the operator's addresses: post one with it"
+            raise PermissionDenied(f"{field} needs a model key of its own", hint=hint)
+        try:
+            await check_address(base_url, self._server.webhook_networks)
+        except (InvalidInput, PermissionDenied) as error:
+            raise type(error)(error.message.replace("url", field, 1), hint=error.hint) from None
 
     def narrow(self, caller: Caller, spec: AgentSpec) -> AgentSpec:
         """Return the agent with workspace tools no wider than the tenant's."""
