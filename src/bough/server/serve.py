@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import socket
 from collections.abc import Callable
@@ -170,5 +171,11 @@ def _hand_over(app: FastAPI) -> None:
 
 
 def run_server(app: FastAPI, settings: ServerSettings, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve in a loop of its own until a signal comes."""
-    asyncio.run(serve(app, settings, listening, ready=ready))
+    """Serve in a loop of its own until a signal comes. The process is the server's alone."""
+
+    def begin() -> None:
+        gc.collect()
+        gc.freeze()  # what was imported stays: without this, readers wait for each full collection to pass over it
+        ready()
+
+    asyncio.run(serve(app, settings, listening, ready=begin))

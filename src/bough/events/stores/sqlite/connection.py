@@ -11,7 +11,9 @@ from zlib import crc32
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 
 BUSY_SECONDS = 30.0
-_CACHE_KIB = 32768
+_CACHE_KIB = 8192
+"""Of each connection, and a store has up to six: what is read again is in the system's cache."""
+
 _HALF = 1 << 31
 """So many less, and a checksum is kept in four bytes, not six: SQLite's numbers have a sign."""
 
