@@ -37,6 +37,9 @@ SOAK_SECONDS = 1200.0
 SMALL_CACHE = 1 << 20
 """Bytes of folded states: a few hundred conversations, the others are evicted."""
 
+LOAD_CACHE = 8 << 20
+"""Bytes of folded states under load: the first minute fills them, so that what grows after it is not this cache."""
+
 PAUSE_SECONDS = 0.1
 """Between two events that many read: as a run that makes ten a second."""
 
@@ -291,7 +294,7 @@ def main() -> None:
         given.seconds = SOAK_SECONDS
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         home = Path(name)
-        with served(home / "load") as server:
+        with served(home / "load", cache_bytes=LOAD_CACHE) as server:
             report(asyncio.run(load(server, given)))
         with served(home / "idle", cache_bytes=SMALL_CACHE) as server:
             report(asyncio.run(idle(server, given.idle)))
