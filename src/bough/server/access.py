@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Request, WebSocket
@@ -18,11 +18,16 @@ from bough.server.services import Services
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a route works with: the caller, and the store as the caller may see it."""
+    """What a route works with: the caller, and the store as the caller may see it.
+
+    Attributes:
+        key: What the caller showed, which a stream is held to while it is open.
+    """
 
     caller: Caller
     store: OwnedStore
     services: Services
+    key: str | None = field(default=None, repr=False)
 
 
 _header = APIKeyHeader(name="X-Session-API-Key", auto_error=False, description="A key of `bough keys create`.")
@@ -58,7 +63,7 @@ async def access_of(connection: HTTPConnection, key: str | None) -> Access:
     store = OwnedStore(
         services.store, caller.owner, metrics=services.metrics, admit=services.conversation_limits.require
     )
-    return Access(caller=caller, store=store, services=services)
+    return Access(caller=caller, store=store, services=services, key=key)
 
 
 def _requires(role: Role, *scopes: str) -> Callable[..., Coroutine[Any, Any, Access]]:

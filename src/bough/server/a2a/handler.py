@@ -68,6 +68,7 @@ from bough.server.bounds.quotas import pay_by
 from bough.server.conversations.conversation import Start, open_conversation, start
 from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
+from bough.server.watch import watch_key
 from bough.tasks import Task, TaskState
 from bough.types import Json
 
@@ -307,14 +308,17 @@ class BrokerHandler(RequestHandler):
         tasks = AgentTasks(access, self._agent)
         task = await tasks.find(id)
         with access.services.limits.stream(access.caller):
-            async with access.services.broadcasts.join(conversation_of(task), kind="a2a") as broadcast:
+            async with (
+                access.services.broadcasts.join(conversation_of(task), kind="a2a") as broadcast,
+                watch_key(access, broadcast) as is_refused,
+            ):
                 head = broadcast.head  # the subscription began before the task is read: nothing falls between
                 task = await tasks.find(id)
                 yield await tasks.describe(task)
                 if is_over(task):
                     return
                 is_first = True
-                async for heard in broadcast.read(head - 1):
+                async for heard in broadcast.read(head - 1, is_refused):
                     if isinstance(heard, StreamEnd):
                         return
                     if isinstance(heard, Fragment) and heard.kind == "text":

@@ -264,6 +264,15 @@ class Keys:
             raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
         return caller
 
+    async def require_valid(self, key: str | None) -> None:
+        """Check that a stream may continue that was opened with a key, or without one. No address is charged for it.
+
+        Raises:
+            Unauthenticated: The key is not valid any more, or is needed by now.
+        """
+        if await self.are_needed() and (key is None or await self._verify(key) is None):
+            raise Unauthenticated("the key is not valid", hint="`bough keys create` makes one")
+
     def forget(self) -> None:
         """Verify anew: a key was revoked here."""
         self._verified.clear()

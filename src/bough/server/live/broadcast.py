@@ -60,7 +60,7 @@ class RunEnded:
     started: float
 
 
-EndReason = Literal["deleted", "drain", "failed"]
+EndReason = Literal["deleted", "drain", "failed", "key"]
 
 
 @dataclass(frozen=True)
@@ -134,28 +134,37 @@ class Broadcast:
         """Tell the readers a piece of a response."""
         self._pieces.append(Fragment(order=self._said, kind=kind, text=text))
         self._said += 1
-        self._wake()
+        self.wake()
 
     def publish_run_end(self, started: float) -> None:
         """Tell the readers that a run has ended; none of them misses it, however slow it is."""
         self._runs += 1
         self._run_started = started
-        self._wake()
+        self.wake()
 
     def end(self, reason: EndReason) -> None:
         """Let the readers go, after what is in the ring."""
         self._end = self._end or reason
         self._pump.cancel()
-        self._wake()
+        self.wake()
 
-    async def read(self, after: int) -> AsyncIterator[Heard]:
-        """Iterate what comes after seq `after`: each event once and in order, pieces in between, the end last."""
+    async def read(self, after: int, is_refused: Callable[[], bool] | None = None) -> AsyncIterator[Heard]:
+        """Iterate what comes after seq `after`: each event once and in order, pieces in between, the end last.
+
+        Args:
+            is_refused: Whether the reader's key is not valid any more; asked whenever the readers are woken.
+        """
         place, said, runs, told = after + 1, self._said, self._runs, False
         present = max(self.head, place)  # what was there when this reader came
         while True:
             async for stored in self._events_from(place):
+                if is_refused is not None and is_refused():
+                    break
                 yield stored
                 place = stored.seq + 1
+            if is_refused is not None and is_refused():
+                yield StreamEnd("key")
+                return
             if not told and place >= present:
                 told = True
                 yield CaughtUp(place - 1)
@@ -172,6 +181,11 @@ class Broadcast:
                 yield StreamEnd(self._end)
                 return
             await self._changed.wait()
+
+    def wake(self) -> None:
+        """Have all readers look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _events_from(self, place: int) -> AsyncIterator[StoredEvent]:
         """Iterate events up to the head: those before the ring from the store, the others from the ring."""
@@ -198,7 +212,7 @@ class Broadcast:
             self._end = self._end or "deleted"
         except BoughError:
             self._end = self._end or "failed"  # the readers return with their seq when the store is back
-        self._wake()
+        self.wake()
 
     def _keep(self, stored: StoredEvent) -> None:
         self._frames.append(stored)
@@ -208,7 +222,7 @@ class Broadcast:
             self._bytes -= len(self._frames.popleft().raw)
             self._shared.pop(self._first, None)
             self._first += 1
-        self._wake()
+        self.wake()
 
     def _take_transition(self, event: Event) -> None:
         """Note when a run was submitted, and say when it has ended or asks, in whichever process it was."""
@@ -218,10 +232,6 @@ class Broadcast:
             self._submitted[event.task_id] = asyncio.get_running_loop().time()
         elif event.state != "running":
             self.publish_run_end(self._submitted.pop(event.task_id, self._joined))
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 class Broadcasts:

@@ -19,8 +19,27 @@ from bough.server.access import Access, access_of, key_of
 from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.serve import McpService, Served
 from bough.server.mcp.served import ServedConversations
+from bough.server.watch import wait_refused
 
 PATH = "/mcp"
+
+
+class _Stream:
+    """An answer that the library leaves open when it hears that the client is gone; that client is still there."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_open = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of it."""
+        await self._send(message)
+        self._is_open = message["type"] == "http.response.start" or bool(message.get("more_body"))
+
+    async def complete(self) -> None:
+        """Send its end, where that was not sent."""
+        if self._is_open:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class McpEndpoint:
@@ -60,14 +79,18 @@ class McpEndpoint:
         with ExitStack() as stack:
             if request.method == "GET":
                 stack.enter_context(access.services.limits.stream(access.caller))
-                receive = self._until_drained(receive)
+                stream = _Stream(send)
+                await self._manager.handle_request(scope, self._until_ended(receive, access), stream.send)
+                await stream.complete()
+                return
             await self._manager.handle_request(scope, receive, send)
 
-    def _until_drained(self, receive: Receive) -> Receive:
-        """Return what hears that the client is gone as soon as the server drains."""
+    def _until_ended(self, receive: Receive, access: Access) -> Receive:
+        """Return what hears that the client is gone as soon as the server drains, or its key is not valid any more."""
 
         async def receiving() -> Message:
-            tasks = [asyncio.ensure_future(receive()), asyncio.create_task(self._draining.wait())]
+            ends = (self._draining.wait(), wait_refused(access))
+            tasks = [asyncio.ensure_future(receive()), *(asyncio.create_task(end) for end in ends)]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 return {"type": "http.disconnect"} if not tasks[0].done() else tasks[0].result()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]

@@ -18,6 +18,7 @@ from bough.server.access import Access
 from bough.server.forms.base import Form
 from bough.server.forms.events import EventForm
 from bough.server.live.broadcast import Broadcast, CaughtUp, Fragment, Heard, StreamEnd
+from bough.server.watch import watch_key
 
 RETRY_MILLISECONDS = 1000
 _PLACE = re.compile(r"-?[0-9]{1,15}")
@@ -61,10 +62,10 @@ async def sse_frames(
     services = access.services
     form = services.form_of(ours=query.form == "ours")
     with services.limits.stream(access.caller):
-        async with services.broadcasts.join(record.id) as broadcast:
+        async with services.broadcasts.join(record.id) as broadcast, watch_key(access, broadcast) as is_refused:
             yield await _state(access, record, record.head)
             calls: dict[str, str] = {}
-            async for heard in broadcast.read(after):
+            async for heard in broadcast.read(after, is_refused):
                 if isinstance(heard, StoredEvent):
                     yield _event_frames(broadcast, heard, form, calls)
                     if _changes_status(heard):
