@@ -176,3 +176,30 @@ def test_confirmation_as_the_peers_client_does_it(serving: Any) -> None:
         client.post(f"{path}/run", json={"wait": 60})
         rejected = client.get(f"{path}/events/search", params={"kind": "UserRejectObservation"}).json()["items"]
         assert [event["rejection_reason"] for event in rejected] == ["no"]
+
+
+def test_what_a_socket_asks_for_and_cannot_have_is_said(serving: Any, new_key: Any) -> None:
+    key, narrow = new_key(role="admin"), new_key(role="write", scopes=["tasks"])
+    with serving() as server, server.client(key.text) as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        headers = {"X-Session-API-Key": key.text}
+        for query, field in (("?after=99999", "after"), ("?form=x", "form"), ("?nonsense=1", "nonsense")):
+            with join(server, id, query, additional_headers=headers) as socket:
+                frame = read(socket)
+                assert (frame["kind"], frame["code"]) == ("ServerErrorEvent", "invalid_input")
+                assert frame["detail"].startswith(f"{field}: ")
+                assert closed_with(socket) == 4004, "the client does not come back with the same request"
+        with join(server, id, additional_headers={"X-Session-API-Key": narrow.text}) as socket:
+            assert closed_with(socket) == 4001, "told to come back later, it would never stop"
+
+
+def test_a_message_over_the_socket_says_whether_it_runs_and_a_wrong_one_names_its_field(serving: Any) -> None:
+    with serving() as server, server.client() as client:
+        id = client.post("/api/conversations", json={}).json()["id"]
+        with join(server, id) as socket:
+            read(socket)
+            socket.send(json.dumps({"role": "user", "content": "kept", "nonsense": 1}))
+            assert read(socket)["detail"].startswith("nonsense: ")
+            socket.send(json.dumps({"role": "user", "content": "kept", "run": False}))
+            assert read(socket)["kind"] == "MessageEvent"
+        assert client.get(f"/api/conversations/{id}").json()["run"] is None, "no model was asked"

@@ -11,7 +11,7 @@ from uuid import UUID
 from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import Field, ValidationError
 
-from bough.errors import BoughError, LimitExceeded, Malformed, NotFound, Unauthenticated
+from bough.errors import BoughError, InvalidInput, LimitExceeded, Malformed, NotFound, PermissionDenied
 from bough.events.record import StoredEvent
 from bough.server.access import Access, access_of, key_of, services_of
 from bough.server.conversations.conversation import info, open_conversation, say
@@ -21,6 +21,7 @@ from bough.server.live.broadcast import Broadcast, Fragment, Heard, RunEnded, St
 from bough.server.openhands.ids import state_id
 from bough.server.requests.routing import router
 from bough.server.requests.strict_json import parse_json
+from bough.server.watch import wait_refused
 from bough.types import JsonObject, new_id
 
 routes = router("Sockets")
@@ -30,7 +31,6 @@ MAX_SOCKETS = 100
 FRAME_7_SECONDS = 0.15
 QUICK_SECONDS = 1.0
 UNAUTHENTICATED, NOT_THERE, AGAIN_LATER, GOING_AWAY = 4001, 4004, 1013, 1001
-_KEY_CHECK_SECONDS = 1.0
 
 
 class SocketQuery(Form):
@@ -54,18 +54,21 @@ async def follow_events(socket: WebSocket, id: str) -> None:
     await socket.accept()
     try:
         key = await _authenticate(socket)
-        query = SocketQuery.model_validate(dict(socket.query_params))
+        query = _read_query(socket)
         access = await access_of(socket, key)
         access.caller.require("read", "conversations")
-        await _Socket(socket, access, UUID(id), query, key).serve()
+        await _Socket(socket, access, _read_id(id), query).serve()
     except _Closed as closed:
         await _close(socket, closed.code)
-    except (NotFound, ValueError):  # a pydantic error is a ValueError too
+    except NotFound:
         await _close(socket, NOT_THERE)
+    except InvalidInput as error:
+        await _refuse(socket, error)
     except LimitExceeded:
         await _close(socket, AGAIN_LATER)
     except BoughError as error:
-        await _close(socket, UNAUTHENTICATED if isinstance(error, Unauthenticated) else AGAIN_LATER)
+        # With this key it is refused the next time too: a client that is told to come back later would not stop.
+        await _close(socket, UNAUTHENTICATED if isinstance(error, PermissionDenied) else AGAIN_LATER)
     except (WebSocketDisconnect, TimeoutError):
         return  # it has left, or takes nothing: then its connection is ended by its protocol
 
@@ -93,6 +96,26 @@ async def _authenticate(socket: WebSocket) -> str | None:
     return found
 
 
+def _read_query(socket: WebSocket) -> SocketQuery:
+    try:
+        return SocketQuery.model_validate(dict(socket.query_params))
+    except ValidationError as error:
+        raise InvalidInput(_describe(error), hint="see /docs") from error
+
+
+def _read_id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound("there is no such conversation") from None
+
+
+def _describe(error: ValidationError) -> str:
+    """Return the first thing that is wrong: which field, and how. Never what was sent."""
+    first = error.errors(include_input=False)[0]
+    return ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+
+
 async def _receive_text(socket: WebSocket) -> str:
     """Return the text of the next frame.
 
@@ -109,6 +132,19 @@ async def _receive_text(socket: WebSocket) -> str:
     return text
 
 
+def _problem_frame(code: str, detail: str, timestamp: str) -> JsonObject:
+    frame = {"kind": "ServerErrorEvent", "source": "environment", "code": code, "detail": detail}
+    return {"id": str(new_id()), "timestamp": timestamp, **frame}
+
+
+async def _refuse(socket: WebSocket, error: BoughError) -> None:
+    """Say what is wrong with the request, and close for good: it would be wrong again."""
+    services = services_of(socket)
+    async with asyncio.timeout(services.server.send_seconds):
+        await socket.send_json(_problem_frame(error.code, error.message, stamp(services.clock.now())))
+    await _close(socket, NOT_THERE)
+
+
 async def _close(socket: WebSocket, code: int) -> None:
     try:
         await socket.close(code)
@@ -119,12 +155,11 @@ async def _close(socket: WebSocket, code: int) -> None:
 class _Socket:
     """One accepted and authenticated socket."""
 
-    def __init__(self, socket: WebSocket, access: Access, cid: UUID, query: SocketQuery, key: str | None) -> None:
+    def __init__(self, socket: WebSocket, access: Access, cid: UUID, query: SocketQuery) -> None:
         self._socket = socket
         self._access = access
         self._cid = cid
         self._query = query
-        self._key = key
         self._sending = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -143,6 +178,8 @@ class _Socket:
             if services.broadcasts.readers_of(self._cid) >= MAX_SOCKETS:
                 raise _Closed(AGAIN_LATER)
             broadcast = await stack.enter_async_context(services.broadcasts.join(self._cid, kind="socket"))
+            if self._query.after is not None and self._query.after >= max(broadcast.head, 1):
+                raise InvalidInput("after: not a place in this conversation", hint=f"-1 to {broadcast.head - 1}")
             works = [self._send_all(broadcast), self._receive_all(), self._watch_key()]
             self._tasks = [asyncio.create_task(work) for work in works]
             try:
@@ -217,30 +254,28 @@ class _Socket:
             try:
                 await self._take(parse_json(await _receive_text(self._socket)))
             except ValidationError as error:
-                await self._send_problem("invalid_input", error.errors(include_input=False)[0]["msg"])
+                await self._send_problem("invalid_input", _describe(error))
             except BoughError as error:
                 await self._send_problem(error.code, error.message)
 
     async def _take(self, frame: Any) -> None:
         if isinstance(frame, dict) and cast("JsonObject", frame).get("type") == "auth":
             return  # a client with a key says so even where none is needed
-        message = NewMessage.model_validate(frame).event()
+        given = NewMessage.model_validate(frame)
+        message = given.event()
         access = self._access
         access.caller.require("write", "conversations")
         access.services.limits.count_request(access.caller)
         async with open_conversation(access, self._cid) as conversation:
-            await say(access, conversation, message, run=True)
+            await say(access, conversation, message, run=given.run or "run" not in given.model_fields_set)
 
     async def _watch_key(self) -> None:
         """End the socket within a second after its key was revoked."""
-        while True:
-            await asyncio.sleep(_KEY_CHECK_SECONDS)
-            if self._access.caller.key is not None:
-                await self._access.services.keys.caller_of(self._key, "")
+        await wait_refused(self._access)
+        raise _Closed(UNAUTHENTICATED)
 
     async def _send_problem(self, code: str, detail: str) -> None:
-        frame = {"kind": "ServerErrorEvent", "source": "environment", "code": code, "detail": detail}
-        await self._send({"id": str(new_id()), "timestamp": self._now(), **frame})
+        await self._send(_problem_frame(code, detail, self._now()))
 
     async def _send(self, frame: JsonObject) -> None:
         async with self._sending, asyncio.timeout(self._access.services.server.send_seconds):
