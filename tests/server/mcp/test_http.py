@@ -181,3 +181,37 @@ async def test_a_session_of_an_older_protocol_belongs_to_the_key_that_opened_it(
         assert "start_conversation" in http.post("/mcp", json=listing, headers=session).text
         async with connect(server, one.text, mode="legacy") as client:
             assert len((await client.list_tools()).tools) == 10
+
+
+async def test_a_narrow_key_sees_no_conversations_and_wrong_arguments_are_refused(serving: Any, new_key: Any) -> None:
+    key = await anyio.to_thread.run_sync(partial(new_key, role="write"))
+    narrow = await anyio.to_thread.run_sync(partial(new_key, role="write", scopes=["mcp"]))
+    with serving("one", message_bytes=2000) as server:
+        async with connect(server, key.text) as client:
+            id = (await call(client, "start_conversation", message="the question"))["id"]
+            for tool, wrong in (
+                ("start_conversation", {"title": ""}),
+                ("start_conversation", {"tags": {"a": "x" * 1000}}),
+                ("start_conversation", {"message": " "}),
+                ("start_conversation", {"message": "x" * 3000}),
+                ("send_message", {"conversation": id, "message": "x" * 3000}),
+                ("fork_conversation", {"conversation": id, "title": "x" * 300}),
+                ("fork_conversation", {"conversation": id, "model": ""}),
+                ("fork_conversation", {"conversation": id, "reason": "x" * 3000}),
+                ("delegate", {"agent": "default", "prompt": "x" * 3000}),
+            ):
+                refused = await client.call_tool(tool, wrong)
+                assert refused.is_error
+                assert getattr(refused.content[0], "text", "").startswith(("invalid_input: ", "too_large: ")), wrong
+            assert len((await call(client, "list_conversations"))["items"]) == 1, "what is refused leaves nothing"
+            for uri in ("bough://[x", f"bough://conversations/{id}?nonsense=1"):
+                with pytest.raises(MCPError, match="invalid_input"):
+                    await client.read_resource(uri)
+        async with connect(server, narrow.text) as client:
+            for tool, arguments in (("list_conversations", {}), ("compare_conversations", {"a": id, "b": id})):
+                refused = await client.call_tool(tool, arguments)
+                assert getattr(refused.content[0], "text", "").startswith("permission_denied: ")
+            for uri in (f"bough://conversations/{id}", f"bough://conversations/{id}/events", "bough://agents/default"):
+                with pytest.raises(MCPError, match="permission_denied"):
+                    await client.read_resource(uri)
+            assert (await client.list_resources()).resources == []

@@ -67,3 +67,11 @@ def test_a_session_that_was_ended_is_not_there(session: tuple[httpx2.Client, dic
     client, headers = session
     assert client.request("DELETE", "/mcp", headers=headers).status_code == 200
     assert call(client, "ping", **headers).status_code == 404
+
+
+def test_a_body_that_cannot_be_kept_is_a_parse_error(session: tuple[httpx2.Client, dict[str, str]]) -> None:
+    client, headers = session
+    zero = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"start_conversation",'
+    for body in (zero + '"arguments":{"message":"a\\u0000b"}}}', zero + '"arguments":{"run":true,"run":false}}}', "{"):
+        refused = client.post("/mcp", content=body, headers={**HEADERS, **headers})
+        assert (refused.status_code, read(refused)["error"]["code"]) == (400, -32700)

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from bough.errors import Malformed, NotFound
 from bough.server.a2a.card import card_of
@@ -28,8 +28,8 @@ from bough.server.access import Access, access_of, key_of
 from bough.server.auth.caller import Caller
 from bough.server.auth.owned import OwnedStore
 from bough.server.environment.agents import DEFAULT
+from bough.server.requests.body import describe_unreadable, read_json_body, replay
 from bough.server.requests.problems import answer_to, request_id_of
-from bough.server.requests.strict_json import parse_json
 from bough.server.services import Services
 from bough.types import JsonObject
 
@@ -39,7 +39,6 @@ ROOT_PATHS = ("/", "/{path:path}")
 """Where all agents are served, and where one alone is."""
 
 _MAX_APPS = 200
-_PARSE_ERROR = -32700
 
 
 class A2AEndpoint:
@@ -76,13 +75,13 @@ class A2AEndpoint:
         path = scope["path"] if scope["path"] != prefix else f"{prefix}/"
         below = {**scope, "path": path, "root_path": f"{scope.get('root_path', '')}{prefix}"}
         try:
-            body = await _read_body(request)
+            body = await read_json_body(request)
         except Malformed as error:
             if path != f"{prefix}/":  # JSON-RPC says by a code of its own what cannot be read
                 raise
-            await JSONResponse(_describe_unreadable(error))(scope, receive, send)
+            await JSONResponse(describe_unreadable(error))(scope, receive, send)
             return
-        await self._find_app(services, name, url)(below, receive if body is None else _replay(body, receive), send)
+        await self._find_app(services, name, url)(below, receive if body is None else replay(body, receive), send)
 
     def _find_agent(self, request: Request) -> tuple[str, str]:
         """Return which agent is meant, and the path that it is served below."""
@@ -101,38 +100,6 @@ class A2AEndpoint:
         if len(self._apps) > _MAX_APPS:
             self._apps.popitem(last=False)
         return app
-
-
-async def _read_body(request: Request) -> bytes | None:
-    """Return the body of a request that has one. The library would read it as any JSON of Python, however deep.
-
-    Raises:
-        Malformed: It is not JSON that can be kept.
-    """
-    if request.method not in ("POST", "PUT", "PATCH"):
-        return None
-    body = await request.body()
-    if body:
-        parse_json(body)
-    return body
-
-
-def _describe_unreadable(error: Malformed) -> JsonObject:
-    return {"jsonrpc": "2.0", "id": None, "error": {"code": _PARSE_ERROR, "message": error.message}}
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read once more, then what comes after it."""
-    is_given = False
-
-    async def receiving() -> Message:
-        nonlocal is_given
-        if is_given:
-            return await receive()
-        is_given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receiving
 
 
 def describe_for_push(services: Services) -> Callable[[str, str], Awaitable[JsonObject]]:

@@ -18,7 +18,7 @@ from bough.conversation.log.journal import Journal
 from bough.conversation.open import FoundLog, reopen
 from bough.conversation.rules import GivenRules, Rules, rules_of
 from bough.conversation.run.results import result_chars
-from bough.errors import Conflict, NotFound
+from bough.errors import Conflict, NotFound, TooLarge
 from bough.events.model import UserMessage
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
@@ -123,7 +123,9 @@ async def say(
         Stale: The head is not the expected one.
         LimitExceeded: The tenant has as many runs as it may have.
         PermissionDenied: A hook refuses it.
+        TooLarge: It is longer than a message may be.
     """
+    require_short(access, message)
     events = await conversation.prepare_message(stamp(access, message))
     try:
         await access.services.runs.say(
@@ -140,6 +142,17 @@ async def say(
         if expected_head is not None and head != expected_head:
             raise stale(head) from None
         raise
+
+
+def require_short(access: Access, message: UserMessage) -> None:
+    """Check the length of a message.
+
+    Raises:
+        TooLarge: It is longer than a message may be.
+    """
+    bound = access.services.server.message_bytes
+    if sum(len(part.model_dump_json()) for part in message.content) > bound:
+        raise TooLarge(f"the message is longer than {bound} bytes", hint="upload it as a file and name that")
 
 
 def stamp(access: Access, message: UserMessage) -> UserMessage:

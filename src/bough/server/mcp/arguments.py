@@ -8,6 +8,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from bough.events.record import Status
+from bough.server.forms.base import Reason, Tags, Title
+from bough.server.forms.conversations import Message, ModelName
 
 
 class ToolArguments(BaseModel):
@@ -19,10 +21,10 @@ class ToolArguments(BaseModel):
 class StartArguments(ToolArguments):
     """Of `start_conversation`."""
 
-    message: str | None = None
+    message: Message | None = None
     agent: str | None = Field(default=None, description="An agent of config.yaml; the default one where left out.")
-    title: str | None = None
-    tags: dict[str, str] = Field(default_factory=dict[str, str])
+    title: Title | None = None
+    tags: Tags = Field(default_factory=dict[str, str])
     workspace: str = Field(default=".", description="The working folder of its tools, on the server's machine.")
     run: bool = True
 
@@ -31,7 +33,7 @@ class SendArguments(ToolArguments):
     """Of `send_message`."""
 
     conversation: UUID
-    message: str
+    message: Message
     run: bool = True
 
 
@@ -47,11 +49,11 @@ class ForkArguments(ToolArguments):
     conversation: UUID
     event: UUID | None = Field(default=None, description="The last event that the fork keeps.")
     at: int | None = Field(default=None, ge=0, description="How many events the fork keeps; all where left out.")
-    message: str | None = None
-    title: str | None = None
-    model: str | None = None
-    system_prompt: str | None = None
-    reason: str | None = None
+    message: Message | None = None
+    title: Title | None = None
+    model: ModelName | None = None
+    system_prompt: str | None = Field(default=None, max_length=1 << 20)
+    reason: Reason | None = None
     run: bool = False
 
 
@@ -77,7 +79,7 @@ class DecideArguments(ToolArguments):
     conversation: UUID
     call: str = Field(description="The id of a waiting call.")
     decision: Literal["approve", "reject", "answer"]
-    reason: str = Field(default="", description="Why; of a rejection the model is told.")
+    reason: Reason = Field(default="", description="Why; of a rejection the model is told.")
     arguments: dict[str, Any] | None = Field(default=None, description="Run an approved call with these instead.")
     value: Any = Field(default=None, description="The answer to a question, or the result of a call done elsewhere.")
 
@@ -86,7 +88,7 @@ class DelegateArguments(ToolArguments):
     """Of `delegate`."""
 
     agent: str
-    prompt: str
+    prompt: Message
     wait: bool = Field(default=True, description="Answer when it has ended; else at once, and ask by `get_task`.")
 
 

@@ -12,13 +12,17 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from bough.agents.spec import AgentSpec
+from bough.errors import Malformed
 from bough.server.access import Access, access_of, key_of
+from bough.server.auth.caller import SCOPES
 from bough.server.mcp.resources import ServedResources
 from bough.server.mcp.serve import McpService, Served
 from bough.server.mcp.served import ServedConversations
+from bough.server.requests.body import describe_unreadable, read_json_body, replay
 from bough.server.watch import wait_refused
 
 PATH = "/mcp"
@@ -76,6 +80,12 @@ class McpEndpoint:
         token = AccessToken(token="", client_id=f"{access.caller.tenant}/{access.caller.key}", scopes=[])
         scope["user"] = AuthenticatedUser(token)
         assert self._manager is not None  # noqa: S101 - requests come while the block of `live` runs
+        try:
+            body = await read_json_body(request)
+        except Malformed as error:
+            await JSONResponse(describe_unreadable(error), 400)(scope, receive, send)
+            return
+        receive = receive if body is None else replay(body, receive)
         with ExitStack() as stack:
             if request.method == "GET":
                 stack.enter_context(access.services.limits.stream(access.caller))
@@ -116,5 +126,6 @@ class McpEndpoint:
             agents=find_agent,
             agent_names=names,
             transcript=services.transcript,
+            may_read=lambda kind: kind not in SCOPES or kind in access.caller.scopes,
         )
         return Served(conversations=ServedConversations(access), resources=resources, agents=names)

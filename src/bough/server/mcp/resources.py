@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 from uuid import UUID
 
 from mcp_types import (
@@ -20,7 +20,7 @@ from mcp_types import (
 )
 
 from bough.agents.spec import AgentSpec
-from bough.errors import InvalidInput, NotFound
+from bough.errors import InvalidInput, NotFound, PermissionDenied
 from bough.events.record import ConversationRecord, StoredEvent
 from bough.events.store import EventStore
 from bough.server.forms.documents import Transcript, write_document
@@ -47,6 +47,7 @@ class ServedResources:
 
     Attributes:
         agent_names: Those of `config.yaml`.
+        may_read: Whether the client may read resources of a kind: `conversations`, `skills`, `agents`.
         transcript: Writes a document of a conversation; None writes what was said and done as plain text.
     """
 
@@ -56,11 +57,27 @@ class ServedResources:
     agents: Callable[[str | None], AgentSpec]
     agent_names: Sequence[str]
     transcript: Transcript | None = None
+    may_read: Callable[[str], bool] = lambda _: True
+
+    def require(self, kind: str) -> None:
+        """Check that the client may read resources of a kind.
+
+        Raises:
+            PermissionDenied: It may not.
+        """
+        if not self.may_read(kind):
+            raise PermissionDenied(f"this needs a key with the scope {kind}", hint="make one with that scope")
 
     async def list(self, cursor: str | None) -> ListResourcesResult:
         """Return a page: skills and agents before the first conversations."""
+        fixed: list[Resource] = []
+        if not cursor and self.may_read("skills"):
+            fixed += self._list_skills()
+        if not cursor and self.may_read("agents"):
+            fixed += self._list_agents()
+        if not self.may_read("conversations"):
+            return ListResourcesResult(resources=fixed)
         page = await self.store.list(None, cursor, _PAGE)
-        fixed = [] if cursor else [*self._list_skills(), *self._list_agents()]
         conversations = [
             Resource(
                 uri=f"bough://conversations/{record.id}",
@@ -88,10 +105,9 @@ class ServedResources:
             InvalidInput: It is not an address of ours, or its `from` is not a number.
             NotFound: There is no such thing.
         """
-        parts = urlsplit(uri)
+        parts = _split(uri)
         path = [each for each in parts.path.split("/") if each]
-        if parts.scheme != "bough":
-            raise InvalidInput(f"{uri!r:.200} is not an address of bough", hint="addresses begin with bough://")
+        self.require(parts.netloc)
         match (parts.netloc, *path):
             case ("conversations", id):
                 kind, text = "text/markdown", await self._read_transcript(_uuid(id), _first(parts.query))
@@ -112,10 +128,11 @@ class ServedResources:
             InvalidInput: It is not an address of a conversation.
             NotFound: There is no such conversation.
         """
-        parts = urlsplit(uri)
+        parts = _split(uri)
         path = [each for each in parts.path.split("/") if each]
         if parts.netloc != "conversations" or not path:
             raise InvalidInput("only conversations change", hint="subscribe to bough://conversations/{id}")
+        self.require(parts.netloc)
         record = await self.store.get(_uuid(path[0]))
         return self.store.subscribe(record.id, record.head - 1)
 
@@ -140,7 +157,7 @@ class ServedResources:
         return path.read_text("utf-8")
 
     def _agent(self, name: str) -> AgentSpec:
-        if name not in (known := ["default", *self.agent_names]):
+        if name not in (known := dict.fromkeys(["default", *self.agent_names])):
             raise NotFound(f"no agent named {name!r:.80}", hint=f"there are: {', '.join(known)}")
         return self.agents(None if name == "default" and name not in self.agent_names else name)
 
@@ -158,6 +175,16 @@ class ServedResources:
         return [Resource(uri=f"bough://agents/{name}", name=name, mime_type="application/json") for name in names]
 
 
+def _split(uri: str) -> SplitResult:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme != "bough":
+        raise InvalidInput(f"{uri!r:.200} is not an address of bough", hint="addresses begin with bough://")
+    return parts
+
+
 def _uuid(text: str) -> UUID:
     try:
         return UUID(text)
@@ -166,7 +193,10 @@ def _uuid(text: str) -> UUID:
 
 
 def _first(query: str) -> int | None:
-    given = parse_qs(query).get("from")
+    asked = parse_qs(query, keep_blank_values=True)
+    if unknown := sorted(asked.keys() - {"from"}):
+        raise InvalidInput(f"{unknown[0]!r:.40} is not known in an address", hint="?from= is the first event")
+    given = asked.get("from")
     if given is None:
         return None
     if _PLACE.fullmatch(given[0]) is None:

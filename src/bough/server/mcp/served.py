@@ -12,7 +12,7 @@ from bough.conversation.fork.compare import compare
 from bough.errors import InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access
-from bough.server.conversations.conversation import Start, open_conversation, say, start
+from bough.server.conversations.conversation import Start, open_conversation, require_short, say, start
 from bough.server.conversations.deciding import CallChoice, choose, decide
 from bough.server.conversations.forking import fork
 from bough.server.forms.conversations import NewConversation, WorkspaceForm
@@ -64,10 +64,12 @@ class ServedConversations(McpConversations[UUID]):
 
     async def compare(self, given: CompareArguments, progress: Progress) -> JsonObject:
         """Return what two conversations share and where they part."""
+        self._access.caller.require("read", "conversations")
         return describe_comparison(await compare(self._access.store, given.a, given.b))
 
     async def list(self, given: ListArguments, progress: Progress) -> JsonObject:
         """Return a page of the tenant's conversations, most recently updated first."""
+        self._access.caller.require("read", "conversations")
         return describe_page(await self._access.store.list(filter_of(given), given.cursor, given.limit))
 
     async def delegate(self, given: DelegateArguments, progress: Progress) -> JsonObject:
@@ -79,6 +81,7 @@ class ServedConversations(McpConversations[UUID]):
         spec, id = access.services.agents.agent_for(access.caller, given.agent), new_id()
         folder = access.services.workspaces.folder_for(access.caller, id, None)
         message = UserMessage.text(given.prompt)
+        require_short(access, message)
         await start(
             access, Start(id=id, agent=spec, workspace=folder, message=message, run=True, about={"form": "ours"})
         )
@@ -102,6 +105,8 @@ class ServedConversations(McpConversations[UUID]):
 
     async def _create(self, given: StartArguments) -> UUID:
         self._access.caller.require("write", "conversations")
+        if given.message is not None:  # before there is anything that it could be said to
+            require_short(self._access, UserMessage.text(given.message))
         folder = None if given.workspace == "." else WorkspaceForm(working_dir=given.workspace)
         body = NewConversation(title=given.title, tags=given.tags, agent=given.agent, workspace=folder)
         record, _ = await start_conversation(self._access, body, None)

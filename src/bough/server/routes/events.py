@@ -9,12 +9,12 @@ from fastapi import Header, Query, Request
 from sse_starlette import EventSourceResponse
 
 from bough.conversation.run.waiting.decision import CallDecision
-from bough.errors import Conflict, InvalidInput, NotFound, TooLarge
+from bough.errors import Conflict, InvalidInput, NotFound
 from bough.events.model import UserMessage
 from bough.server.access import Access, Approver, Reader, Writer
 from bough.server.bounds.etag import IfMatch, parse_head, require_match
 from bough.server.bounds.idempotency import IdempotencyKey, id_from_key
-from bough.server.conversations.conversation import open_conversation, say
+from bough.server.conversations.conversation import open_conversation, require_short, say
 from bough.server.conversations.deciding import decide, list_approvals
 from bough.server.forms.base import ItemPage, Success
 from bough.server.forms.events import ConfirmationAnswer, EventPage, EventQuery, MessageSent, NewMessage, wants_ours
@@ -99,9 +99,7 @@ async def send_message(
     record = await access.store.get(id)
     require_match(record, if_match)
     message = body.event()
-    if sum(len(part.model_dump_json()) for part in message.content) > access.services.server.message_bytes:
-        bound = access.services.server.message_bytes
-        raise TooLarge(f"the message is longer than {bound} bytes", hint="upload it as a file and name that")
+    require_short(access, message)
     wanted = body.id or id_from_key(access.caller, request, idempotency_key) or new_id()
     message = message.model_copy(update={"id": wanted})
     if await _is_there(access, id, message):
