@@ -293,3 +293,46 @@ def test_a_fault_of_the_server_says_nothing_of_itself() -> None:
     with pytest.raises(InternalError) as raised, translate_errors():
         raise ZeroDivisionError("a path of the server")
     assert str(raised.value) == "internal: the server failed"
+
+
+async def test_a_reader_sees_no_credentials_and_what_is_refused_leaves_nothing(serving: Any, new_key: Any) -> None:
+    writer = await asyncio.to_thread(new_key, tenant="red")
+    reader = await asyncio.to_thread(new_key, tenant="red", role="read")
+    other = await asyncio.to_thread(new_key, tenant="blue")
+    options = {"webhook_networks": NETWORKS, "message_bytes": 2000}
+    with serving("one", "two", **options) as server, server.client(writer.text) as rest:
+        conversation = rest.post("/api/conversations", json={}).json()["id"]
+        async with connect(server, FORMS[0], key=other.text) as client:
+            foreign = await send(client, "theirs")
+        async with connect(server, FORMS[0], key=writer.text) as client:
+            task = await send(client, "hello")
+            config = {"task_id": task.id, "url": "http://127.0.0.1:9/x", "token": "a secret"}
+            for number in range(20):
+                wanted = TaskPushNotificationConfig(id=str(number), **config)
+                await client.create_task_push_notification_config(wanted)
+            await client.create_task_push_notification_config(TaskPushNotificationConfig(id="0", **config))
+            with pytest.raises(A2AError, match="at most 20"):
+                await client.create_task_push_notification_config(TaskPushNotificationConfig(**config))
+            refusals = set()
+            for context in (conversation, foreign.context_id):
+                with pytest.raises(InvalidParamsError) as refused:
+                    await send(client, "hello", context=context)
+                refusals.add(str(refused.value))
+            assert len(refusals) == 1, "another tenant's context looks like something else of one's own"
+            before = rest.get("/api/conversations/count").json()
+            private = TaskPushNotificationConfig(url="http://10.0.0.1/x")
+            with pytest.raises(A2AError):
+                await send(client, "hello", task_push_notification_config=private)
+            with pytest.raises(A2AError, match="longer"):
+                await send(client, "x" * 3000)
+            assert rest.get("/api/conversations/count").json() == before
+        async with connect(server, ("HTTP+JSON", "1.0"), key=reader.text) as client:
+            assert (await client.get_task(GetTaskRequest(id=task.id))).id == task.id
+            with pytest.raises(A2AError, match="role write"):
+                await client.list_task_push_notification_configs(
+                    ListTaskPushNotificationConfigsRequest(task_id=task.id)
+                )
+            with pytest.raises(A2AError, match="role write"):
+                await client.get_task_push_notification_config(
+                    GetTaskPushNotificationConfigRequest(task_id=task.id, id="0")
+                )

@@ -65,7 +65,7 @@ from bough.server.a2a.tasks import (
 from bough.server.access import Access
 from bough.server.bounds.idempotency import BOUGH
 from bough.server.bounds.quotas import pay_by
-from bough.server.conversations.conversation import Start, open_conversation, start
+from bough.server.conversations.conversation import Start, open_conversation, require_short, start
 from bough.server.conversations.forking import fork
 from bough.server.live.broadcast import Fragment, StreamEnd
 from bough.server.watch import watch_key
@@ -84,6 +84,7 @@ _ANSWERS: Mapping[str, bool] = {
 """What a text says to calls that wait; any other text rejects them, and is the reason."""
 
 
+_TAKEN = "the context belongs to something else"
 _LOG = logging.getLogger("bough.server.a2a")
 
 
@@ -190,6 +191,7 @@ class BrokerHandler(RequestHandler):
         """Return one of them."""
         access = access_in(context)
         with translate_errors():
+            access.caller.require("write", "a2a")  # it holds the credentials that the client wants to be shown
             task = await AgentTasks(access, self._agent).find(params.task_id)
             found = [config for config in await self._push.list(access, task.id) if config.id == params.id]
         if not found:
@@ -203,6 +205,7 @@ class BrokerHandler(RequestHandler):
         """Return all of a task."""
         access = access_in(context)
         with translate_errors():
+            access.caller.require("write", "a2a")
             task = await AgentTasks(access, self._agent).find(params.task_id)
             return ListTaskPushNotificationConfigsResponse(configs=await self._push.list(access, task.id))
 
@@ -236,6 +239,10 @@ class BrokerHandler(RequestHandler):
         except NotFound:
             pass
         said = _read_message(message)
+        require_short(access, said)
+        push = params.configuration.HasField("task_push_notification_config")
+        if push:  # before a conversation is made for what is refused
+            await self._push.check(params.configuration.task_push_notification_config)
         conversation, context = await self._place(access, id, message.context_id)
         about: dict[str, Any] = {
             AGENT: self._agent,
@@ -246,8 +253,7 @@ class BrokerHandler(RequestHandler):
         async with open_conversation(access, conversation) as open_one:
             first, *activated = await open_one.prepare_message(said)
         assert isinstance(first, UserMessage)  # noqa: S101 - as `prepare_message` returns them
-        # Before the task: nothing of it is missed, and a wrong address is refused before anything begins.
-        if params.configuration.HasField("task_push_notification_config"):
+        if push:  # before the task: nothing of it is missed
             await self._push.add(access, str(id), params.configuration.task_push_notification_config)
         runs = access.services.runs
         await runs.broker.run(
@@ -272,6 +278,7 @@ class BrokerHandler(RequestHandler):
         if task.is_terminal:
             raise UnsupportedOperationError(message=f"the task is {task.state.value}: it takes no message")
         broker, said = access.services.runs.broker, _read_message(message)
+        require_short(access, said)
         if task.state is TaskState.INPUT_REQUIRED:
             access.caller.require("write", "a2a", "approve")
             return await broker.provide_input(task.id, _answer_in(message, said, task), by=access.caller.name)
@@ -288,9 +295,12 @@ class BrokerHandler(RequestHandler):
         try:
             record = await access.store.get(wanted)
         except NotFound:
-            return await self._begin(access, wanted), context or str(wanted)
+            try:
+                return await self._begin(access, wanted), context or str(wanted)
+            except Conflict:  # another tenant's: said as of what is the caller's own
+                raise InvalidParamsError(message=_TAKEN) from None
         if record.config.get(AGENT) != self._agent:
-            raise InvalidParamsError(message="the context belongs to something else")
+            raise InvalidParamsError(message=_TAKEN)
         if not await access.services.runs.is_live(wanted):
             return wanted, str(wanted)
         async with fork(access, record, about={AGENT: self._agent}, reason="asked while a task was running") as made:

@@ -29,21 +29,27 @@ class PushConfigs:
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
 
+    async def check(self, config: TaskPushNotificationConfig) -> None:
+        """Check that a configuration could be kept. Raises: see `add`."""
+        if len(config.id) > _MAX_ID:
+            raise InvalidInput("the id of the configuration is too long", hint="leave it out")
+        if not all(value.isascii() and value.isprintable() for value in _headers_of(config).values()):
+            raise InvalidInput("token and credentials are sent as headers", hint="printable ASCII characters")
+        await self._webhooks.check(config.url)
+
     async def add(self, access: Access, task: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
         """Keep one, under its id or a new one, and return it.
 
         Raises:
             PermissionDenied: Its address is this machine's or a private network's.
-            InvalidInput: Its id is too long.
+            InvalidInput: Its id is too long, or its token or credentials cannot be sent.
+            LimitExceeded: The task has as many as it may have.
         """
+        await self.check(config)
         kept = TaskPushNotificationConfig()
         kept.CopyFrom(config)
         kept.task_id, kept.id = task, config.id or str(new_id())
-        if len(kept.id) > _MAX_ID:
-            raise InvalidInput("the id of the configuration is too long", hint="leave it out")
         headers = _headers_of(kept)
-        if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise InvalidInput("token and credentials are sent as headers", hint="printable ASCII characters")
         named: dict[str, Any] = {"kinds": _KINDS, "kind": A2A, "target": task, "id": _id_of(task, kept.id)}
         secret = json.dumps({"config": MessageToDict(kept), "headers": headers})
         await self._webhooks.add(access.caller.tenant, config.url, secret=secret, **named)

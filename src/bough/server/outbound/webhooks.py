@@ -89,6 +89,10 @@ class Webhooks:
         self._wake = asyncio.Event()
         self.describe: Callable[[str, str], Awaitable[JsonObject]] | None = None
 
+    async def check(self, url: str) -> None:
+        """Check that an address may be called. Raises: see `check_address`."""
+        await check_address(url, self._networks)
+
     async def add(
         self, tenant: str, url: str, *, kinds: Collection[str] = KINDS, kind: str = EVENTS, target: str | None = None,
         secret: str | None = None, id: str | None = None,
@@ -104,7 +108,7 @@ class Webhooks:
             LimitExceeded: The tenant has as many as it may have.
             Conflict: Another request made the webhook of that id, or the same one more than a day ago.
         """
-        await check_address(url, self._networks)
+        await self.check(url)
         hook = Webhook(
             id=id or str(new_id()), tenant=tenant, kind=kind, url=url, target=target, kinds=tuple(kinds),
             secret=secret if secret is not None else f"whsec_{base64.b64encode(randomness.token_bytes(32)).decode()}",
@@ -115,6 +119,10 @@ class Webhooks:
             if kind == EVENTS and id is not None and (there := tables.one("server.webhook", id=id)) is not None:
                 _require_repeated(tables, _read_row(there), hook)
                 return there
+            if kind == A2A:
+                others = {row[0] for row in tables.run("server.webhooks", tenant=tenant, kind=kind, target=target)}
+                if len(others - {hook.id}) >= MAX_WEBHOOKS:
+                    raise LimitExceeded(f"a task has at most {MAX_WEBHOOKS} of them", hint="delete one")
             row = tables.one("server.count_webhooks", tenant=tenant, kind=EVENTS)
             if kind == EVENTS and row is not None and row[0] >= MAX_WEBHOOKS:
                 raise LimitExceeded(f"a tenant has at most {MAX_WEBHOOKS} webhooks", hint="delete one")
