@@ -19,7 +19,7 @@ from bough.agents.spec import AgentSpec
 from bough.conversation import AsyncConversation
 from bough.errors import Unavailable
 from bough.events import SqliteEventStore, open_store
-from bough.events.model import UserMessage
+from bough.events.model import SkillActivated, UserMessage
 from bough.server.metrics import Metrics
 from bough.server.states import StateCache
 from bough.settings import Settings
@@ -122,6 +122,29 @@ async def test_the_cache_stays_within_its_bytes_and_forgets_what_was_erased(tmp_
         await huge.state_of(await store.get(ids[0]))
         assert huge.bytes == 0, "one that is larger than the bound is not kept"
         await asyncio.gather(cache.aclose(), huge.aclose())
+    finally:
+        await store.aclose()
+
+
+async def test_the_document_of_a_conversation_that_has_not_changed_reads_no_events(
+    tmp_path: Path, settings: Settings
+) -> None:
+    """Not for its active skills either, whose names are in its events."""
+    (tmp_path / "AGENTS.md").write_text("Be kind.")
+    store = await CountingStore.open(tmp_path / "log.db")
+    try:
+        async with serving_here(store, settings, tmp_path) as served:
+            made = await served.start(AgentSpec(name="kind", model=ScriptedModel([])))
+            async with httpx2.AsyncClient(base_url=served.url, trust_env=False, timeout=60) as client:
+                path = f"/api/conversations/{made.id}"
+                first = (await client.get(path)).json()
+                store.events = 0
+                assert (await client.get(path)).json() == first
+                assert store.events == 0
+                await store.append(
+                    made.id, [SkillActivated(name="late", trigger="tool", content_hash="0" * 64, rendered="")]
+                )
+                assert (await client.get(path)).json()["invoked_skills"] == ["late"]
     finally:
         await store.aclose()
 

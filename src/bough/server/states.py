@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from bough.conversation import State
@@ -21,6 +22,8 @@ from bough.errors import NotFound
 from bough.events.record import ConversationRecord
 from bough.events.store import EventStore
 from bough.server.metrics import Metrics
+
+T = TypeVar("T")
 
 _FIXED_BYTES = 4096
 """Of the objects of a state, beside what it says."""
@@ -38,12 +41,17 @@ class Folded(NamedTuple):
 
 @dataclass
 class _Entry:
-    """A state, what was erased when it was folded, its weight, and the bytes of events folded since it was weighed."""
+    """A state, what was erased when it was folded, its weight, and the bytes of events folded since it was weighed.
+
+    Attributes:
+        derived: What was read of the log's first so many events, beside the state.
+    """
 
     state: State
     erased: str
     weight: int
     since: int = 0
+    derived: tuple[int, Any] | None = None
 
     @property
     def bytes(self) -> int:
@@ -102,6 +110,16 @@ class StateCache:
         mark = await read_mark(self._store, cid)
         if mark is not None and mark.erased == (erased or mark.erased) and cid not in self._entries:
             self._put(cid, _Entry(state.copy(), mark.erased, _weigh(state)))
+
+    async def derive(self, cid: UUID, head: int, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what `read` finds in a log of `head` events; it is called once, as long as the state is kept."""
+        entry = self._entries.get(cid)
+        if entry is not None and entry.derived is not None and entry.derived[0] == head:
+            return entry.derived[1]
+        found = await read()
+        if entry is not None and self._entries.get(cid) is entry:
+            entry.derived = head, found
+        return found
 
     def forget(self, cid: UUID) -> None:
         """Drop the state of a conversation that was deleted."""

@@ -254,6 +254,7 @@ async def info(access: Access, id: UUID) -> ConversationInfo:
 
 async def info_of_record(access: Access, record: ConversationRecord) -> ConversationInfo:
     """Return the document of a conversation whose row was read."""
-    state = await access.services.states.state_of(record)
-    details = await read_details(access.store, record, state)
+    states = access.services.states
+    state = await states.state_of(record)
+    details = await states.derive(record.id, state.head, lambda: read_details(access.store, record, state))
     return info_of(record, state, details, run=await access.services.runs.latest(record.id))
