@@ -18,6 +18,9 @@ ROUNDS = 7
 
 MIN_ROUNDS = 5
 
+ON_DISK = "/var/tmp"
+"""Where a server's home is: on a disk, and outside of this repository, which would be searched for rule files."""
+
 SECONDS_TO = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
 Work = Callable[[], object]

@@ -24,7 +24,7 @@ from bough.server.app import create_app
 from bough.server.serve import listen, serve
 from bough.server.settings import ServerSettings, TenantLimits
 from bough.settings import Settings
-from harness import compare
+from harness import ON_DISK, compare
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, nargs="+", default=[100, 10_000])
     given = parser.parse_args()
     message = {"content": "hello"}
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as home:
+    with tempfile.TemporaryDirectory(dir=ON_DISK) as home:
         settings = Settings.load(home=home, env={}, cwd=Path(home))
         with running(settings) as url, httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
 

@@ -30,7 +30,7 @@ import httpx2
 from bough.testing import OpenAIServer
 from bough.testing.openai_server import Hang
 from bough.testing.postgres import DURABLE, postgres_server
-from harness import MIN_ROUNDS, Figure, in_turns_async, note
+from harness import MIN_ROUNDS, ON_DISK, Figure, in_turns_async, note
 
 MINUTE = 60.0
 SOAK_SECONDS = 1200.0
@@ -292,7 +292,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.soak:
         given.seconds = SOAK_SECONDS
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+    with tempfile.TemporaryDirectory(dir=ON_DISK) as name:
         home = Path(name)
         with served(home / "load", cache_bytes=LOAD_CACHE) as server:
             report(asyncio.run(load(server, given)))

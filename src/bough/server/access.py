@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request, WebSocket
-from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.requests import HTTPConnection
 
 from bough.errors import Unauthenticated
 from bough.server.auth.caller import Caller, Role
 from bough.server.auth.owned import OwnedStore
+from bough.server.requests.routing import NeedsKey
 from bough.server.services import Services
 
 
@@ -28,10 +27,6 @@ class Access:
     store: OwnedStore
     services: Services
     key: str | None = field(default=None, repr=False)
-
-
-_header = APIKeyHeader(name="X-Session-API-Key", auto_error=False, description="A key of `bough keys create`.")
-_bearer = HTTPBearer(auto_error=False, description="The same key as a bearer token.")
 
 
 def key_of(connection: HTTPConnection) -> str | None:
@@ -66,33 +61,39 @@ async def access_of(connection: HTTPConnection, key: str | None) -> Access:
     return Access(caller=caller, store=store, services=services, key=key)
 
 
-def _requires(role: Role, *scopes: str) -> Callable[..., Coroutine[Any, Any, Access]]:
-    async def dependency(request: Request, _h: _Header = None, _b: _Bearer = None) -> Access:
+class Right(NeedsKey):
+    """What a route's caller must be allowed: a dependency."""
+
+    def __init__(self, role: Role, *scopes: str) -> None:
+        self._role: Role = role
+        self._scopes = scopes
+
+    async def __call__(self, request: Request) -> Access:
+        """Return what the caller may work with.
+
+        Raises:
+            PermissionDenied: The key's role is too small, or it lacks a scope.
+        """
         access = await access_of(request, key_of(request))
-        access.caller.require(role, *scopes)
+        access.caller.require(self._role, *self._scopes)
         return access
 
-    return dependency
 
-
-_Header: TypeAlias = Annotated[Any, Depends(_header)]
-_Bearer: TypeAlias = Annotated[Any, Depends(_bearer)]
-
-Reader: TypeAlias = Annotated[Access, Depends(_requires("read", "conversations"))]
-Writer: TypeAlias = Annotated[Access, Depends(_requires("write", "conversations"))]
-Approver: TypeAlias = Annotated[Access, Depends(_requires("write", "conversations", "approve"))]
-Asker: TypeAlias = Annotated[Access, Depends(_requires("write", "conversations", "ask"))]
-Admin: TypeAlias = Annotated[Access, Depends(_requires("admin"))]
-FileReader: TypeAlias = Annotated[Access, Depends(_requires("read", "files"))]
-FileWriter: TypeAlias = Annotated[Access, Depends(_requires("write", "files"))]
-CommandReader: TypeAlias = Annotated[Access, Depends(_requires("read", "commands"))]
-CommandWriter: TypeAlias = Annotated[Access, Depends(_requires("write", "commands"))]
-SkillReader: TypeAlias = Annotated[Access, Depends(_requires("read", "skills"))]
-AgentReader: TypeAlias = Annotated[Access, Depends(_requires("read", "agents"))]
-TaskReader: TypeAlias = Annotated[Access, Depends(_requires("read", "tasks"))]
-TaskWriter: TypeAlias = Annotated[Access, Depends(_requires("write", "tasks"))]
-EvalReader: TypeAlias = Annotated[Access, Depends(_requires("read", "evals"))]
-WebhookAdmin: TypeAlias = Annotated[Access, Depends(_requires("admin", "webhooks"))]
+Reader: TypeAlias = Annotated[Access, Depends(Right("read", "conversations"))]
+Writer: TypeAlias = Annotated[Access, Depends(Right("write", "conversations"))]
+Approver: TypeAlias = Annotated[Access, Depends(Right("write", "conversations", "approve"))]
+Asker: TypeAlias = Annotated[Access, Depends(Right("write", "conversations", "ask"))]
+Admin: TypeAlias = Annotated[Access, Depends(Right("admin"))]
+FileReader: TypeAlias = Annotated[Access, Depends(Right("read", "files"))]
+FileWriter: TypeAlias = Annotated[Access, Depends(Right("write", "files"))]
+CommandReader: TypeAlias = Annotated[Access, Depends(Right("read", "commands"))]
+CommandWriter: TypeAlias = Annotated[Access, Depends(Right("write", "commands"))]
+SkillReader: TypeAlias = Annotated[Access, Depends(Right("read", "skills"))]
+AgentReader: TypeAlias = Annotated[Access, Depends(Right("read", "agents"))]
+TaskReader: TypeAlias = Annotated[Access, Depends(Right("read", "tasks"))]
+TaskWriter: TypeAlias = Annotated[Access, Depends(Right("write", "tasks"))]
+EvalReader: TypeAlias = Annotated[Access, Depends(Right("read", "evals"))]
+WebhookAdmin: TypeAlias = Annotated[Access, Depends(Right("admin", "webhooks"))]
 
 
 def services_of(connection: Request | WebSocket) -> Services:

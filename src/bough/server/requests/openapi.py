@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from bough.server.requests.problems import Problem
+from bough.server.requests.routing import SECURITY_SCHEMES
 from bough.types import JsonObject
 
 _STYLE = (
@@ -18,12 +19,14 @@ _STYLE = (
 
 
 def install(app: FastAPI) -> None:
-    """Have the document of an application hold the schema of its refusals, which no route answers by itself."""
+    """Have the document of an application hold how a key is sent, and the schema of its refusals."""
     make = app.openapi
 
     def document() -> JsonObject:
         made = make()
-        schemas: JsonObject = made.setdefault("components", {}).setdefault("schemas", {})
+        components: JsonObject = made.setdefault("components", {})
+        components["securitySchemes"] = SECURITY_SCHEMES
+        schemas: JsonObject = components.setdefault("schemas", {})
         if "Problem" not in schemas:
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= schema.pop("$defs", {})

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from bough.errors import Malformed
 from bough.server.requests.problems import RESPONSES, RefusedRequest
 from bough.server.requests.strict_json import is_text, parse_json
+from bough.types import JsonObject
 
 ConversationId: TypeAlias = Annotated[UUID, Path(alias="id", description="Id of a conversation: a UUID.")]
 
@@ -35,8 +36,27 @@ class _StrictRequest(Request):
         return self._json
 
 
+SECURITY_SCHEMES: JsonObject = {
+    "APIKeyHeader": {
+        "type": "apiKey", "in": "header", "name": "X-Session-API-Key", "description": "A key of `bough keys create`.",
+    },
+    "HTTPBearer": {"type": "http", "scheme": "bearer", "description": "The same key as a bearer token."},
+}  # fmt: skip
+"""How a key is sent. FastAPI's own classes for this are dependencies, which would be solved at each request."""
+
+
+class NeedsKey:
+    """A dependency that looks at the key of a request."""
+
+
 class StrictRoute(APIRoute):
     """A route that takes JSON in UTF-8 and refuses query parameters that it does not know."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        super().__init__(path, endpoint, **given)
+        if any(isinstance(each.call, NeedsKey) for each in self.dependant.dependencies):
+            either: JsonObject = {"security": [{name: []} for name in SECURITY_SCHEMES]}
+            self.openapi_extra = either | (self.openapi_extra or {})
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler."""
