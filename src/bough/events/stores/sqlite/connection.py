@@ -11,8 +11,9 @@ from zlib import crc32
 from bough.errors import BoughError, CorruptLog, InvalidInput, StoreError
 
 BUSY_SECONDS = 30.0
-_CACHE_KIB = 8192
-"""Of each connection, and a store has up to six: what is read again is in the system's cache."""
+_WRITER_CACHE_KIB = 32768
+_READER_CACHE_KIB = 8192
+"""Of each of up to five connections: what they read again is in the system's cache. The writer's is for indexes."""
 
 _HALF = 1 << 31
 """So many less, and a checksum is kept in four bytes, not six: SQLite's numbers have a sign."""
@@ -91,7 +92,7 @@ _MEANINGS = (
 
 
 def _configure(db: sqlite3.Connection, read_only: bool, is_private: bool) -> None:
-    db.execute(f"pragma cache_size = -{_CACHE_KIB}")
+    db.execute(f"pragma cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}")
     db.execute(f"pragma synchronous = {'off' if is_private else 'full'}")
     db.create_function("digest_of", -1, _digest_of, deterministic=True)
     db.create_function("lower_text", 1, _lower, deterministic=True)
