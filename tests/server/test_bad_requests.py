@@ -282,6 +282,8 @@ def test_frames_of_a_socket(one_server: tuple[httpx2.Client, str], frame: str | 
 def test_queries_of_a_socket(one_server: tuple[httpx2.Client, str], query: str) -> None:
     client, id = one_server
     url = f"ws://127.0.0.1:{client.base_url.port}/sockets/events/{id}?{query}"
-    with connect(url, proxy=None) as connection, pytest.raises(ConnectionClosed) as closed:
-        connection.recv(timeout=30)
+    with connect(url, proxy=None) as connection:
+        assert json.loads(connection.recv(timeout=30))["kind"] == "ServerErrorEvent"
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(timeout=30)
     assert closed.value.rcvd is not None and closed.value.rcvd.code == 4004
