@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bough.errors import OUTCOMES, BoughError, InvalidInput
+from bough.extras import missing_package
 
 if TYPE_CHECKING:
     from bough.cli.render import Renderer
@@ -125,6 +126,8 @@ def _fault(error: Exception) -> BoughError:
         raise error
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return InvalidInput("a name is too long for a file or a folder", hint="give a shorter one")
+    if isinstance(error, ImportError) and (unavailable := missing_package(error)):
+        return unavailable
     return BoughError(
         f"internal error: {type(error).__name__}: {error}",
         hint="BOUGH_DEBUG=1 shows where; please report it",

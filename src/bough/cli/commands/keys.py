@@ -13,7 +13,7 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import Line, line
-from bough.errors import InvalidInput, Unavailable
+from bough.errors import InvalidInput
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,10 +81,8 @@ def rotate(
 
 
 async def _with_table(settings: Settings, do: Callable[[KeyTable], Awaitable[T]]) -> T:
-    try:
-        from bough.server.auth.keys import KeyTable
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
+    from bough.server.auth.keys import KeyTable
+
     async with options.open_settings_store(settings) as store:
         return await do(KeyTable(store))
 

@@ -13,7 +13,7 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report, renderer_for
 from bough.cli.text import line
-from bough.errors import InvalidInput, Unavailable
+from bough.errors import InvalidInput
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,16 +88,15 @@ def serve_at(
         a2a_agent: Served by A2A at the root.
 
     Raises:
-        Unavailable: A package is missing, or the address is not available.
+        ImportError: A package of the extra `server` is missing.
+        Unavailable: The address is not available.
         PermissionDenied: The address is open to others, and there is no key.
     """
-    try:
-        from bough.cli.transcript import as_markdown
-        from bough.server.app import create_app
-        from bough.server.serve import listen, require_safe_bind, run_server
-        from bough.server.settings import ServerSettings
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error
+    from bough.cli.transcript import as_markdown
+    from bough.server.app import create_app
+    from bough.server.serve import listen, require_safe_bind, run_server
+    from bough.server.settings import ServerSettings
+
     served = ServerSettings.load(settings, **given)
     has_keys = asyncio.run(_has_keys(settings))
     host = place.host

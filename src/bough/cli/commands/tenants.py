@@ -10,7 +10,6 @@ import typer
 from bough.cli import options
 from bough.cli.render import Report
 from bough.cli.text import line
-from bough.errors import Unavailable
 from bough.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ def enable(
 
 
 async def _list(settings: Settings) -> list[tuple[str, datetime, datetime | None]]:
-    _require_server()
     from bough.server.auth.keys import KeyTable
 
     async with options.open_settings_store(settings) as store:
@@ -64,7 +62,6 @@ async def _list(settings: Settings) -> list[tuple[str, datetime, datetime | None
 
 
 async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
-    _require_server()
     from bough.server.auth.caller import LOCAL
     from bough.server.auth.keys import KeyTable
     from bough.tasks import TaskBroker
@@ -74,10 +71,3 @@ async def _set(settings: Settings, tenant: str, *, disabled: bool) -> None:
         await KeyTable(store).set_disabled(tenant, disabled=disabled)
         if disabled and tenant != LOCAL:  # those of the command line have no owner, and their person is here
             await TaskBroker(tasks_in(store), settings=settings).cancel_all(owner=tenant)
-
-
-def _require_server() -> None:
-    try:
-        import bough.server.auth.keys  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ModuleNotFoundError as error:
-        raise Unavailable(f"the server needs the package {error.name}", hint="pip install 'bough[server]'") from error

@@ -1,0 +1,43 @@
+"""The extra of bough that installs a missing package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bough.errors import Unavailable
+
+EXTRAS: Final[Mapping[str, str]] = {
+    "a2a": "a2a",
+    "docker": "docker",
+    "duckdb": "evals",
+    "fastapi": "server",
+    "google.cloud.bigquery": "bigquery",
+    "ibis": "evals",
+    "jinja2": "evals",
+    "multipart": "server",
+    "numpy": "evals",
+    "pandas": "evals",
+    "procrastinate": "postgres",
+    "prometheus_client": "server",
+    "psycopg": "postgres",
+    "psycopg_pool": "postgres",
+    "pydantic_evals": "evals",
+    "python_multipart": "server",
+    "sklearn": "evals",
+    "sqlglot": "evals",
+    "sse_starlette": "server",
+    "starlette": "server",
+    "uvicorn": "server",
+    "websockets": "server",
+}
+"""Extras by the import name of a package that bough itself does not require."""
+
+
+def missing_package(error: ImportError) -> Unavailable | None:
+    """Return the error that names the extra to install, or None if no extra of bough brings the package."""
+    name = error.name or ""
+    extra = EXTRAS.get(name) or EXTRAS.get(name.partition(".")[0])
+    if extra is None:
+        return None
+    return Unavailable(f"this needs the package {name.partition('.')[0]}", hint=f"pip install 'bough[{extra}]'")

@@ -1,0 +1,94 @@
+"""The wheel, installed without any extra: each command works, or says which extra it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.journeys.conftest import ROOT, Person, Result
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NEEDS_AN_EXTRA = [
+    (["serve"], "server"),
+    (["a2a", "serve", "--agent", "agent.yaml"], "server"),
+    (["eval", "run", "cases.json"], "evals"),
+    (["eval", "skill", ".agents/skills/demo-skill"], "evals"),
+    (["eval", "score", "-"], "evals"),
+    (["eval", "data", "cases.json"], "evals"),
+    (["eval", "harbor", "."], "evals"),
+]
+WORKS = [
+    ["--version"],
+    ["--help"],
+    ["doctor"],
+    ["conv", "list"],
+    ["conv", "show", "-"],
+    ["conv", "tree"],
+    ["conv", "export", "-", "-o", "one.bough"],
+    ["fork", "-"],
+    ["conv", "diff", "-", "-"],
+    ["replay", "-"],
+    [
+        "skills",
+        "new",
+        "demo-skill",
+        "--description",
+        "Counts lines. Use it when someone asks how many lines a file has.",
+    ],
+    ["skills", "check", ".agents/skills/demo-skill"],
+    ["skills", "list"],
+    ["agents", "list"],
+    ["agents", "schema"],
+    ["tasks", "list"],
+    ["worker", "--once"],
+    ["eval", "list"],
+    ["resume", "-"],
+    ["keys", "create", "laptop"],
+    ["keys", "list"],
+    ["tenants", "list"],
+    ["exec", "-c", "print(6 * 7)"],
+]
+
+
+_CASES = """{"eval_cases": [{"eval_id": "greets", "conversation": [
+  {"user_content": {"parts": [{"text": "hello"}]}, "final_response": {"parts": [{"text": "hi"}]}}]}]}"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bough` of an environment into which the wheel was installed, with nothing beside what it requires."""
+    folder = tmp_path_factory.mktemp("wheel")
+    uv = Path(sys.executable).with_name("uv")
+    constraints = ["--build-constraints", ROOT / "requirements-dev.txt"]
+    subprocess.run([uv, "build", "-q", "--wheel", *constraints, "--out-dir", folder / "dist", ROOT], check=True)
+    subprocess.run([uv, "venv", "-q", "--python", sys.executable, folder / "env"], check=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    python = folder / "env" / "bin" / "python"
+    constraints = ["-c", ROOT / "requirements.txt"]
+    subprocess.run([uv, "pip", "install", "-q", "--python", python, *constraints, wheel], check=True)
+    return python.with_name("bough")
+
+
+@pytest.fixture
+def run(installed: Path, person: Person) -> Callable[..., Result]:
+    """Runs the installed command."""
+    return lambda *args: person.try_command([installed, *args])
+
+
+def test_commands_work_or_name_their_extra(person: Person, run: Callable[..., Result]) -> None:
+    person.write({"agent.yaml": "name: helper\nsystem_prompt: Help.\n", "cases.json": _CASES})
+    first = run("run", "hello")
+    assert first.code == 0, first
+    assert "no skill here covers that request" in first.stdout
+    for command in WORKS:
+        result = run(*command)
+        assert result.code == 0, f"{command}: {result}"
+        assert "Traceback" not in result.output
+    for command, extra in NEEDS_AN_EXTRA:
+        result = run(*command)
+        assert result.code == 6, f"{command}: {result}"
+        assert f"pip install 'bough[{extra}]'" in result.stderr, f"{command}: {result}"

@@ -1,0 +1,45 @@
+"""The table of extras agrees with the package's own metadata."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+import pytest
+
+from bough.extras import EXTRAS, missing_package
+
+
+def _extras() -> set[str]:
+    return set(importlib.metadata.metadata("bough").get_all("Provides-Extra") or ())
+
+
+def test_each_extra_of_the_table_exists() -> None:
+    assert set(EXTRAS.values()) <= _extras()
+
+
+def test_each_package_that_an_extra_requires_is_in_the_table() -> None:
+    modules = importlib.metadata.packages_distributions()
+    names = {
+        name.lower().replace("_", "-"): module for module, distributions in modules.items() for name in distributions
+    }
+    for requirement in importlib.metadata.requires("bough") or ():
+        extra = re.search(r"extra == '(server|evals|postgres|docker|a2a)'", requirement)
+        if extra is None:
+            continue
+        distribution = re.match(r"[\w.-]+", requirement)
+        assert distribution is not None
+        module = names[distribution[0].lower().replace("_", "-")]
+        assert module in EXTRAS, f"{module} of the extra {extra[1]}"
+
+
+def test_a_module_below_a_package_counts_as_the_package() -> None:
+    unavailable = missing_package(ModuleNotFoundError("no", name="sklearn.cluster"))
+    assert unavailable is not None
+    assert unavailable.hint == "pip install 'bough[evals]'"
+    assert unavailable.exit_code == 6
+
+
+@pytest.mark.parametrize("name", ["mytools", None])
+def test_other_modules_are_not_ours(name: str | None) -> None:
+    assert missing_package(ModuleNotFoundError("no", name=name)) is None
