@@ -65,6 +65,7 @@ def _check_node() -> Lack:
 COMPONENTS: Final[Mapping[str, Callable[[], Lack]]] = {
     "bubblewrap": lambda: _check_rung(BubblewrapRung()),
     "chromium": lambda: Lack() if shutil.which("chromium") else Lack("no browser", "apt-get install chromium"),
+    "curl": lambda: Lack() if shutil.which("curl") else Lack("curl is not installed", "apt-get install curl"),
     "docker": lambda: Lack(docker_engine.missing(), "run as root with docker.io installed, or set DOCKER_HOST"),
     "landlock": lambda: _check_rung(LandlockRung()),
     "node": _check_node,
