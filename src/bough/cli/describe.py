@@ -107,7 +107,7 @@ def _describe_started(event: JsonObject) -> Said:
 def _describe_forked(event: JsonObject) -> Said:
     why = f"  {event['reason']}" if event.get("reason") else ""
     source = event["source"].replace("-", "")[-8:]
-    return "fork", ["of ", (f"{source}@{event['at']}", "id"), why], ""  # type: ignore[list-item]
+    return "fork", [("of ", ""), (f"{source}@{event['at']}", "id"), (why, "")], ""
 
 
 def _user(event: JsonObject) -> Said:
