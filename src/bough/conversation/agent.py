@@ -209,15 +209,20 @@ class AgentInForce:
         return {"model": name, "base_url": recorded.get("base_url")}
 
 
-def read_recorded_spec(state: State) -> AgentSpec:
+def read_recorded_spec(state: State, model: str | Model | None = None) -> AgentSpec:
     """Return the agent that a log recorded; in quarantine without what it says of places.
+
+    Args:
+        model: Used where the log recorded a model object of this one's name.
 
     Raises:
         InvalidInput: It had a model object, Python tools or skills of its own: a log holds their names only.
     """
     places = PLACES if state.quarantined else ()
     recorded = {key: value for key, value in state.agent.items() if value is not None and key not in places}
-    if str(recorded.get("model", "")).startswith(MODEL_OBJECT):
+    if isinstance(model, Model) and recorded.get("model") == f"{MODEL_OBJECT}{model.model_name}":
+        recorded["model"] = model
+    elif str(recorded.get("model", "")).startswith(MODEL_OBJECT):
         recorded["tools"] = [*recorded.get("tools", []), recorded.pop("model")]
     for key in CODE_KEYS:
         if recorded.pop(key, None):

@@ -115,7 +115,7 @@ async def open_conversation(
     recorded = journal.state.agent
     spec = await find_agent(task, recorded, agents, settings)
     if spec is None:
-        spec = read_recorded_spec(journal.state)
+        spec = read_recorded_spec(journal.state, model)
     spec = with_model(spec, model)
     rules = Rules.build(settings, **cast("GivenRules", rules_of(spec)))
     if given is not None:
