@@ -134,6 +134,24 @@ async def test_a_bound_of_tasks_is_an_answer(
     assert "the bound of tasks is reached: 1 of 1" in str(model.asked[-1].messages)
 
 
+@pytest.mark.parametrize("tool", ["delegate", "submit_task"])
+async def test_a_bound_of_tasks_holds_for_calls_of_one_response(
+    tasks: RelationalTaskStore, settings: Settings, tool: str
+) -> None:
+    """Ten calls of one response start at once; two of them become tasks, the others get the bound as their result."""
+    leaf = AgentSpec(name="leaf", model=ScriptedModel(["one"] * 10), skills=())
+    calls = [tool_call(tool, agent_name="leaf", prompt=f"part {number}") for number in range(10)]
+    model = ScriptedModel([calls, "enough", "enough", "enough"])
+    top = AgentSpec(name="top", model=model, skills=(), sub_agents=(leaf,), limits=Limits(tasks=2))
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([top])
+        task = await broker.wait(await broker.submit("begin", agent_name="top"), 30)
+        assert (task.state, task.error) == (TaskState.COMPLETED, None)
+        assert task.conversation is not None
+        assert len((await tasks.list(TaskFilter(parent=task.conversation))).items) == 2
+    assert str(model.asked[1].messages).count("the bound of tasks is reached: 2 of 2") >= 8
+
+
 async def test_a_question_is_answered_on_another_broker(tasks: RelationalTaskStore, settings: Settings) -> None:
     """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker continues."""
 

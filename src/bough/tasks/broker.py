@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from bough.agents.spec import AgentSpec
+from bough.conversation.log.ledger import USAGE
 from bough.conversation.log.state import State
 from bough.conversation.run.waiting.decision import CallDecision
 from bough.errors import Conflict, Unavailable
@@ -409,7 +410,8 @@ class TaskBroker:
                 admit.check(tables, owner, wanted.metadata)
             return submit(tables, wanted, self.dispatcher.enqueue)
 
-        submitted = await self.store.change(change, beside=() if admit is None else admit.beside)
+        beside = (*(() if admit is None else admit.beside), *(() if wanted.check is None else (USAGE,)))
+        submitted = await self.store.change(change, beside=beside)
         if submitted.is_new:
             _LOG.info("task %s submitted agent=%s queue=%s", submitted.row.task_id, submitted.row.agent, wanted.queue)
         self.wake(submitted.row.task_id, submitted.row.queue)

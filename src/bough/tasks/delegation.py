@@ -29,6 +29,7 @@ from bough.tasks.agents import AGENT_PATH, find_by_path, find_configured
 from bough.tasks.model import Task
 from bough.tasks.notify import has_stopped
 from bough.tasks.store import Claim
+from bough.tasks.stores.relational import sum_spent
 from bough.tasks.stores.rows import FORMAT, TaskRow, find_live_row, find_row, parse_id, read_first
 from bough.tasks.stores.submission import ParentLink
 from bough.tasks.submitting import SubmissionRequest
@@ -111,6 +112,7 @@ class BrokerDelegation:
             rules=rules,
             bounds=tuple(bound.to_json() for bound in bounds),
             changed_rules=asking.changed_rules,
+            check=lambda tables: _check_task_count(tables, asking, bounds),
             sender=str(record.config.get("agent") or "user"),
         )
         try:
@@ -324,6 +326,22 @@ def _require_one(bound: SharedBound, now: Spent, *, level: int, prefix: str) -> 
         raise _make_limit_error(f"{prefix}depth", depth, limits.depth)
     if (reached := check_usage(bound, now)) is not None:
         raise _make_limit_error(f"{prefix}{reached.limit}", reached.value, reached.bound)
+
+
+def _check_task_count(tables: Tables, asking: Asking, bounds: Sequence[SharedBound]) -> None:
+    """Check inside a submission that bounds of `tasks` leave room: calls of one response start their tasks at once.
+
+    Raises:
+        LimitExceeded: One of them is reached.
+    """
+    for bound in reversed(bounds):  # the root's first, as every submission does, so that none waits in a circle
+        if bound.limits.tasks is None:
+            continue
+        tables.run("task.lock_count", cid=tables.number(bound.conversation))
+        started = sum_spent(tables, bound.conversation).tasks - bound.then.tasks
+        if started >= bound.limits.tasks:
+            prefix = "" if bound.conversation == asking.conversation else "parent."
+            raise _make_limit_error(f"{prefix}tasks", started, bound.limits.tasks)
 
 
 def _read_children(tables: Tables, conversation: UUID, id: UUID | None = None) -> list[TaskRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, cast
@@ -22,6 +22,7 @@ from bough.conversation.open import Beginning
 from bough.conversation.rules import Rules
 from bough.conversation.run.tracing import read_traceparent
 from bough.errors import Conflict, InvalidInput, NotSupported, PermissionDenied
+from bough.events.beside import Tables
 from bough.events.model import ConversationStarted, Event, StateChanged, UserMessage
 from bough.events.record import ConversationRecord, microseconds
 from bough.guard import Limits, limits_from_json
@@ -71,6 +72,7 @@ class SubmissionRequest:
         rules: Of the parent, by which the child's are narrowed; None without a parent.
         sender: Who speaks: `user`, or the parent's agent.
         changed_rules: Digests of rule files that tools of the parent wrote; the child does not follow them.
+        check: See `Submission`.
         workspace_policy: How it came by its workspace; see `ForkedWorkspace`.
     """
 
@@ -83,6 +85,7 @@ class SubmissionRequest:
     bounds: tuple[JsonObject, ...] = ()
     workspace_policy: WorkspacePolicy = "shared"
     changed_rules: frozenset[str] = frozenset()
+    check: Callable[[Tables], None] | None = None
 
 
 class Submitter:
@@ -134,6 +137,7 @@ class Submitter:
             "deadline_seconds": read_deadline(metadata),
             "parent": asked.parent,
             "worker": worker,
+            "check": asked.check,
         }
         if conversation is not None:
             return self._on_conversation(asked, conversation, shared)

@@ -254,12 +254,7 @@ class RelationalTaskStore(TaskStore):
     async def read_spent(self, conversation: UUID) -> Spent:
         """Return what a conversation and its descendants used. See `TaskStore.spent`."""
         log = await self.open()
-
-        def add_up(tables: Tables) -> Spent:
-            row = tables.one("task.spent", cid=tables.number(conversation))
-            return Spent(Usage(requests=0), 0) if row is None else _read_spent(row)
-
-        return await log.together((TASKS, USAGE), add_up, read_only=True)
+        return await log.together((TASKS, USAGE), lambda tables: sum_spent(tables, conversation), read_only=True)
 
     async def list(self, filter: TaskFilter | None = None, cursor: str | None = None, limit: int = 50) -> TaskPage:
         """Return a page of tasks, the newest first. See `TaskStore.list`."""
@@ -397,7 +392,11 @@ def _read_page(tables: Tables, wanted: TaskFilter, before: int | None, limit: in
     return TaskPage(items=[read_task(tables, row) for row in found[:limit]], next_cursor=cursor)
 
 
-def _read_spent(row: tuple[Any, ...]) -> Spent:
+def sum_spent(tables: Tables, conversation: UUID) -> Spent:
+    """Return what a conversation and its descendants used. Needs the tables `TASKS` and `USAGE`."""
+    row = tables.one("task.spent", cid=tables.number(conversation))
+    if row is None:
+        return Spent(Usage(requests=0), 0)
     tasks, requests, input_tokens, output_tokens, cache_read, cache_write, cost, unpriced = row
     is_known = not unpriced or bool(cost)
     usage = Usage(

@@ -64,6 +64,7 @@ class Submission:
         activated: What the message brings in: skills, a title.
         deadline_seconds: From the moment it is written, by the store's clock: whoever submits may have another time.
         claim_owner: Claims it in the same transaction, for whoever this is.
+        check: Called in the transaction before a new task is written; raises if its parent may not start another one.
     """
 
     id: UUID
@@ -85,6 +86,7 @@ class Submission:
     worker: str | None = None
     expected_head: int | None = None
     claim_owner: str | None = None
+    check: Callable[[Tables], None] | None = None
     ttl_seconds: float = 15.0
 
 
@@ -114,11 +116,14 @@ def submit(tables: Tables, wanted: Submission, enqueue: Enqueue | None = None) -
         Conflict: The key or the id means another input, agent or conversation; the conversation has a live task; the
             parent's lease is lost.
         NotFound: There is no such conversation.
+        LimitExceeded: The check of the submission refuses it.
     """
     known = find_submitted(tables, wanted.id, wanted.key)
     if known is not None:
         _require_same(tables, known, wanted)
         return Submitted(known, False, _claim(tables, known, wanted))
+    if wanted.check is not None:
+        wanted.check(tables)
     under = None
     if wanted.parent is not None:
         under = _link_parent(tables, wanted, wanted.parent)

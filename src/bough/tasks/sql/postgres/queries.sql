@@ -195,6 +195,10 @@ select (select count(*) - 1 from below),
        sum(u.cache_read_tokens)::bigint, sum(u.cache_write_tokens)::bigint, sum(u.cost_usd), sum(u.unpriced)::bigint
 from below join conversation c on c.cid = below.cid left join usage_day u on u.conversation = c.id;
 
+-- name: lock_count
+-- Makes submissions that count against the same conversation wait for each other, until the transaction ends.
+select pg_advisory_xact_lock(1651469671, (%(cid)s::bigint %% 2147483647)::int);
+
 -- name: depth
 -- How many conversations are above one, each having started the next.
 with recursive above (cid, level) as (

@@ -194,6 +194,10 @@ select (select count(*) - 1 from below),
        sum(u.cost_usd), sum(u.unpriced)
 from below join conversation c on c.cid = below.cid left join usage_day u on u.conversation = c.id;
 
+-- name: lock_count
+-- Makes submissions that count against the same conversation wait for each other; here all of them do, by the one writer.
+select :cid;
+
 -- name: depth
 -- How many conversations are above one, each having started the next.
 with recursive above (cid, level) as (
