@@ -152,6 +152,41 @@ async def test_a_bound_of_tasks_holds_for_calls_of_one_response(
     assert str(model.asked[1].messages).count("the bound of tasks is reached: 2 of 2") >= 8
 
 
+@pytest.mark.parametrize("how", ["deadline", "cancel"])
+async def test_what_ends_a_task_ends_its_children_and_both_say_what_they_spent(
+    tasks: RelationalTaskStore, settings: Settings, how: str
+) -> None:
+    """The children of a task whose deadline has passed are cancelled with it, as those of a cancelled one are."""
+    has_begun = asyncio.Event()
+
+    async def hang(_: Asked) -> str:
+        has_begun.set()
+        return await asyncio.Future()
+
+    tip = AgentSpec(name="tip", model=ScriptedModel(["tip"]), skills=())
+    steps = [tool_call("delegate", agent_name="tip", prompt="go"), hang]
+    leaf = AgentSpec(name="leaf", model=ScriptedModel(steps), skills=(), sub_agents=(tip,))
+    model = ScriptedModel([tool_call("delegate", agent_name="leaf", prompt="go"), "done"])
+    top = AgentSpec(name="top", model=model, skills=(), sub_agents=(leaf,))
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([top])
+        options: dict[str, Any] = {"deadline_seconds": 1} if how == "deadline" else {}
+        task_id = await broker.submit("begin", agent_name="top", **options)
+        await asyncio.wait_for(has_begun.wait(), 30)
+        if how == "cancel":
+            await broker.cancel(task_id)
+        task = await broker.wait(task_id, 30)
+        assert task.conversation is not None
+        (child,) = (await tasks.list(TaskFilter(parent=task.conversation))).items
+        child = await broker.wait(child.id, 10)
+    assert (task.state, task.code) == (
+        (TaskState.FAILED, "timeout") if how == "deadline" else (TaskState.CANCELLED, None)
+    )
+    assert child.state is TaskState.CANCELLED
+    assert child.usage.requests == 2  # its own and its child's; the request in flight has used nothing yet
+    assert task.usage.requests == 3
+
+
 async def test_a_question_is_answered_on_another_broker(tasks: RelationalTaskStore, settings: Settings) -> None:
     """B34: INPUT_REQUIRED frees the worker; the answer is given elsewhere, and any worker continues."""
 

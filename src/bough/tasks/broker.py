@@ -441,11 +441,9 @@ class TaskBroker:
             self.wake(active.ending.woken)
 
     def _note_stopped(self, stopped: Stopped) -> None:
-        task = stopped.task
-        if (active := self.worker.active.get(task.id)) is not None and stopped.changed:
-            active.stop("fenced")
+        self.worker.note_stopped(stopped)
         self._watch.look()
         if stopped.woken is not None:
             self.wake(stopped.woken)
-        if task.state in STOPPED_STATES:
+        if stopped.task.state in STOPPED_STATES:
             self.activity.set()

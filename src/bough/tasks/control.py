@@ -16,6 +16,9 @@ from bough.tasks.stores.relational import RelationalTaskStore
 from bough.tasks.stores.rows import Move, TaskRow, find_live_row, read_task
 from bough.tasks.stores.submission import require_row
 
+DEADLINE = "deadline"
+"""The reason of a task that was failed because its deadline had passed."""
+
 
 class Stopped(NamedTuple):
     """A task after it was stopped, and its children that must be stopped too.
@@ -47,8 +50,27 @@ def cancel_task(
     changed = row.current is TaskState.RUNNING if only_running else not row.is_terminal
     if changed:
         row = stop_task(tables, row, TaskState.CANCELLED, Move(reason=reason), owner, withdraw)
-    children = list_open_children(tables, row) if cancels_children(row) else []
-    return Stopped(row, read_task(tables, row), children, changed, find_woken_parent(tables, row))
+    return _describe_stopped(tables, row, changed=changed)
+
+
+def time_out_task(tables: Tables, id: UUID, owner: str, withdraw: Withdraw | None) -> Stopped:
+    """Fail a task whose deadline has passed, as `cancel_task` cancels one.
+
+    Raises:
+        NotFound: There is no such task.
+    """
+    row = require_row(tables, id)
+    changed = not row.is_terminal
+    if changed:
+        said = Move(error="its deadline has passed", code="timeout", reason=DEADLINE)
+        row = stop_task(tables, row, TaskState.FAILED, said, owner, withdraw)
+    return _describe_stopped(tables, row, changed=changed)
+
+
+def _describe_stopped(tables: Tables, row: TaskRow, *, changed: bool) -> Stopped:
+    task = read_task(tables, row)
+    children = list_open_children(tables, row) if changed or cancels_children(row) else []
+    return Stopped(row, task, children, changed, find_woken_parent(tables, row))
 
 
 def pause_conversation(
@@ -99,11 +121,20 @@ class TaskControl:
             NotFound: There is no such task.
         """
         await self._store.open()
+        return await self._stop(
+            lambda tables: cancel_task(tables, id, reason, self._owner, self._withdraw, only_running=only_running)
+        )
 
-        def cancel(tables: Tables) -> Stopped:
-            return cancel_task(tables, id, reason, self._owner, self._withdraw, only_running=only_running)
+    async def time_out(self, id: UUID) -> Task:
+        """Fail a task whose deadline has passed, then cancel its open children; return the task.
 
-        stopped = await self._store.change(cancel)
+        Raises:
+            NotFound: There is no such task.
+        """
+        return await self._stop(lambda tables: time_out_task(tables, id, self._owner, self._withdraw))
+
+    async def _stop(self, stop: Callable[[Tables], Stopped]) -> Task:
+        stopped = await self._store.change(stop)
         self._on_stop(stopped)
         for child in stopped.children:
             await self.cancel(child, "parent ended")

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from bough.conversation.log.journal import Journal
-from bough.conversation.log.state import NOTHING_USED, State, add_usage
+from bough.conversation.log.state import NOTHING_USED, State, add_usage, subtract_usage
 from bough.errors import BoughError, CorruptLog, StoreError, Unavailable
 from bough.events.beside import Tables
 from bough.events.model import TaskChanged, Usage
@@ -125,19 +125,6 @@ def describe_request(state: State) -> JsonObject:
 def total_usage(state: State) -> Usage:
     """Return what a conversation used itself and by its sub-agents."""
     return add_usage(state.own, state.delegated)
-
-
-def subtract_usage(total: Usage, before: Usage) -> Usage:
-    """Return what was used since; the cost is unknown only where the total's is."""
-    cost = None if total.cost_usd is None else total.cost_usd - (before.cost_usd or 0.0)
-    return Usage(
-        requests=total.requests - before.requests,
-        input_tokens=total.input_tokens - before.input_tokens,
-        output_tokens=total.output_tokens - before.output_tokens,
-        cache_read_tokens=total.cache_read_tokens - before.cache_read_tokens,
-        cache_write_tokens=total.cache_write_tokens - before.cache_write_tokens,
-        cost_usd=cost,
-    )
 
 
 def _retry_wait(row: TaskRow, to: TaskState, error: BoughError | None) -> int | None:

@@ -48,6 +48,7 @@ from bough.tasks.submitting import TRACE
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
+    from bough.tasks.control import Stopped
     from bough.tasks.store import TaskStore
 
 LOG = logging.getLogger("bough.task")
@@ -350,6 +351,11 @@ class Worker:
 
         with suppress(BoughError):  # the lease runs out, and another worker finds the task
             await self.store.change(hand_back)
+
+    def note_stopped(self, stopped: Stopped) -> None:
+        """End the run of a task that was stopped in the store, if it runs here."""
+        if stopped.changed and (active := self.active.get(stopped.task.id)) is not None:
+            active.stop("fenced")
 
     def stop_all(self, reason: StopReason, why: str = "") -> None:
         """Stop every run of this worker."""

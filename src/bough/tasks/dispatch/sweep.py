@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from bough.errors import BoughError, Conflict
+from bough.errors import BoughError, Conflict, NotFound
 from bough.events.beside import Tables
 from bough.events.owner import is_gone
+from bough.tasks.control import TaskControl
 from bough.tasks.state import TaskState
 from bough.tasks.store import LEASE_SECONDS
-from bough.tasks.stores.endings import stop_task
 from bough.tasks.stores.rows import FORMAT, Move, find_row, give_job, move
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class Sweep:
         self._worker = worker
         self._queues = queues
         self._found = found
+        self._control = TaskControl(
+            worker.store, owner=worker.owner, withdraw=worker.withdraw, on_stop=worker.note_stopped
+        )
         self._round = 0
         self._seen: dict[str, tuple[tuple[str | None, int | None], float]] = {}
 
@@ -68,9 +71,11 @@ class Sweep:
         slow = self._round % _SLOW_ROUNDS == 0
         found = await self._worker.store.look(lambda tables: self._look(tables, slow=slow))
         for id in found.due:
-            await self._change(id, self._time_out)
+            with suppress(Conflict, NotFound):  # it has moved on meanwhile: the next look sees where
+                await self._control.time_out(id)
         for id in found.orphans:
-            await self._change(id, self._cancel)
+            with suppress(Conflict, NotFound):
+                await self._control.cancel(id, "parent ended")
         for id in found.decided:
             await self._change(id, self._wake)
         for task_id in found.lost:
@@ -110,18 +115,6 @@ class Sweep:
     async def _change(self, id: UUID, change: Callable[[Tables, UUID], None]) -> None:
         with suppress(Conflict):  # it has moved on meanwhile: the next look sees where
             await self._worker.store.change(lambda tables: change(tables, id))
-
-    def _time_out(self, tables: Tables, id: UUID) -> None:
-        row = find_row(tables, id)
-        if row is not None and not row.is_terminal:
-            said = Move(error="its deadline has passed", code="timeout", reason="deadline")
-            stop_task(tables, row, TaskState.FAILED, said, self._worker.owner, self._worker.withdraw)
-
-    def _cancel(self, tables: Tables, id: UUID) -> None:
-        row = find_row(tables, id)
-        if row is not None and not row.is_terminal:
-            said = Move(reason="parent ended")
-            stop_task(tables, row, TaskState.CANCELLED, said, self._worker.owner, self._worker.withdraw)
 
     def _wake(self, tables: Tables, id: UUID) -> None:
         row = find_row(tables, id)

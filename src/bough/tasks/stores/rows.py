@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from bough.conversation.log.state import add_usage
 from bough.errors import InvalidTransition, StoreError
 from bough.events.beside import Tables
 from bough.events.model import Event, StateChanged, TaskChanged, TaskEnded, Usage, UserMessage
@@ -206,7 +207,8 @@ def move(
 ) -> TaskRow:
     """Make a transition: its one STATE_CHANGE, and the row by compare-and-set; return the row as it is then.
 
-    Where a task that a conversation started ends, that conversation's log is told in the same transaction, and the
+    A transition that ends the task says what it used, read from the log unless `said` has it. Where a task that a
+    conversation started ends, that conversation's log is told in the same transaction, and the
     call that waits for the task continues.
 
     Args:
@@ -221,6 +223,8 @@ def move(
     """
     require_transition(row.task_id, row.current, to)
     attempt = row.attempts if attempts is None else attempts
+    if to in TERMINAL_STATES and said.usage is None:
+        said = said._replace(usage=sum_usage(tables, row))
     result, result_bytes = cut_text(said.result)
     error, _ = cut_text(said.error)
     fields: dict[str, Any] = said._asdict() | {"result": result, "error": error}
@@ -247,6 +251,17 @@ def move(
     return row._replace(
         state=to.number, version=row.version + 1, attempts=attempt, not_before=not_before, last=head - 1, job=job
     )
+
+
+def sum_usage(tables: Tables, row: TaskRow) -> Usage:
+    """Return what a task has used since it was submitted, with its children that have not ended. O(requests)."""
+    usage = Usage(requests=0)
+    for stored in StoredEvent.of_rows(tables.run("task.spending", cid=row.cid, first=row.first)):  # pyright: ignore[reportArgumentType]
+        event: Any = stored.event
+        usage = add_usage(usage, event.usage or Usage(requests=0))
+    for child in tables.run("task.rows_under", k=row.k):
+        usage = add_usage(usage, sum_usage(tables, TaskRow(*child)))
+    return usage
 
 
 def give_job(tables: Tables, row: TaskRow, enqueue: Enqueue | None) -> TaskRow:

@@ -174,6 +174,13 @@ select seq, uuid_send(id), kind, ts, data from event
 where cid = %(cid)s and seq >= %(first)s and kind in ('TaskChanged', 'TaskNoted', 'ToolCalled', 'ModelResponded')
 order by seq desc limit %(limit)s;
 
+-- name: spending
+-- Own events of a conversation, from a place on, that say what was used.
+select seq, uuid_send(id), kind, ts, data from event
+where cid = %(cid)s and seq >= %(first)s
+  and kind in ('ModelResponded', 'Condensed', 'UsageAdded', 'ToolReturned', 'ToolFailed', 'TaskEnded')
+order by seq;
+
 -- name: changes
 -- Own transitions of a conversation from a place on.
 select seq, uuid_send(id), kind, ts, data from event

@@ -173,6 +173,13 @@ where k >= :cid << 32 | :first and k < (:cid + 1) << 32
   and kind in ('TaskChanged', 'TaskNoted', 'ToolCalled', 'ModelResponded')
 order by k desc limit :limit;
 
+-- name: spending
+-- Own events of a conversation, from a place on, that say what was used.
+select k & 4294967295, id, kind, ts, data from event
+where k >= :cid << 32 | :first and k < (:cid + 1) << 32
+  and kind in ('ModelResponded', 'Condensed', 'UsageAdded', 'ToolReturned', 'ToolFailed', 'TaskEnded')
+order by k;
+
 -- name: changes
 -- Own transitions of a conversation from a place on.
 select k & 4294967295, id, kind, ts, data from event
