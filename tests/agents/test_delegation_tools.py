@@ -156,12 +156,11 @@ async def test_wait_tells_what_ended_what_asks_and_what_runs() -> None:
     submitted = [tool_call("submit_task", agent_name=name, prompt="p") for name in broker.outcomes]
     *_, waited = await called(broker, submitted, tool_call("wait", timeout=5))
     answer: Any = waited.content
-    assert [(each["agent"], each["state"]) for each in answer["finished"]] == [
-        ("good", "completed"),
-        ("curious", "input_required"),
-    ]
+    assert [(child["agent"], child["state"]) for child in answer["finished"]] == [("good", "completed")]
     assert answer["finished"][0]["result"] == "42"
-    assert answer["finished"][1]["request"] == {"kind": "question", "question": "which?"}
+    (curious,) = answer["waiting_for_answer"]
+    assert (curious["agent"], curious["state"]) == ("curious", "input_required")
+    assert curious["request"] == {"kind": "question", "question": "which?"}
     assert [each | {"task_id": ""} for each in answer["running"]] == [
         {"task_id": "", "agent": "failed-checker", "state": "running", "seconds": 1.2, "last": "began"}
     ]

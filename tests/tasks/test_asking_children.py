@@ -12,7 +12,7 @@ from bough.agents.spec import AgentSpec
 from bough.errors import Conflict
 from bough.settings import Settings
 from bough.tasks import TaskBroker, TaskFilter, TaskState
-from bough.tasks.notify import TaskStanding
+from bough.tasks.notify import TaskStanding, has_ended
 from bough.tasks.stores.relational import RelationalTaskStore
 from bough.testing import ScriptedModel, tool_call
 from bough.testing.scripted import Asked
@@ -67,6 +67,36 @@ async def test_a_child_that_asks_frees_the_parents_worker_and_wakes_it(
     assert (done.state, done.result, done.usage.requests) == (TaskState.COMPLETED, "painter: blue", 4)
     states = [event.payload["state"] for event in done.events if "state" in event.payload]
     assert states == ["pending", "running", "input_required", "pending", "running", "completed"]
+
+
+async def test_a_background_child_that_asks_makes_its_waiting_parent_ask(
+    tasks: RelationalTaskStore, settings: Settings
+) -> None:
+    """`wait` returns what ended; once only a question is left, the parent's task needs input until it is answered."""
+    quick = AgentSpec(name="quick", model=ScriptedModel(["quick work"]), skills=())
+
+    def finish(asked: Asked) -> Any:
+        return _texts(asked)[-1]
+
+    steps: list[Any] = [
+        [tool_call("submit_task", agent_name=name, prompt="paint") for name in ("painter", "quick")],
+        tool_call("wait"),
+        tool_call("wait"),
+        finish,
+        finish,
+    ]
+    head = AgentSpec(name="head", model=ScriptedModel(steps), skills=(), sub_agents=(_painter(), quick))
+    async with TaskBroker(tasks, settings=settings) as broker:
+        broker.register_agents([head])
+        task_id = await broker.submit("go", agent_name="head")
+        task = await broker.wait_until(task_id, lambda task: _asks(task) or has_ended(task), 30)
+        assert task.state is TaskState.INPUT_REQUIRED
+        request = task.request or {}
+        assert (request["kind"], request["request"]["question"]) == ("task", "Which colour?")
+        await broker.provide_input(task_id, "blue")
+        done = await broker.wait(task_id, 30)
+    assert done.state is TaskState.COMPLETED
+    assert "painter: blue" in str(done.result)
 
 
 async def test_two_children_that_ask_are_answered_one_after_the_other(

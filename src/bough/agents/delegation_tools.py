@@ -6,6 +6,7 @@ Source: seed 004 (`delegate`, `submit_task`, `wait`).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -68,7 +69,7 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
         if not child.is_ended and not child.is_asking:
             (child,) = await delegation.wait(asking, {child.task_id})
     if child.is_asking:
-        raise CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
+        raise _wait_for_answer(child)
     if child.state == "completed":
         value = child.result if child.data is None else child.data
         return _report(value if child.workspace is None else {"result": value, **_name_folder(child)}, (child,))
@@ -84,20 +85,32 @@ async def delegate(ctx: Run, agent_name: str, prompt: str) -> ToolReturn:
 
 
 async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
-    """Wait until a background task ends or asks something, and return the state of all of them.
+    """Wait until a background task ends, and return the state of all of them.
 
-    Returns as soon as a task changes, or after `timeout` seconds. Allow the time the work may take; do not call it
-    repeatedly with short timeouts.
+    Returns as soon as a task ends, or after `timeout` seconds. Allow the time the work may take; do not call it
+    repeatedly with short timeouts. Once only tasks that wait for an answer are left, the person is asked.
     """
     if not 0 <= timeout <= MAX_WAIT_SECONDS:
         raise ModelRetry(f"timeout must be between 0 and {MAX_WAIT_SECONDS:g} seconds")
+    asking, delegation = _asking(ctx), _delegation(ctx)
+    begun = time.monotonic()
     with _answer_errors():
-        children = await _delegation(ctx).wait(_asking(ctx), None, timeout)
-    told = [child for child in children if child.is_ended or child.is_asking]
+        children = await delegation.wait(asking, None, timeout)
+        running = [child for child in children if not child.is_ended and not child.is_asking]
+        if running and len(running) < len(children) and not any(child.is_ended for child in children):
+            # A task that asks ends no wait for the others: it stays open until somebody answers it.
+            rest = asking._replace(untold=tuple(child.task_id for child in running))
+            others = await delegation.wait(rest, None, max(0.0, timeout - (time.monotonic() - begun)))
+            children = (*(child for child in children if child.is_asking), *others)
+    ended = [child for child in children if child.is_ended]
+    waiting = [child for child in children if child.is_asking]
     running = [child for child in children if not child.is_ended and not child.is_asking]
-    share = SHARED_BYTES // max(len(told), 1)
+    if waiting and not ended and not running:
+        raise _wait_for_answer(waiting[0])
+    share = SHARED_BYTES // max(len(ended) + len(waiting), 1)
     answer: JsonObject = {
-        "finished": [describe_child(child, max_bytes=share) for child in told],
+        "finished": [describe_child(child, max_bytes=share) for child in ended],
+        "waiting_for_answer": [describe_child(child, max_bytes=share) for child in waiting],
         "running": [
             {
                 "task_id": child.task_id,
@@ -108,9 +121,9 @@ async def wait(ctx: Run, timeout: float = 120) -> ToolReturn:
             }
             for child in running
         ],
-        "timed_out": bool(running) and not told,
+        "timed_out": bool(running) and not ended,
     }
-    return _report(answer, told)
+    return _report(answer, ended)
 
 
 async def get_task_result(ctx: Run, task_id: str) -> ToolReturn:
@@ -185,6 +198,11 @@ def describe_child(child: Child, *, max_bytes: int) -> JsonObject:
     return told
 
 
+def _wait_for_answer(child: Child) -> CallWaits:
+    """Return what makes a call wait until the task of a child that asks has ended."""
+    return CallWaits("task", {"task_id": child.task_id, "request": child.request}, task=child.task_id)
+
+
 def _name_folder(child: Child) -> JsonObject:
     """Return the child's folder if it is not the parent's: its files are not merged back."""
     return {} if child.workspace is None else {"workspace": child.workspace}
@@ -192,8 +210,8 @@ def _name_folder(child: Child) -> JsonObject:
 
 def _report(value: Json, children: Sequence[Child]) -> ToolReturn:
     """Return a result with the ids of the tasks whose end it reports, so that no end is reported twice."""
-    told = [child.task_id for child in children if child.is_ended or child.is_asking]
-    return ToolReturn(value, metadata={"tasks": told})
+    ended = [child.task_id for child in children if child.is_ended]
+    return ToolReturn(value, metadata={"tasks": ended})
 
 
 def _cut(value: Json, max_bytes: int) -> Json:
