@@ -65,12 +65,17 @@ async def test_an_unknown_task_is_not_found(client: A2AClientExtended) -> None:
         await client.poll("nonsense")
 
 
-async def test_a_card_cannot_send_the_token_elsewhere() -> None:
-    with serve_agent(("JSONRPC", "1.0"), elsewhere="http://127.0.0.1:9") as url:
-        client = A2AClientExtended(A2AClientConfig(url=url, bearer_token="secret", max_retries=0))
-        with pytest.raises(ConnectError, match="says that it is at"):
-            await client.submit("hello")
+@pytest.mark.parametrize("elsewhere", ["http://localhost:8000", "http://127.0.0.1:9/a2a"])
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_a_card_that_names_another_address_is_used_at_the_configured_one(version: str, elsewhere: str) -> None:
+    """Servers behind a proxy or on a port of their own name such an address; the token goes to no other host."""
+    with serve_agent(("JSONRPC", version), elsewhere=elsewhere) as url:
+        client = A2AClientExtended(A2AClientConfig(url=url, bearer_token="secret", max_retries=0, poll_interval=0.01))
+        status, task = await client.send_and_observe("hello")
         await client.aclose()
+    assert status is TaskStatus.COMPLETED
+    assert task is not None
+    assert task["artifacts"][0]["parts"][0]["text"] == "HELLO"
 
 
 async def test_a_peer_that_is_not_there_is_a_connect_error() -> None:

@@ -201,11 +201,13 @@ class A2AClientExtended:
         if self._http is None:
             self._http = make_http(self.config, max_bytes=MAX_ANSWER_BYTES)
         card = await A2ACardResolver(self._http, self.config.url).get_agent_card()
-        kept = [each for each in card.supported_interfaces if self._is_allowed(each.url)]
+        kept = [interface for interface in card.supported_interfaces if self._is_allowed(interface.url)]
         if not kept:
-            # The token is sent to every interface: a card must not be able to name where it goes.
-            hosts = ", ".join(sorted({urlsplit(each.url).netloc for each in card.supported_interfaces})) or "nowhere"
-            raise ConnectError(f"{self._name} says that it is at {hosts:.200}", hint="name its host in allow_hosts")
+            # The token is sent to every interface: a card must not be able to name where it goes. Many servers name
+            # an address that only they can use, such as http://localhost:8000; the configured one is where they are.
+            for interface in card.supported_interfaces:
+                interface.url = self.config.url
+            kept = list(card.supported_interfaces)
         del card.supported_interfaces[:]
         card.supported_interfaces.extend(kept)
         return card
