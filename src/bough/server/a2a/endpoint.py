@@ -22,6 +22,7 @@ from bough.errors import Malformed, NotFound
 from bough.server.a2a.card import card_of
 from bough.server.a2a.handler import BrokerHandler
 from bough.server.a2a.listing import AGENT
+from bough.server.a2a.null_id import accept_null_id
 from bough.server.a2a.push import PushConfigs
 from bough.server.a2a.tasks import AgentTasks
 from bough.server.access import Access, access_of, key_of
@@ -81,6 +82,8 @@ class A2AEndpoint:
                 raise
             await JSONResponse(describe_unreadable(error))(scope, receive, send)
             return
+        if body is not None:
+            body, send = accept_null_id(body, send)
         await self._find_app(services, name, url)(below, receive if body is None else replay(body, receive), send)
 
     def _find_agent(self, request: Request) -> tuple[str, str]:
