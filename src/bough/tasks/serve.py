@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from bough.agents.spec import AgentSpec
 from bough.tasks.agents import list_agents, name_private_queue
 from bough.tasks.broker import TaskBroker
+from bough.tasks.dispatch.sweep import Sweep
 
 
 async def serve(
@@ -50,9 +51,17 @@ async def serve(
 async def _run_what_waits(
     broker: TaskBroker, queues: Collection[str], concurrency: int, stopping: asyncio.Event
 ) -> None:
-    """Run tasks until none can be claimed."""
+    """Run tasks until none can be claimed: waiting ones, and running ones whose worker is gone."""
     running: set[asyncio.Task[None]] = set()
+    lost: list[str] = []
+    sweep = Sweep(broker.worker, queues=queues, found=lost.append, by_clock=True)
     while True:
+        if not stopping.is_set():
+            await sweep.once()
+        while lost and len(running) < concurrency and not stopping.is_set():
+            claim = await broker.worker.claim_task(lost.pop())
+            if claim is not None:
+                running.add(broker.worker.start(claim))
         while len(running) < concurrency and not stopping.is_set():
             claim = await broker.worker.claim_next(queues)
             if claim is None:

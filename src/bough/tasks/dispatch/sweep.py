@@ -42,12 +42,16 @@ class Sweep:
     Args:
         queues: Tasks of these may run here.
         found: Told of a running task whose worker is gone and that may run here.
+        by_clock: Also report leases that are over by the store's clock, for a process that looks once and exits.
     """
 
-    def __init__(self, worker: Worker, *, queues: Collection[str], found: Callable[[str], None]) -> None:
+    def __init__(
+        self, worker: Worker, *, queues: Collection[str], found: Callable[[str], None], by_clock: bool = False
+    ) -> None:
         self._worker = worker
         self._queues = queues
         self._found = found
+        self._by_clock = by_clock
         self._control = TaskControl(
             worker.store, owner=worker.owner, withdraw=worker.withdraw, on_stop=worker.note_stopped
         )
@@ -89,13 +93,13 @@ class Sweep:
             if queue in self._queues
         }
         return SweepFindings(
-            lost=[id for id in self._find_lost(leases) if id not in own],
+            lost=[id for id in self._find_lost(leases, tables.now()) if id not in own],
             due=_ids(tables.run("task.due", now=tables.now())),
-            orphans=_ids(tables.run("task.orphans")),
+            orphans=_ids(tables.run("task.orphans", now=tables.now())),
             decided=_ids(tables.run("task.decided")) if slow else [],
         )
 
-    def _find_lost(self, leases: dict[str, tuple[str | None, int | None]]) -> list[str]:
+    def _find_lost(self, leases: dict[str, tuple[str | None, int | None]], store_now: int) -> list[str]:
         """Return the tasks whose worker is gone, or whose lease nobody has renewed for as long as it lasts.
 
         How long that is, is measured here by the monotonic clock: clocks of different machines do not matter. The claim
@@ -105,8 +109,11 @@ class Sweep:
         self._seen = {id: self._seen[id] if self._is_known(id, lease) else (lease, now) for id, lease in leases.items()}
         return [
             id
-            for id, ((owner, _), since) in self._seen.items()
-            if owner is None or is_gone(owner) or now - since >= LEASE_SECONDS
+            for id, ((owner, expires), since) in self._seen.items()
+            if owner is None
+            or is_gone(owner)
+            or now - since >= LEASE_SECONDS
+            or (self._by_clock and expires is not None and expires <= store_now)
         ]
 
     def _is_known(self, id: str, lease: tuple[str | None, int | None]) -> bool:

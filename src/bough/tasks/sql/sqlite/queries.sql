@@ -144,9 +144,11 @@ select t.id from task t join conversation c on c.cid = t.cid
 where t.state = 2 and ifnull(c.status, 'idle') <> 'waiting_for_confirmation' order by t.k limit 100;
 
 -- name: orphans
--- Tasks that have not ended although the task they were started under was cancelled, or ended and has a parent itself.
+-- Tasks that have not ended although the task they were started under was cancelled, or ended and has a parent itself,
+-- or failed and its deadline has passed.
 select t.id from task t join task u on u.k = t.under
-where t.under is not null and t.state < 3 and (u.state = 5 or (u.state > 2 and u.parent is not null))
+where t.under is not null and t.state < 3 and (u.state = 5 or (u.state > 2 and u.parent is not null)
+                                             or (u.state = 4 and u.deadline <= :now))
 order by t.k limit 100;
 
 -- name: states
