@@ -111,6 +111,11 @@ def resolve_model(
     return ResolvedModel(model=_make_hosted_model(name, provider, env, key), name=name, reason="named")
 
 
+def takes_base_url(model: object) -> bool:
+    """Whether `base_url` decides where a model, given by name, is asked."""
+    return isinstance(model, str) and model.partition(":")[0] in _OPENAI
+
+
 def _default(base_url: str | None, env: Mapping[str, str]) -> ResolvedModel:
     if base_url is not None:
         raise InvalidInput(
