@@ -77,3 +77,38 @@ def test_an_imported_conversation_is_not_sent_to_another_provider_before_it_is_a
     assert len(refused) == 3
     assert all(line.startswith("permission_denied") and "adopt" in line and house.url in line for line in refused)
     assert answer == "second", "once adopted, it is asked where it was"
+
+
+COUNT_CLIENTS = """
+import ssl, sys
+from bough import AgentSpec, Conversation
+
+contexts = set()
+load = ssl.SSLContext.load_verify_locations
+
+def record(context, *args, **options):
+    contexts.add(context)
+    return load(context, *args, **options)
+
+ssl.SSLContext.load_verify_locations = record
+spec = AgentSpec(model="openai:test", base_url=sys.argv[1], api_key="k")
+first = Conversation(spec)
+print(len(contexts))
+first.send_message("one")
+first.run()
+first.send_message("two")
+first.run()
+for other in (Conversation(spec), first.fork()):
+    other.send_message("three")
+    other.run()
+    other.close()
+first.close()
+print(len(contexts))
+"""
+
+
+def test_conversations_and_forks_of_one_model_share_its_client(
+    person: Person, openai_server: Callable[..., OpenAIServer]
+) -> None:
+    server = openai_server("1", "2", "3", "4")
+    assert person.python(COUNT_CLIENTS, server.url).stdout.split() == ["0", "1"]

@@ -14,7 +14,7 @@ from pydantic_ai.models import Model
 
 from bough.agents.build import Blueprint, BlueprintCache, registry_of
 from bough.agents.models.price import is_priced
-from bough.agents.models.resolve import resolve_model, takes_base_url
+from bough.agents.models.resolve import ResolvedModel, resolve_model, takes_base_url
 from bough.agents.spec import MODEL_OBJECT, AgentSpec
 from bough.agents.workspace.tools import WorkspaceAccess
 from bough.connect.mcp_pool import McpPool
@@ -131,7 +131,7 @@ def settle_spec(agent: AgentLike | None, settings: Settings) -> AgentSpec:
     spec = spec_of(agent) or AgentSpec(discover_skills=True)
     if isinstance(spec.model, Model):
         return spec
-    name = resolve_spec_model(spec, settings)[1]
+    name = resolve_spec(spec, settings).name
     return spec.model_copy(update={"model": name, "base_url": spec.base_url or settings.base_url})
 
 
@@ -139,14 +139,23 @@ def resolve_spec_model(spec: AgentSpec, settings: Settings) -> tuple[Model, str]
     """Return the agent's model and its name."""
     if isinstance(spec.model, Model):
         return spec.model, spec.model.model_name
+    resolved = resolve_spec(spec, settings)
+    return resolved.model, resolved.name
+
+
+def resolve_spec(spec: AgentSpec, settings: Settings) -> ResolvedModel:
+    """Return the agent's model, which is given by name; it is created when it is asked for.
+
+    Raises: see `resolve_model`.
+    """
     require_type(spec.model, (str, NoneType), "a model", "give its name, such as openai:gpt-5, or a PydanticAI model")
-    resolved = resolve_model(
-        spec.model or settings.model,
+    return resolve_model(
+        cast("str | None", spec.model) or settings.model,
         base_url=spec.base_url or settings.base_url,
         env=os.environ,
         api_key=spec.api_key,
+        shared=True,
     )
-    return resolved.model, resolved.name
 
 
 def require_prices(model: Model, limits: Limits) -> None:
@@ -195,7 +204,9 @@ class AgentInForce:
         recorded, quarantined = self._state.agent, self._state.quarantined
         if recorded is not self._recorded or quarantined != self._quarantined:
             spec = self.blueprint.spec
-            if recorded != spec.snapshot():
+            known = self._models.get(str(recorded.get("model")), spec.model)
+            # Two model objects may have one name, which is all that the record has of them.
+            if recorded != spec.snapshot() or known is not spec.model:
                 spec = spec.model_copy(update=self._changes(recorded))
                 self.blueprint = replace(self.blueprint, spec=spec)
             self._recorded, self._quarantined = recorded, quarantined
