@@ -35,7 +35,7 @@ class Always:
 
 
 def shape_of(call: JsonObject) -> str | None:
-    """Return the tool with what its call is like: program and subcommand, skill and script, or the folders of its files.
+    """Return the tool with what its call is like: program and subcommand, skill and script, or folders of files.
 
     None for code, and for a command line that a shell does more with than run one program: no two calls are alike.
     """

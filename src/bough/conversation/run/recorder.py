@@ -86,7 +86,7 @@ class Recorder(AbstractCapability[ToolContext]):
         deferred: Calls that were kept from starting and have no outcome: the run stops before its next request.
         waits: Calls whose result somebody else will give, with what is asked, until that is recorded.
         seen: How many events the next request shows, apart from results, which always reach the model.
-        tools: Names of the agent's tools at this step, those included that may not be called; None before they are known.
+        tools: Names of the agent's tools at this step, forbidden ones included; None before they are known.
         output_tools: Names of the tools by which the model gives its answer; calling one has no effect outside.
     """
 
