@@ -42,7 +42,7 @@ class ToolNames:
         more = f", and {len(renamed) - len(shown)} more" if len(renamed) > len(shown) else ""
         return InvalidInput(
             f"tools of the MCP server {server!r} have other names here: {', '.join(shown)}{more}",
-            hint=f"a tool's name has letters, digits, _ and -, at most {MAX_NAME}, and is that of no other server's tool",
+            hint=f"a name has at most {MAX_NAME} letters, digits, _ and -, and belongs to one tool",
             details={"server": server, "renamed": renamed},
         )
 
